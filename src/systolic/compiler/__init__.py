@@ -1,0 +1,12 @@
+"""PyTorch functions as XLA programs. Knows nothing of the Trainer."""
+
+from ._engine import Compile as Compile
+from ._engine import Engine as Engine
+from ._engine import StepResult as StepResult
+from ._errors import CaptureError as CaptureError
+from ._errors import DataDependentError as DataDependentError
+from ._errors import HiddenRandomnessError as HiddenRandomnessError
+from ._errors import UnsupportedOpError as UnsupportedOpError
+from ._jit import JitFunction as JitFunction
+from ._jit import jit as jit
+from .lowering import register_lowering as register_lowering

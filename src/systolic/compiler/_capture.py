@@ -1,0 +1,281 @@
+"""Run a step once under PyTorch's tracer and keep what it did as one functional graph."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.functional_tensor import dispatch_functionalize
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from ._decompose import OpPolicy
+from ._effects import Effect, Gradient, OptimizerState, container_effects
+from ._errors import HiddenRandomnessError
+from ._explain import explained
+from ._graph import SlotInput, TensorInput, clean_graph
+from ._modules import tracking_modules
+from ._patches import capturing
+from ._randomness import refusing_hidden_randomness
+from ._stragglers import Stragglers
+from ._survey import Path, Survey, set_at
+from ._symbols import HostExpression, Number, SymbolTable
+from ._templates import OutputList, Template
+
+
+@dataclass
+class Slot:
+    """A tensor that the step reads or writes: one parameter, buffer, optimizer moment, gradient, ...
+
+    Attributes:
+        tensor: the user's tensor object.
+        paths: where it was found; one tensor may be reachable in several ways (tied weights).
+        grad_of: the slot whose `.grad` it is, if it is one.
+    """
+
+    tensor: torch.Tensor
+    paths: list[Path]
+    grad_of: int | None = None
+
+
+@dataclass
+class Captured:
+    """A step as a graph.
+
+    Attributes:
+        graph: functional aten ops. Placeholders: `inputs`, in order, then `scalars`.
+        inputs: what each tensor placeholder stands for.
+        scalars: host functions of the symbolic numbers: one per number that the graph needs.
+        slots: the state that the step was traced with.
+        slot_outputs: by slot: the number of the output that is its new value.
+        result: what the step returned.
+        effects: what else it left in Python objects.
+        symbol_paths: where the values of the symbolic numbers are found, behind the explicitly given ones.
+        guards: conditions on the symbolic numbers under which the graph is valid.
+        survey: the objects as they were; the plain values in it are frozen into the graph.
+        appended: ids of lists that the step appends to.
+    """
+
+    graph: fx.Graph
+    inputs: list[SlotInput | TensorInput]
+    scalars: list[HostExpression]
+    slots: list[Slot]
+    slot_outputs: dict[int, int]
+    output_count: int
+    result: Template
+    effects: list[Effect]
+    symbol_paths: list[Path]
+    guards: list[tuple[HostExpression, str]]
+    survey: Survey
+    appended: set[int] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call to capture.
+
+    Attributes:
+        function: the step; called with `rebuild(leaves)` and the symbolic numbers.
+        leaves: the tensors among its arguments; only shape and dtype matter here.
+        rebuild: from leaves to the positional arguments.
+        numbers: Python numbers that stay variable, handed to the function by name.
+        roots: the objects that the step uses, by name.
+        variable: paths below the roots whose numbers stay variable, too.
+        appended: ids of lists that earlier captures saw growing.
+    """
+
+    function: Callable[..., Any]
+    leaves: Sequence[Any]
+    rebuild: Callable[[list[Any]], tuple[Any, ...]]
+    numbers: dict[str, Number]
+    roots: dict[str, Any]
+    variable: frozenset[Path] = frozenset()
+    appended: frozenset[int] = frozenset()
+
+
+def capture(call: Call) -> Captured:
+    """Trace one call.
+
+    Raises:
+        CaptureError: when the step cannot be one program: an op without a lowering, control flow that depends on
+            device values, hidden random numbers; with the line of user code.
+    """
+    try:
+        return _Tracing(call, Survey(call.roots, call.appended)).run()
+    except HiddenRandomnessError:
+        return _Tracing(call, Survey(call.roots, call.appended)).run(find_line=True)
+
+
+class _Tracing:
+    """The state of one capture."""
+
+    def __init__(self, call: Call, survey: Survey) -> None:
+        self.call = call
+        self.survey = survey
+        self.table = SymbolTable()
+        self.mode = FakeTensorMode(shape_env=self.table.shape_env, static_shapes=True, allow_non_fake_inputs=True)
+        self.slots = _slots_of(survey)
+        self.symbol_paths = [p for p in survey.values if p in call.variable and _is_number(survey.values[p])]
+        self.outputs = OutputList(self.table)
+        self.slot_outputs: dict[int, int] = {}
+        self.effects: list[Effect] = []
+        self.result: Template | None = None
+
+    def run(self, find_line: bool = False) -> Captured:
+        call, fakes = self.call, self._fakes()
+        with self._restoring(), capturing(), tracking_modules(call.roots), explained(), torch.enable_grad():
+            with refusing_hidden_randomness(find_line), Stragglers() as self.stragglers, self.mode:
+                values = [*call.numbers.values(), *(self.survey.values[p] for p in self.symbol_paths)]
+                symbols = [self.table.make(value) for value in values]
+                traced = dispatch_functionalize(lambda tensors, symbols: self._traced(tensors, symbols))
+                module = make_fx(traced, decomposition_table=OpPolicy(), tracing_mode="real")(fakes, symbols)
+        assert self.result is not None
+        cleaned = clean_graph(module, len(self.slots), len(call.leaves), self.table)
+        return Captured(
+            graph=cleaned.graph,
+            inputs=cleaned.inputs,
+            scalars=cleaned.scalars,
+            slots=self.slots,
+            slot_outputs={s: o for s, o in self.slot_outputs.items() if cleaned.output_sources[o] != ("slot", s)},
+            output_count=len(self.outputs.values),
+            result=self.result,
+            effects=self.effects,
+            symbol_paths=self.symbol_paths,
+            guards=self.table.guards(),
+            survey=self.survey,
+            appended={id(e.container) for e in self.effects if type(e).__name__ == "Append"},
+        )
+
+    def _fakes(self) -> list[torch.Tensor]:
+        tensors = [slot.tensor for slot in self.slots] + list(self.call.leaves)
+        with self.mode:
+            return [torch.empty(tuple(t.shape), dtype=t.dtype, device="cpu") for t in tensors]
+
+    def _traced(self, flat: list[torch.Tensor], symbols: list[Any]) -> list[Any]:
+        """The function that PyTorch's tracer runs: install stand-ins, call the step, collect what it left."""
+        self.stand_ins = flat[: len(self.slots)]
+        for slot, stand_in in zip(self.slots, self.stand_ins, strict=True):
+            if slot.tensor.requires_grad and slot.tensor.is_leaf:
+                stand_in.requires_grad_()
+            if isinstance(slot.tensor, nn.Parameter):
+                stand_in._is_param = True  # pyright: ignore[reportAttributeAccessIssue]
+        self.stragglers.stand_ins = {id(s.tensor): t for s, t in zip(self.slots, self.stand_ins, strict=True)}
+        given = len(self.call.numbers)
+        self._install(symbols[given:])
+        before = {path: _copy(container) for path, container in self._containers()}
+        arguments = self.call.rebuild(flat[len(self.slots) :])
+        numbers = dict(zip(self.call.numbers, symbols[:given], strict=True))
+        result = self.call.function(*arguments, **numbers)
+        self._collect(result, before)
+        return self.outputs.values
+
+    def _containers(self) -> Iterator[tuple[Path, Any]]:
+        yield from self.survey.containers.items()
+        yield from ((p, item) for p, item in self.survey.lists.items() if p not in self.survey.containers)
+
+    def _install(self, values: list[Any]) -> None:
+        for slot, stand_in in zip(self.slots, self.stand_ins, strict=True):
+            if slot.grad_of is not None:
+                self.stand_ins[slot.grad_of].grad = stand_in
+            for path in slot.paths:
+                set_at(self.survey, path, stand_in)
+        for path, value in zip(self.symbol_paths, values, strict=True):
+            set_at(self.survey, path, value)
+        for optimizer in self.survey.optimizers().values():
+            optimizer.state = self._rekeyed(optimizer.state)
+            for group in optimizer.param_groups:
+                switches = {"capturable": True, "foreach": False, "fused": None, "differentiable": False}
+                group.update({name: value for name, value in switches.items() if name in group})
+
+    def _rekeyed(self, state: Any) -> Any:
+        stand_in_of = {id(s.tensor): t for s, t in zip(self.slots, self.stand_ins, strict=True)}
+        return defaultdict(dict, {stand_in_of.get(id(key), key): value for key, value in state.items()})
+
+    def _collect(self, result: Any, before: dict[Path, Any]) -> None:
+        self.result = self.outputs.template(result)
+        for index, stand_in in enumerate(self.stand_ins):
+            if self.slots[index].grad_of is None:
+                self.slot_outputs[index] = self.outputs.add(stand_in)
+        opaque = [path for path, item in self.survey.lists.items() if id(item) in self.call.appended]
+        self.effects = container_effects(self.survey, before, opaque, self.outputs, self._updates_in_place)
+        self._collect_optimizer_state()
+        self._collect_gradients()
+
+    def _updates_in_place(self, path: Path, now: torch.Tensor) -> bool:
+        """Note a tensor that replaces the one at `path`; False when the object itself has to be replaced there."""
+        index = self._slot_at.get(path)
+        if index is None:
+            return False
+        stand_in = self.stand_ins[index]
+        if now is stand_in:
+            return True
+        alone = len(self.slots[index].paths) == 1
+        same_kind = now.shape == stand_in.shape and now.dtype == stand_in.dtype
+        if not (alone and same_kind) or isinstance(now, nn.Parameter) or any(now is t for t in self.stand_ins):
+            return False
+        self.slot_outputs[index] = self.outputs.add(now)
+        return True
+
+    @property
+    def _slot_at(self) -> dict[Path, int]:
+        return {path: index for index, slot in enumerate(self.slots) for path in slot.paths}
+
+    def _collect_optimizer_state(self) -> None:
+        owner = {id(t): s.tensor for s, t in zip(self.slots, self.stand_ins, strict=True)}
+        known = set(self.survey.containers)
+        for path, optimizer in self.survey.optimizers().items():
+            parameters = [p for group in optimizer.param_groups for p in group["params"]]
+            for number, parameter in enumerate(parameters):
+                state = optimizer.state.get(parameter)
+                if state and (*path, "state", number) not in known:
+                    tensor = owner[id(parameter)]
+                    self.effects.append(OptimizerState(optimizer, tensor, self.outputs.template(dict(state))))
+
+    def _collect_gradients(self) -> None:
+        grad_slot = {s.grad_of: i for i, s in enumerate(self.slots) if s.grad_of is not None}
+        for index, stand_in in enumerate(self.stand_ins):
+            if self.slots[index].grad_of is not None:
+                continue
+            grad = stand_in.grad if stand_in.is_leaf else None
+            if grad is not None and index in grad_slot:
+                self.slot_outputs[grad_slot[index]] = self.outputs.add(grad)
+            elif grad is not None:
+                self.effects.append(Gradient(self.slots[index].tensor, self.outputs.template(grad)))
+            elif index in grad_slot:
+                self.effects.append(Gradient(self.slots[index].tensor, None))
+
+    @contextlib.contextmanager
+    def _restoring(self) -> Iterator[None]:
+        """Put every container back as it was; the step's effects are carried out later, with real values."""
+        copies = [(container, _copy(container)) for _, container in self._containers()]
+        states = [(optimizer, optimizer.state) for optimizer in self.survey.optimizers().values()]
+        try:
+            yield
+        finally:
+            for container, contents in copies:
+                container.clear()
+                container.extend(contents) if isinstance(container, list) else container.update(contents)
+            for optimizer, state in states:
+                optimizer.state = state
+
+
+def _slots_of(survey: Survey) -> list[Slot]:
+    slots = [Slot(tensor, paths) for tensor, paths in survey.slots()]
+    owner = {path: index for index, slot in enumerate(slots) for path in slot.paths}
+    grads: dict[int, Slot] = {}
+    for path, grad in survey.grads.items():
+        grads.setdefault(owner[path], Slot(grad, [], grad_of=owner[path]))
+    return slots + list(grads.values())
+
+
+def _copy(container: Any) -> Any:
+    return list(container) if isinstance(container, list) else dict(container)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

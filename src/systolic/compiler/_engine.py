@@ -1,0 +1,268 @@
+"""Keep the programs of one step function, and know which of them is valid now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import torch
+
+from ..runtime._cells import make_cells
+from ..runtime._device_tensor import DeviceTensor, bring_back, move_in_place
+from ..runtime._dtypes import torch_dtype
+from ..runtime._placement import Placement
+from ._capture import Call, Captured, capture
+from ._guards import Guards, changes
+from ._optimizer_state import fill_first_state, forget_state
+from ._program import Program, fill
+from ._survey import Path, Survey, describe, set_at
+from ._symbols import Number
+
+
+@dataclass(frozen=True)
+class Compile:
+    """One compilation: why, and how long it took.
+
+    Attributes:
+        reason: "first call", or what changed since the last program that could have been used.
+        trace_seconds: PyTorch's tracing.
+        compile_seconds: lowering and XLA; 0.0 when an equal program was already there.
+    """
+
+    reason: str
+    trace_seconds: float
+    compile_seconds: float
+    is_new_executable: bool
+
+
+@dataclass
+class _Entry:
+    program: Program
+    guards: Guards
+    signature: Any
+    numbers: tuple[str, ...]
+    pending: bool = field(default=True)
+
+
+class StepResult:
+    """What one run returned. Nothing is fetched before somebody looks."""
+
+    __slots__ = ("_cells", "_numbers", "arrays", "program")
+
+    def __init__(self, program: Program, arrays: list[jax.Array], numbers: Sequence[Number]) -> None:
+        self.program = program
+        self.arrays = arrays
+        self._numbers = numbers
+        self._cells: Any = None
+
+    def value(self) -> Any:
+        """The returned structure, with DeviceTensors."""
+        if self._cells is None:
+            self._cells = self.program.result_cells(self.arrays)
+        return fill(self.program, self._cells, self.program.captured.result, self._numbers)
+
+    def apply_effects(self) -> None:
+        """Leave in Python objects what the step left there."""
+        if self._cells is None:
+            self._cells = self.program.result_cells(self.arrays)
+        for effect in self.program.captured.effects:
+            effect.apply(lambda template: fill(self.program, self._cells, template, self._numbers))
+
+
+class Engine:
+    """A step function with its compiled programs.
+
+    Args:
+        function: the step, in plain PyTorch.
+        roots: returns the objects that it uses, by name.
+        placement: the devices.
+    """
+
+    def __init__(self, function: Callable[..., Any], roots: Callable[[], dict[str, Any]], placement: Placement) -> None:
+        self.function = function
+        self.roots = roots
+        self.placement = placement
+        self.compiles: list[Compile] = []
+        self._entries: list[_Entry] = []
+        self._executables: dict[str, Any] = {}
+        self._variable: set[Path] = set()
+        self._frozen: set[Path] = set()
+        self._appended: set[int] = set()
+        self.last_numbers: list[Number] = []
+
+    def run(
+        self, leaves: Sequence[Any], structure: Any, rebuild: Callable[[list[Any]], tuple[Any, ...]], numbers: dict[str, Number]
+    ) -> StepResult:
+        """Run one step.
+
+        Args:
+            leaves: the tensors of the arguments, as `jax.Array`s on the devices.
+            structure: a value that is equal for calls whose arguments differ in tensor values only.
+            rebuild: makes the positional arguments from a list of tensors.
+            numbers: Python numbers that may differ in every call.
+        """
+        signature = (structure, tuple([leaf.aval for leaf in leaves]))
+        found = self._find(signature, numbers)
+        if found is None:
+            found = self._capture(leaves, signature, rebuild, numbers)
+        entry, values = found
+        if entry.pending:
+            self._compile(entry, leaves, values)
+        self.last_numbers = values
+        result = StepResult(entry.program, entry.program.run(leaves, values), values)
+        if entry.program.captured.effects:
+            result.apply_effects()
+        return result
+
+    def _find(self, signature: Any, numbers: dict[str, Number]) -> tuple[_Entry, list[Number]] | None:
+        for position, entry in enumerate(self._entries):
+            if entry.signature != signature:
+                continue
+            variable = _values_or_none(entry.guards)
+            if variable is None:
+                continue
+            values = [*numbers.values(), *variable]
+            if _holds(entry.guards, values):
+                if position:
+                    self._entries.insert(0, self._entries.pop(position))
+                return entry, values
+        return None
+
+    def _capture(
+        self, leaves: Sequence[Any], signature: Any, rebuild: Callable[[list[Any]], tuple[Any, ...]], numbers: dict[str, Number]
+    ) -> tuple[_Entry, list[Number]]:
+        roots = self.roots()
+        guessed = [(o, fill_first_state(o)) for o in Survey(roots, self._appended).optimizers().values()]
+        bind(roots, self.placement, self._appended)
+        reason = self._explain(signature, Survey(roots, self._appended))
+        started = time.perf_counter()
+        captured = self._captured(leaves, rebuild, numbers, roots)
+        if _forget_unused(guessed, captured):
+            captured = self._captured(leaves, rebuild, numbers, roots)
+        traced = time.perf_counter() - started
+        self._appended |= captured.appended
+        program = Program(captured, self.placement, self._executables)
+        guards = Guards(captured.survey, captured.symbol_paths, captured.guards)
+        entry = _Entry(program, guards, signature, tuple(numbers))
+        self._entries.insert(0, entry)
+        self.compiles.append(Compile(reason, traced, 0.0, program.is_new))
+        variable = guards.variable_values()
+        assert variable is not None
+        return entry, [*numbers.values(), *variable]
+
+    def _captured(
+        self, leaves: Sequence[Any], rebuild: Callable[[list[Any]], tuple[Any, ...]], numbers: dict[str, Number], roots: dict[str, Any]
+    ) -> Captured:
+        fakes = [_Kind(leaf) for leaf in leaves]
+        make = lambda variable: Call(  # noqa: E731
+            self.function, fakes, rebuild, numbers, roots, frozenset(variable), frozenset(self._appended)
+        )
+        if not self._variable:
+            return capture(make(()))
+        try:
+            return capture(make(self._variable))
+        except Exception:
+            # a symbolic number was used in a way that only a plain number allows: freeze it, and compile per value.
+            # An error that has another cause comes back from the second try.
+            captured = capture(make(()))
+            self._frozen |= self._variable
+            self._variable = set()
+            return captured
+
+    def _explain(self, signature: Any, survey: Survey) -> str:
+        if not self._entries:
+            self._variable |= {p for p in survey.values if p[-1] == "lr" and "param_groups" in p} - self._frozen
+            return "first call"
+        same = [entry for entry in self._entries if entry.signature == signature]
+        if not same:
+            return f"other shapes or structure of the arguments: {signature[1]}"
+        found = changes(same[0].program.captured.survey, survey)
+        for path, _ in found:
+            was, now = same[0].program.captured.survey.values.get(path), survey.values.get(path)
+            if type(was) is type(now) and type(now) in (int, float) and path[-1] != "len" and path not in self._frozen:
+                self._variable.add(path)
+        return "; ".join(text for _, text in found[:5]) or "a condition on a number changed"
+
+    def _compile(self, entry: _Entry, leaves: Sequence[Any], values: list[Number]) -> None:
+        entry.pending = False
+        if entry.program.is_new:
+            started = time.perf_counter()
+            with jax.enable_x64(True):
+                entry.program.function.lower(*entry.program.arguments(leaves, values)).compile()
+            last = self.compiles[-1]
+            self.compiles[-1] = Compile(last.reason, last.trace_seconds, time.perf_counter() - started, True)
+
+    def release(self) -> None:
+        """Give the objects ordinary CPU tensors again, with the current values, and forget the programs."""
+        release(self.roots())
+        self._entries.clear()
+
+
+def _forget_unused(guessed: list[tuple[torch.optim.Optimizer, list[torch.Tensor]]], captured: Captured) -> bool:
+    """Drop first states that the step did not touch: eager PyTorch creates none for parameters without gradient."""
+    touched = {id(captured.slots[index].tensor) for index in captured.slot_outputs}
+    forgotten = False
+    for optimizer, parameters in guessed:
+        unused = [p for p in parameters if not any(id(t) in touched for t in optimizer.state[p].values())]
+        forget_state(optimizer, unused)
+        forgotten = forgotten or bool(unused)
+    return forgotten
+
+
+class _Kind:
+    """Shape and dtype of an array in PyTorch's terms."""
+
+    def __init__(self, array: Any) -> None:
+        self.shape = array.shape
+        self.dtype = torch_dtype(array.dtype)
+
+
+def _values_or_none(guards: Guards) -> list[Number] | None:
+    try:
+        return guards.variable_values()
+    except (KeyError, IndexError):  # the container lost the number: the graph is not valid any more
+        return None
+
+
+def _holds(guards: Guards, values: list[Number]) -> bool:
+    try:
+        return guards.hold(values)
+    except (KeyError, IndexError):  # an attribute was deleted
+        return False
+
+
+def bind(roots: dict[str, Any], placement: Placement, appended: set[int]) -> None:
+    """Move every tensor that the roots hold to the devices, keeping the tensor objects."""
+    survey = Survey(roots, appended)
+    slots = [(tensor, paths) for tensor, paths in survey.slots() if not isinstance(tensor, DeviceTensor)]
+    grads = {id(g): g for g in survey.grads.values() if not isinstance(g, DeviceTensor)}
+    for slot in slots:
+        _require_dense(*slot)
+    movable = [t for t, _ in slots] + list(grads.values())
+    for tensor, cell in zip(movable, make_cells([t.detach() for t in movable], placement.replicated), strict=True):
+        if tensor.is_leaf:
+            move_in_place(tensor, cell)
+        else:
+            for path in next(paths for t, paths in slots if t is tensor):
+                set_at(survey, path, DeviceTensor(cell))
+
+
+def _require_dense(tensor: torch.Tensor, paths: list[Path]) -> None:
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        raise ValueError(
+            f"{describe(paths[0])} is a {tensor.layout} tensor. systolic compiles dense tensors only; "
+            "call .to_dense() on it before training."
+        )
+
+
+def release(roots: dict[str, Any]) -> None:
+    """The reverse of `bind`."""
+    survey = Survey(roots)
+    for tensor, _ in survey.slots():
+        if isinstance(tensor, DeviceTensor):
+            bring_back(tensor)
+        if tensor.is_leaf and isinstance(tensor.grad, DeviceTensor):
+            bring_back(tensor.grad)

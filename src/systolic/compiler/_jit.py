@@ -1,0 +1,139 @@
+"""`systolic.jit`: a PyTorch function as one XLA program."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, Generic, ParamSpec, TypeVar, cast
+
+import jax
+import torch
+from torch import nn
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from ..runtime._convert import to_jax_array
+from ..runtime._device_tensor import DeviceTensor
+from ..runtime._placement import Placement
+from ._engine import Compile, Engine
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def jit(function: Callable[P, R], *, devices: list[jax.Device] | None = None) -> JitFunction[P, R]:
+    """Compile a PyTorch function, with everything that it changes, into one XLA program.
+
+    Modules and optimizers that the function uses (from its closure, its globals, its arguments, or `self`) may be
+    changed by it: parameters, buffers, optimizer state and plain attributes are updated as in eager PyTorch. From the
+    first call on their tensors live on the devices; `JitFunction.release` brings them back.
+
+    Args:
+        function: takes and returns tensors, nested in any pytree. It is traced once per combination of shapes.
+        devices: the devices to run on; default: the first one.
+
+    Returns:
+        A function with the same signature. Returned tensors are fetched when somebody looks at them.
+
+    Raises:
+        CaptureError: on the first call, when the function cannot become one program; names the line.
+
+    Example:
+        >>> import torch, systolic
+        >>> model = torch.nn.Linear(4, 2)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> @systolic.jit
+        ... def step(x):
+        ...     optimizer.zero_grad()
+        ...     loss = model(x).square().mean()
+        ...     loss.backward()
+        ...     optimizer.step()
+        ...     return loss
+        >>> step(torch.ones(8, 4)).shape
+        torch.Size([])
+    """
+    return JitFunction(function, devices)
+
+
+class JitFunction(Generic[P, R]):
+    """A compiled PyTorch function; see `jit`."""
+
+    def __init__(self, function: Callable[P, R], devices: list[jax.Device] | None) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._placement = Placement(devices or jax.devices()[:1])
+        self._engine = Engine(function, lambda: roots_of(function), self._placement)
+        self._last: Any = None
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the program; compile it first where no valid one is there."""
+        leaves, spec = tree_flatten((args, kwargs))
+        tensors = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+        static = tuple((i, leaf) for i, leaf in enumerate(leaves) if not isinstance(leaf, torch.Tensor))
+        arrays = [_on_device(leaves[i], self._placement) for i in tensors]
+
+        def rebuild(values: list[Any]) -> tuple[Any, ...]:
+            filled = list(leaves)
+            for index, value in zip(tensors, values, strict=True):
+                filled[index] = value
+            return tree_unflatten(filled, spec)
+
+        self._engine.function = lambda a, k: self._function(*a, **k)
+        result = self._engine.run(arrays, (spec, static), rebuild, {})
+        self._last = (result.program, arrays)
+        return cast(R, result.value())
+
+    @property
+    def compiles(self) -> list[Compile]:
+        """Every compilation so far, with its reason and its cost."""
+        return self._engine.compiles
+
+    @property
+    def compile_count(self) -> int:
+        """How many XLA programs were compiled."""
+        return sum(c.is_new_executable for c in self._engine.compiles)
+
+    def graph(self) -> torch.fx.Graph:
+        """The aten graph of the program that ran last."""
+        return self._called()[0].captured.graph
+
+    def stablehlo(self) -> str:
+        """The StableHLO text of the program that ran last."""
+        program, arrays = self._called()
+        with jax.enable_x64(True):
+            return program.function.lower(*program.arguments(arrays, self._engine.last_numbers)).as_text()
+
+    def release(self) -> None:
+        """Turn the tensors of the function's objects into ordinary CPU tensors with the current values."""
+        self._engine.release()
+
+    def _called(self) -> Any:
+        if self._last is None:
+            raise RuntimeError("The function has no program yet: call it once first.")
+        return self._last
+
+
+def _on_device(tensor: torch.Tensor, placement: Placement) -> jax.Array:
+    if isinstance(tensor, DeviceTensor) and tensor._cell.is_whole_array:
+        return tensor._cell.buffer.array
+    return placement.shard(to_jax_array(tensor))
+
+
+def roots_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """The objects that a function reaches by name: its closure, the globals that it mentions, `self`, defaults."""
+    if isinstance(function, functools.partial):
+        bound = {f"argument{i}": value for i, value in enumerate(function.args)}
+        return {**roots_of(function.func), **bound, **function.keywords}
+    if isinstance(function, nn.Module):
+        return {"module": function}
+    if inspect.ismethod(function):
+        return {"self": function.__self__, **roots_of(function.__func__)}
+    if not inspect.isfunction(function):
+        return {"self": function}
+    variables = inspect.getclosurevars(function)
+    found = {**variables.globals, **variables.nonlocals}
+    return {name: value for name, value in found.items() if _matters(value)}
+
+
+def _matters(value: Any) -> bool:
+    return not (inspect.ismodule(value) or inspect.isclass(value) or inspect.isroutine(value))

@@ -1,0 +1,264 @@
+"""A captured graph as a compiled XLA program, bound to the buffers that hold its state."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from torch import fx
+
+from ..runtime._cells import Buffer, Cell, cells_of, flush, plan_buffers
+from ..runtime._convert import to_jax_array
+from ..runtime._device_tensor import DeviceTensor
+from ..runtime._dtypes import jax_dtype
+from ..runtime._placement import Placement
+from ._capture import Captured
+from ._effects import OptimizerState
+from ._graph import SlotInput
+from ._symbols import Number
+from ._templates import Out, OutNumber, Template
+from .lowering import LoweringContext, interpret
+
+TensorKind = tuple[torch.Size, torch.dtype]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Where a value lies in a buffer: `offset` -1 means that it is the whole buffer."""
+
+    buffer: int
+    offset: int
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a graph's values are packed into arrays; everything by number, so that it can be compared.
+
+    Attributes:
+        inputs: by placeholder: ("state", piece), ("leaf", i) or ("constant", i).
+        donated: how many of the state's buffers are overwritten; these come first.
+        updates: by donated buffer: its pieces in order, each with the output that replaces it (None: unchanged).
+        results: groups of outputs that are returned in one array each.
+        draws: whether the program needs a random key.
+    """
+
+    inputs: tuple[tuple[str, Any], ...]
+    donated: int
+    updates: tuple[tuple[tuple[Piece, int | None], ...], ...]
+    results: tuple[tuple[int, ...], ...]
+    draws: bool
+
+
+class Program:
+    """One compiled step. Calling it runs the step on the devices and puts the new state into the buffers."""
+
+    def __init__(self, captured: Captured, placement: Placement, executables: dict[str, Any]) -> None:
+        self.captured = captured
+        self.placement = placement
+        self.buffers, self.layout = _lay_out(captured)
+        self._donated = self.buffers[: self.layout.donated]
+        self._kept = self.buffers[self.layout.donated :]
+        self._constants = [t.constant for t in captured.inputs if not isinstance(t, SlotInput) and t.constant is not None]
+        self._constant_arrays: list[Any] = []
+        self._constant_versions: list[int] = []
+        self._scalars: tuple[Any, Any] = (None, None)
+        self.fingerprint = _fingerprint(captured.graph, self.layout)
+        self.is_new = self.fingerprint not in executables
+        if self.is_new:
+            executables[self.fingerprint] = _executable(captured.graph, self.layout, placement)
+        self.function = executables[self.fingerprint]
+
+    def arguments(self, leaves: Sequence[Any], numbers: Sequence[Number]) -> tuple[Any, ...]:
+        """What the compiled function takes for these inputs."""
+        for buffer in self.buffers:
+            if buffer.mirrored:
+                flush(buffer)
+        return (
+            [buffer.array for buffer in self._donated],
+            [buffer.array for buffer in self._kept],
+            leaves,
+            self._current_constants() if self._constants else (),
+            self._scalar_array(numbers) if self.captured.scalars else None,
+            self.placement.key.array if self.layout.draws else None,
+        )
+
+    def run(self, leaves: Sequence[Any], numbers: Sequence[Number]) -> list[jax.Array]:
+        """Run the step; returns the result arrays, which the devices may still be computing."""
+        with jax.enable_x64(True):
+            new, results, key = self.function(*self.arguments(leaves, numbers))
+        for buffer, array in zip(self._donated, new, strict=True):
+            buffer.array = array
+        if key is not None:
+            self.placement.key.array = key
+        return results
+
+    def _current_constants(self) -> list[Any]:
+        versions = [t._version for t in self._constants]
+        if versions != self._constant_versions:
+            self._constant_arrays = [self.placement.replicate(to_jax_array(t)) for t in self._constants]
+            self._constant_versions = versions
+        return self._constant_arrays
+
+    def _scalar_array(self, numbers: Sequence[Number]) -> Any:
+        key, array = self._scalars
+        if key != numbers:
+            values = [expression(numbers) for expression in self.captured.scalars]
+            array = self.placement.replicate(np.array(values, np.float64))
+            self._scalars = (list(numbers), array)
+        return array
+
+    def result_cells(self, results: list[jax.Array]) -> dict[int, Cell]:
+        """The outputs of one run by number, as cells that own their arrays."""
+        cells: dict[int, Cell] = {}
+        for group, array in zip(self.layout.results, results, strict=True):
+            kinds = [_kind(self._output_value(i)) for i in group]
+            cells.update(zip(group, cells_of(Buffer(array), kinds), strict=True))
+        return cells
+
+    def _output_value(self, index: int) -> Any:
+        return _outputs(self.captured.graph)[index].meta["val"]
+
+
+def fill(program: Program, cells: dict[int, Cell], template: Template, numbers: Sequence[Number]) -> Any:
+    """Build the Python value that a template stands for, tensors as DeviceTensors."""
+
+    def tensor(index: int) -> Any:
+        return DeviceTensor(cells[index])
+
+    def number(index: int) -> Any:
+        return cells[index].host().item()  # host sync: user code keeps the number outside of the step
+
+    return template.fill(tensor, number, numbers)
+
+
+def _lay_out(captured: Captured) -> tuple[list[Buffer], Layout]:
+    cells = [_cell(slot.tensor) for slot in captured.slots]
+    used = {i.slot for i in captured.inputs if isinstance(i, SlotInput)} | set(captured.slot_outputs)
+    changed = list(dict.fromkeys(cells[s].buffer for s in captured.slot_outputs))
+    kept = [b for b in dict.fromkeys(cells[s].buffer for s in sorted(used)) if b not in set(changed)]
+    buffers = changed + kept
+    number = {id(buffer): index for index, buffer in enumerate(buffers)}
+    new_value = {id(cells[s]): o for s, o in captured.slot_outputs.items()}
+
+    def piece(cell: Cell) -> Piece:
+        return Piece(number[id(cell.buffer)], cell.offset, tuple(cell.shape))
+
+    inputs: list[tuple[str, Any]] = []
+    constants = 0
+    for source in captured.inputs:
+        if isinstance(source, SlotInput):
+            inputs.append(("state", piece(cells[source.slot])))
+        elif source.constant is not None:
+            inputs.append(("constant", constants))
+            constants += 1
+        else:
+            inputs.append(("leaf", source.leaf))
+    updates = tuple(tuple((piece(c), new_value.get(id(c))) for c in buffer.cells) for buffer in changed)
+    return buffers, Layout(tuple(inputs), len(changed), updates, _result_groups(captured), _draws(captured.graph))
+
+
+def _cell(tensor: torch.Tensor) -> Cell:
+    assert isinstance(tensor, DeviceTensor), "a tensor of the state was not moved to the devices"
+    assert isinstance(tensor._cell, Cell), "a view cannot be part of the state"
+    return tensor._cell
+
+
+def _result_groups(captured: Captured) -> tuple[tuple[int, ...], ...]:
+    """Outputs that go to the user, and outputs that become new state, packed separately: their lives differ."""
+    outputs = _outputs(captured.graph)
+    templates = [captured.result, *(e.value for e in captured.effects if getattr(e, "value", None) is not None)]
+    moments = {i for e in captured.effects if isinstance(e, OptimizerState) for i in _indices(e.value)}
+    wanted = sorted({i for template in templates for i in _indices(template)})
+    groups: list[tuple[int, ...]] = []
+    for chosen in ([i for i in wanted if i not in moments], sorted(moments)):
+        plan = plan_buffers([_kind(outputs[i].meta["val"]) for i in chosen])
+        groups += [tuple(chosen[k] for k in group) for group in plan]
+    return tuple(groups)
+
+
+def _indices(template: Template) -> list[int]:
+    return [leaf.index for leaf in template.leaves if isinstance(leaf, Out | OutNumber)]
+
+
+def _outputs(graph: fx.Graph) -> Sequence[Any]:
+    return next(iter(reversed(graph.nodes))).args[0]
+
+
+def _kind(value: Any) -> TensorKind:
+    if isinstance(value, torch.Tensor):
+        return value.shape, value.dtype
+    if isinstance(value, torch.SymInt):
+        return torch.Size(()), torch.int64
+    return torch.Size(()), torch.float32 if isinstance(value, torch.SymFloat) else torch.bool
+
+
+def _draws(graph: fx.Graph) -> bool:
+    ops = (n.target for n in graph.nodes if n.op == "call_function")
+    return any(torch.Tag.nondeterministic_seeded in getattr(op, "tags", ()) for op in ops)
+
+
+def _fingerprint(graph: fx.Graph, layout: Layout) -> str:
+    digest = hashlib.sha256(repr(layout).encode())
+    numbers = {node: index for index, node in enumerate(graph.nodes)}
+    for node in graph.nodes:
+        target = node.target if node.op == "call_function" else node.op
+        arguments = fx.map_arg((node.args, node.kwargs), lambda n: f"%{numbers[n]}")
+        value = node.meta.get("val")
+        kind = (tuple(value.shape), value.dtype) if isinstance(value, torch.Tensor) else type(value)
+        digest.update(f"{target}{arguments}{kind}\n".encode())
+    return digest.hexdigest()
+
+
+def _executable(graph: fx.Graph, layout: Layout, placement: Placement) -> Callable[..., Any]:
+    outputs = _outputs(graph)
+
+    def step(donated: Any, kept: Any, leaves: Any, constants: Any, scalars: Any, key: Any) -> Any:
+        buffers = [*donated, *kept]
+        next_key, key = jax.random.split(key) if key is not None else (None, None)
+        context = LoweringContext(key, placement.batch_shards, placement.platform)
+        sources = {"leaf": leaves, "constant": constants}
+        values = [_unpacked(buffers, i) if kind == "state" else sources[kind][i] for kind, i in layout.inputs]
+        values += _numbers(graph, len(layout.inputs), scalars)
+        computed = interpret(graph, values, context)
+        new = [_packed([_update(buffers, p, o, computed) for p, o in pieces]) for pieces in layout.updates]
+        results = [_packed([_as_array(computed[i], outputs[i]) for i in group]) for group in layout.results]
+        return new, results, next_key
+
+    replicated = placement.replicated
+    result_shardings = [replicated if len(group) > 1 else None for group in layout.results]
+    shardings = ([replicated] * layout.donated, result_shardings, replicated if layout.draws else None)
+    return jax.jit(step, donate_argnums=(0,), out_shardings=shardings)
+
+
+def _numbers(graph: fx.Graph, skip: int, scalars: Any) -> list[Any]:
+    """The host's numbers as the kind of scalar that the graph expects."""
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"][skip:]
+    dtypes = [jnp.float32 if isinstance(n.meta["val"], torch.SymFloat) else jnp.int64 for n in placeholders]
+    return [scalars[i].astype(dtype) for i, dtype in enumerate(dtypes)]
+
+
+def _unpacked(buffers: list[jax.Array], piece: Piece) -> jax.Array:
+    array = buffers[piece.buffer]
+    if piece.offset < 0:
+        return array
+    size = int(np.prod(piece.shape, dtype=np.int64))
+    return array[piece.offset : piece.offset + size].reshape(piece.shape)
+
+
+def _update(buffers: list[jax.Array], piece: Piece, output: int | None, computed: Sequence[Any]) -> jax.Array:
+    return _unpacked(buffers, piece) if output is None else computed[output]
+
+
+def _as_array(value: Any, node: Any) -> jax.Array:
+    return jnp.asarray(value, jax_dtype(_kind(node.meta["val"])[1]))
+
+
+def _packed(arrays: list[jax.Array]) -> jax.Array:
+    return arrays[0] if len(arrays) == 1 else jnp.concatenate([a.reshape(-1) for a in arrays])

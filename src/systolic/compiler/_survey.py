@@ -1,0 +1,169 @@
+"""Walk the Python objects that a step uses: which tensors they hold, and which plain values."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+Path = tuple[Any, ...]
+
+# nn.Module's own bookkeeping: walked by kind (parameters, buffers, submodules) or not part of what a step computes
+_MODULE_INTERNALS = frozenset(vars(nn.Module())) - {"training"}
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_OPTIMIZER_INTERNALS = frozenset(vars(torch.optim.SGD([torch.zeros(1)]))) - {"param_groups", "state"}
+# switches between equivalent implementations of one optimizer; capture chooses them itself
+IMPLEMENTATION_SWITCHES = frozenset({"foreach", "fused", "capturable", "differentiable"})
+
+
+class Survey:
+    """What a walk over some roots found. Paths start with the name of the root.
+
+    Attributes:
+        tensors: every tensor by path; one that is reachable by several paths appears under each.
+        values: everything else by path: plain values, and objects that are compared by identity.
+        containers: the dicts and lists that hold them: where a path's last key is looked up or set.
+        grads: the `.grad` of every tensor that has one, by the path of its owner.
+        lists: the lists among the containers, those included that are only appended to.
+        keys: which keys of a container matter.
+        sets: every set with a copy of it.
+    """
+
+    def __init__(self, roots: dict[str, Any], opaque_lists: Iterable[int] = ()) -> None:
+        self.tensors: dict[Path, torch.Tensor] = {}
+        self.values: dict[Path, Any] = {}
+        self.containers: dict[Path, Any] = {}
+        self.grads: dict[Path, torch.Tensor] = {}
+        self.lists: dict[Path, list[Any]] = {}
+        self.keys: dict[Path, list[Any]] = {}
+        self.sets: list[tuple[set[Any], frozenset[Any]]] = []
+        self._seen: dict[int, Path] = {}
+        self._opaque = set(opaque_lists)
+        self._objects: dict[Path, Any] = {}
+        for name, root in roots.items():
+            self._visit(root, (name,))
+
+    def _visit(self, item: Any, path: Path) -> None:
+        if isinstance(item, torch.Tensor):
+            self.tensors[path] = item
+            if item.is_leaf and item.grad is not None:
+                self.grads[path] = item.grad
+        elif isinstance(item, (nn.Module, torch.optim.Optimizer, dict, list, types.SimpleNamespace)) or _is_record(item):
+            self._visit_once(item, path)
+        elif isinstance(item, tuple):
+            self.values[path] = (type(item), len(item))
+            for index, element in enumerate(item):
+                self._visit(element, (*path, index))
+        elif isinstance(item, set):
+            self.values[path] = frozenset(item)
+            self.sets.append((item, frozenset(item)))
+        else:
+            self.values[path] = item
+
+    def _visit_once(self, item: Any, path: Path) -> None:
+        if id(item) in self._seen:
+            self.values[path] = _SameAs(self._seen[id(item)])
+            return
+        self._seen[id(item)] = path
+        self._objects[path] = item
+        if isinstance(item, nn.Module):
+            self._visit_module(item, path)
+        elif isinstance(item, torch.optim.Optimizer):
+            self._visit_optimizer(item, path)
+        elif isinstance(item, list):
+            self._visit_list(item, path)
+        elif isinstance(item, dict):
+            self._visit_dict(item, path, item.keys())
+        else:
+            self._visit_dict(vars(item), path, vars(item).keys())
+
+    def _visit_module(self, module: nn.Module, path: Path) -> None:
+        self.values[(*path, "class")] = type(module)
+        for kind in ("_parameters", "_buffers"):
+            self._visit_dict(getattr(module, kind), (*path, kind), getattr(module, kind).keys())
+        own = vars(module)
+        self._visit_dict(own, path, [name for name in own if name not in _MODULE_INTERNALS])
+        for kind in _HOOKS:
+            if hooks := getattr(module, kind):
+                self.values[(*path, kind)] = tuple(hooks.items())
+        for name, child in module._modules.items():
+            if child is not None:
+                self._visit(child, (*path, "_modules", name))
+
+    def _visit_optimizer(self, optimizer: torch.optim.Optimizer, path: Path) -> None:
+        self.values[(*path, "class")] = type(optimizer)
+        for index, group in enumerate(optimizer.param_groups):
+            names = [name for name in group if name not in IMPLEMENTATION_SWITCHES]
+            self._visit_dict(group, (*path, "param_groups", index), names)
+        for number, parameter in enumerate(p for group in optimizer.param_groups for p in group["params"]):
+            if state := optimizer.state.get(parameter):
+                self._visit_dict(state, (*path, "state", number), state.keys())
+        own = vars(optimizer)
+        self._visit_dict(own, path, [name for name in own if name not in _OPTIMIZER_INTERNALS | {"state", "param_groups"}])
+
+    def _visit_list(self, item: list[Any], path: Path) -> None:
+        self.lists[path] = item
+        if id(item) in self._opaque:
+            return
+        self.containers[path] = item
+        self.keys[path] = list(range(len(item)))
+        self.values[(*path, "len")] = len(item)
+        for index, element in enumerate(item):
+            self._visit(element, (*path, index))
+
+    def _visit_dict(self, item: dict[Any, Any], path: Path, keys: Iterable[Any]) -> None:
+        self.containers[path] = item
+        self.keys[path] = list(keys)
+        for key in self.keys[path]:
+            self._visit(item[key], (*path, key))
+
+    def optimizers(self) -> dict[Path, torch.optim.Optimizer]:
+        """Every optimizer that was walked, by the path at which it was first met."""
+        return {p: item for p, item in self._objects.items() if isinstance(item, torch.optim.Optimizer)}
+
+    def slots(self) -> Iterator[tuple[torch.Tensor, list[Path]]]:
+        """Every distinct tensor with all its paths, in the order of discovery."""
+        paths: dict[int, list[Path]] = {}
+        for path, tensor in self.tensors.items():
+            paths.setdefault(id(tensor), []).append(path)
+        yield from ((self.tensors[found[0]], found) for found in paths.values())
+
+
+@dataclasses.dataclass(frozen=True)
+class _SameAs:
+    """Stands for an object that was met before, at `path`."""
+
+    path: Path
+
+
+def _is_record(item: Any) -> bool:
+    return dataclasses.is_dataclass(item) and not isinstance(item, type) and hasattr(item, "__dict__")
+
+
+def set_at(survey: Survey, path: Path, value: Any) -> None:
+    """Put `value` where `path` points, rebuilding the tuples on the way (they cannot be changed in place)."""
+    for depth in range(len(path) - 1, 0, -1):
+        container = survey.containers.get(path[:depth])
+        if container is not None:
+            key, inner = path[depth], path[depth + 1 :]
+            container[key] = _replaced(container[key], inner, value) if inner else value
+            return
+    raise AssertionError(f"no container for {path}")
+
+
+def _replaced(item: Any, path: Path, value: Any) -> Any:
+    if not path:
+        return value
+    elements = list(item)
+    elements[path[0]] = _replaced(elements[path[0]], path[1:], value)
+    return type(item)(*elements) if hasattr(item, "_fields") else type(item)(elements)
+
+
+def describe(path: Path) -> str:
+    """A path as the user would write it: `model.layers.0.weight`."""
+    hidden = {"_modules", "_parameters", "_buffers"}
+    return ".".join(str(part) for part in path if part not in hidden)

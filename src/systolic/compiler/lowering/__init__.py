@@ -1,0 +1,38 @@
+"""Aten ops as JAX functions. Importing this package fills the table."""
+
+from ._context import LoweringContext as LoweringContext
+from ._interpret import interpret as interpret
+from ._table import find_lowering as find_lowering
+from ._table import lowered_ops as lowered_ops
+from ._table import lowers as lowers
+from ._table import register_lowering as register_lowering
+from . import (  # isort: skip
+    _adaptive_pooling as _adaptive_pooling,
+    _batch_norm as _batch_norm,
+    _convolution as _convolution,
+    _ctc_loss as _ctc_loss,
+    _embedding as _embedding,
+    _indexing as _indexing,
+    _loss as _loss,
+    _normalization as _normalization,
+    _pair_loss as _pair_loss,
+    _pooling as _pooling,
+    _random as _random,
+    _scatter as _scatter,
+)
+from . import _activation as _activation
+from . import _comparison as _comparison
+from . import _complex as _complex
+from . import _creation as _creation
+from . import _extremum as _extremum
+from . import _layout as _layout
+from . import _matmul as _matmul
+from . import _pointwise as _pointwise
+from . import _reduction as _reduction
+from . import _scan as _scan
+from . import _softmax as _softmax
+from . import _sort as _sort
+from . import _special as _special
+from . import _unary as _unary
+from . import _view_writes as _view_writes
+from . import _views as _views

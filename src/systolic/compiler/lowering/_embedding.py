@@ -1,0 +1,42 @@
+"""Embedding tables."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import torch
+
+from ._pullback import index32, wide
+from ._table import lowers
+
+aten = torch.ops.aten
+
+
+@lowers(aten.embedding.default)
+def embedding(
+    weight: jax.Array,
+    indices: jax.Array,
+    padding_idx: int = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> jax.Array:
+    """Rows of `weight`; an index outside the table gives NaN, as nothing can raise inside a program."""
+    return jnp.take(weight, index32(indices, weight.shape[0]), axis=0)
+
+
+@lowers(aten.embedding_dense_backward.default)
+def embedding_dense_backward(
+    grad: jax.Array, indices: jax.Array, num_weights: int, padding_idx: int, scale_grad_by_freq: bool
+) -> jax.Array:
+    """Sum the gradients of each row's uses; `padding_idx` gets none."""
+    rows = index32(indices, num_weights).reshape(-1)
+    width = grad.shape[indices.ndim :]
+    grad_rows = wide(grad).reshape(rows.shape[0], *width)
+    if scale_grad_by_freq:
+        uses = jnp.zeros(num_weights, grad_rows.dtype).at[rows].add(1)
+        grad_rows = grad_rows / uses[rows].reshape((-1,) + (1,) * len(width))
+    if padding_idx >= 0:
+        # one past the table: dropped by the scatter
+        rows = jnp.where(rows == padding_idx, num_weights, rows)
+    total = jnp.zeros((num_weights, *width), grad_rows.dtype).at[rows].add(grad_rows, mode="drop")
+    return total.astype(grad.dtype)

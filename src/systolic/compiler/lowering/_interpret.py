@@ -1,0 +1,99 @@
+"""Run an aten graph on JAX values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from ...runtime._dtypes import jax_dtype
+from ._context import LoweringContext, lowering_context
+from ._table import find_lowering
+
+
+def interpret(graph: fx.Graph, inputs: Sequence[Any], context: LoweringContext) -> Any:
+    """Evaluate `graph` with each op replaced by its lowering.
+
+    Args:
+        graph: functional aten ops; placeholders in the order of `inputs`.
+        inputs: one `jax.Array` (or number) per placeholder.
+        context: what lowerings may ask about the program.
+
+    Returns:
+        What the graph returns, with `jax.Array`s for tensors.
+    """
+    values: dict[fx.Node, Any] = {}
+    remaining = iter(inputs)
+    last_use = _last_uses(graph)
+    with lowering_context(context):
+        for node in graph.nodes:
+            if node.op == "placeholder":
+                values[node] = next(remaining)
+            elif node.op == "call_function":
+                values[node] = _call(node, values, context)
+            elif node.op == "output":
+                return fx.map_arg(node.args[0], values.__getitem__)
+            else:
+                raise AssertionError(f"unexpected node {node.op} {node.target} in a captured graph")
+            for dead in last_use.get(node, ()):
+                del values[dead]
+    raise AssertionError("graph without output")
+
+
+def _last_uses(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:
+    """For every node the inputs that nobody after it needs: they are dropped, so that a trace holds few tracers."""
+    last: dict[fx.Node, fx.Node] = {}
+    for node in graph.nodes:
+        for source in node.all_input_nodes:
+            last[source] = node
+    uses: dict[fx.Node, list[fx.Node]] = {}
+    for source, user in last.items():
+        uses.setdefault(user, []).append(source)
+    return uses
+
+
+def _call(node: fx.Node, values: dict[fx.Node, Any], context: LoweringContext) -> Any:
+    args = fx.map_arg(node.args, values.__getitem__)
+    kwargs = fx.map_arg(node.kwargs, values.__getitem__)
+    target = node.target
+    if not isinstance(target, OpOverload):
+        # getitem, and the arithmetic on symbolic numbers that the tracer records as plain Python functions
+        return _symbolic(target)(*args, **kwargs)
+    lowering = find_lowering(target)
+    assert lowering is not None, f"{target} passed capture without a lowering"
+    expected = node.meta.get("val")
+    context.output = expected
+    return _as_announced(lowering(*args, **kwargs), expected, target)
+
+
+def _symbolic(target: Any) -> Any:
+    return _SYMBOLIC.get(target, target)
+
+
+_SYMBOLIC: dict[Any, Any] = {
+    torch.sym_float: lambda x: x.astype(jnp.float32) if isinstance(x, jax.Array) else float(x),
+    torch.sym_int: lambda x: x.astype(jnp.int64) if isinstance(x, jax.Array) else int(x),
+    torch.sym_max: jnp.maximum,
+    torch.sym_min: jnp.minimum,
+    torch.sym_ite: jnp.where,
+    torch.sym_not: jnp.logical_not,
+}
+
+
+def _as_announced(value: Any, expected: Any, target: OpOverload) -> Any:
+    """Give a result the dtype that PyTorch announced; a wrong shape is our defect and stops here."""
+    if isinstance(expected, torch.Tensor):
+        value = jnp.asarray(value, jax_dtype(expected.dtype))
+        assert value.shape == tuple(expected.shape), (
+            f"lowering of {target} gave shape {value.shape}, PyTorch has {tuple(expected.shape)}"
+        )
+        return value
+    if isinstance(expected, (list, tuple)):
+        assert len(value) == len(expected), f"lowering of {target} gave {len(value)} results, expected {len(expected)}"
+        return tuple(_as_announced(v, e, target) for v, e in zip(value, expected, strict=True))
+    return value

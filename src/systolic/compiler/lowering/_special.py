@@ -1,0 +1,107 @@
+"""Special functions. JAX's own where they are as exact as PyTorch's."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import torch
+from jax.scipy import special
+
+from ._dtype import float_binary, float_unary, promoted, widened
+from ._table import lowers
+
+aten = torch.ops.aten
+
+
+def _lgamma(x: jax.Array) -> jax.Array:
+    return jnp.where(jnp.isinf(x), jnp.inf, jax.lax.lgamma(x))
+
+
+def _digamma(x: jax.Array) -> jax.Array:
+    # at the pole of zero PyTorch keeps the sign of the side
+    return jnp.where(x == 0, jnp.copysign(jnp.full_like(x, jnp.inf), -x), jax.lax.digamma(x))
+
+
+def _entr(x: jax.Array) -> jax.Array:
+    return jnp.where(jnp.isnan(x), x, special.entr(x))
+
+
+def _xlogy(x: jax.Array, y: jax.Array) -> jax.Array:
+    return jnp.where(jnp.isnan(y), jnp.nan, jnp.where(x == 0, 0, x * jnp.log(y)))
+
+
+def _xlog1py(x: jax.Array, y: jax.Array) -> jax.Array:
+    return jnp.where(jnp.isnan(y), jnp.nan, jnp.where(x == 0, 0, x * jnp.log1p(y)))
+
+
+def _erfcx(x: jax.Array) -> jax.Array:
+    """`exp(x**2) * erfc(x)`; far to the right, where both factors leave the range of floats, a continued fraction."""
+    near = jnp.clip(x, -10.0, 3.0)
+    square = near * near
+    direct = jnp.exp(square) * jax.lax.erfc(near)
+    far = jnp.maximum(x, 3.0)
+    fraction = far
+    for term in range(_ERFCX_TERMS, 0, -1):
+        fraction = far + (term / 2) / fraction
+    right = (1 / math.sqrt(math.pi)) / fraction
+    return jnp.where(jnp.isnan(x), x, jnp.where(x > 3.0, right, jnp.where(x < -10.0, jnp.inf, direct)))
+
+
+_ERFCX_TERMS = 30
+
+
+@lowers(aten.polygamma.default)
+def _polygamma(order: int, x: jax.Array) -> jax.Array:
+    x = widened(x)
+    if order == 0:
+        return _digamma(x)
+    sign = -1 if order % 2 == 0 else 1
+    return sign * math.factorial(order) * special.zeta(jnp.asarray(order + 1, x.dtype), x)
+
+
+@lowers(aten.mvlgamma.default)
+def _mvlgamma(x: jax.Array, p: int) -> jax.Array:
+    x = widened(x)
+    total = sum(_lgamma(x - i / 2) for i in range(p))
+    return total + p * (p - 1) / 4 * math.log(math.pi)
+
+
+@lowers(aten.special_xlog1py.other_scalar, aten.special_xlog1py.self_scalar)
+def _xlog1py_number(x: Any, y: Any) -> jax.Array:
+    return _xlog1py(*promoted(x, y, floating=True))
+
+
+for _op, _function in {
+    aten.digamma.default: _digamma,
+    aten.erf.default: jax.lax.erf,
+    aten.erfc.default: jax.lax.erfc,
+    aten.erfinv.default: jax.lax.erf_inv,
+    aten.i0.default: special.i0,
+    aten.special_i0e.default: special.i0e,
+    aten.special_i1.default: special.i1,
+    aten.special_i1e.default: special.i1e,
+    aten.special_modified_bessel_i0.default: special.i0,
+    aten.special_modified_bessel_i1.default: special.i1,
+    aten.lgamma.default: _lgamma,
+    aten.special_entr.default: _entr,
+    aten.special_erfcx.default: _erfcx,
+    aten.special_log_ndtr.default: special.log_ndtr,
+    aten.special_ndtri.default: special.ndtri,
+}.items():
+    lowers(_op)(float_unary(_function))
+
+for _op, _function in {
+    aten.igamma.default: special.gammainc,
+    aten.igammac.default: special.gammaincc,
+    aten.special_xlog1py.default: _xlog1py,
+    aten.special_zeta.default: special.zeta,
+    aten.special_zeta.other_scalar: special.zeta,
+    aten.special_zeta.self_scalar: special.zeta,
+    aten.xlogy.Tensor: _xlogy,
+    aten.xlogy.Scalar_Other: _xlogy,
+    aten.xlogy.Scalar_Self: _xlogy,
+}.items():
+    lowers(_op)(float_binary(_function))

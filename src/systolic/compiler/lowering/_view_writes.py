@@ -1,0 +1,129 @@
+"""Windows, diagonals and strided views, and tensors with a view of them replaced.
+
+Every gradient of a view is here too: zeros with the view replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+import torch
+
+from ._dtype import normal_axis
+from ._table import lowers
+from ._views import slice_bounds
+
+aten = torch.ops.aten
+
+
+@lowers(aten.unfold.default, aten.unfold_copy.default)
+def unfold(x: jax.Array, dimension: int, size: int, step: int) -> jax.Array:
+    """Windows of `size` along a dimension, as a last dimension."""
+    if x.ndim == 0:
+        return x[None][:size]
+    axis = normal_axis(dimension, x.ndim)
+    count = (x.shape[axis] - size) // step + 1
+    index = jnp.arange(count, dtype=jnp.int32)[:, None] * step + jnp.arange(size, dtype=jnp.int32)
+    return jnp.moveaxis(jnp.take(x, index, axis=axis), axis + 1, -1)
+
+
+@lowers(aten.diagonal.default, aten.diagonal_copy.default)
+def diagonal(x: jax.Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> jax.Array:
+    """The diagonals of the matrices over two dimensions, as a last dimension."""
+    return jnp.diagonal(x, offset, dim1, dim2)
+
+
+@lowers(aten.as_strided.default, aten.as_strided_copy.default)
+def as_strided(x: jax.Array, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> jax.Array:
+    """Elements by their position in memory; the tensor that is viewed must be contiguous."""
+    return jnp.take(x.reshape(-1), strided_positions(size, stride, storage_offset), axis=0)
+
+
+def strided_positions(size: Sequence[int], stride: Sequence[int], offset: int | None) -> jax.Array:
+    """Where in memory each element of a strided view lies."""
+    positions = jnp.full(tuple(size), offset or 0, jnp.int32)
+    for axis, step in enumerate(stride):
+        positions = positions + jax.lax.broadcasted_iota(jnp.int32, tuple(size), axis) * step
+    return positions
+
+
+def _replaced(x: jax.Array, source: jax.Array, view: Callable[[jax.Array], jax.Array]) -> jax.Array:
+    """`x` with the elements that `view` shows set to `source`."""
+    positions = view(jnp.arange(x.size, dtype=jnp.int32).reshape(x.shape))
+    source = jnp.broadcast_to(source.astype(x.dtype), positions.shape)
+    return x.reshape(-1).at[positions.reshape(-1)].set(source.reshape(-1)).reshape(x.shape)
+
+
+@lowers(aten.slice_scatter.default)
+def _slice_scatter(
+    x: jax.Array,
+    source: jax.Array,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+) -> jax.Array:
+    axis = normal_axis(dim, x.ndim)
+    low, high = slice_bounds(start, end, x.shape[axis])
+    source = source.astype(x.dtype)
+    if step == 1:
+        shape = (*x.shape[:axis], high - low, *x.shape[axis + 1 :])
+        return jax.lax.dynamic_update_slice_in_dim(x, jnp.broadcast_to(source, shape), low, axis)
+    where = (slice(None),) * axis + (slice(low, high, step),)
+    return x.at[where].set(source)
+
+
+@lowers(aten.select_scatter.default)
+def _select_scatter(x: jax.Array, source: jax.Array, dim: int, index: int) -> jax.Array:
+    axis = normal_axis(dim, x.ndim)
+    row = jnp.expand_dims(source.astype(x.dtype), axis)
+    return jax.lax.dynamic_update_slice_in_dim(x, row, normal_axis(index, x.shape[axis]), axis)
+
+
+@lowers(aten.diagonal_scatter.default)
+def _diagonal_scatter(x: jax.Array, source: jax.Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> jax.Array:
+    return _replaced(x, source, lambda v: diagonal(v, offset, dim1, dim2))
+
+
+@lowers(aten.as_strided_scatter.default)
+def _as_strided_scatter(
+    x: jax.Array, source: jax.Array, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> jax.Array:
+    return _replaced(x, source, lambda v: as_strided(v, size, stride, storage_offset))
+
+
+@lowers(aten.slice_backward.default)
+def _slice_backward(
+    grad: jax.Array, input_sizes: Sequence[int], dim: int, start: int, end: int, step: int
+) -> jax.Array:
+    axis = normal_axis(dim, len(input_sizes))
+    length = input_sizes[axis]
+    low, _ = slice_bounds(start, end, length)
+    count = grad.shape[axis]
+    covered = (count - 1) * step + 1 if count else 0
+    padding = [(0, 0, 0)] * grad.ndim
+    padding[axis] = (low, length - low - covered, step - 1)
+    return jax.lax.pad(grad, jnp.zeros((), grad.dtype), padding)
+
+
+@lowers(aten.select_backward.default)
+def _select_backward(grad: jax.Array, input_sizes: Sequence[int], dim: int, index: int) -> jax.Array:
+    axis = normal_axis(dim, len(input_sizes))
+    low = normal_axis(index, input_sizes[axis])
+    return _slice_backward(jnp.expand_dims(grad, axis), input_sizes, axis, low, low + 1, 1)
+
+
+@lowers(aten.diagonal_backward.default)
+def _diagonal_backward(
+    grad: jax.Array, input_sizes: Sequence[int], offset: int, dim1: int, dim2: int
+) -> jax.Array:
+    return _diagonal_scatter(jnp.zeros(tuple(input_sizes), grad.dtype), grad, offset, dim1, dim2)
+
+
+@lowers(aten.unfold_backward.default)
+def _unfold_backward(grad: jax.Array, input_sizes: Sequence[int], dim: int, size: int, step: int) -> jax.Array:
+    shape = jax.ShapeDtypeStruct(tuple(input_sizes), grad.dtype)
+    # windows overlap, and their gradients add up: the transpose of taking them
+    return jax.linear_transpose(lambda x: unfold(x, dim, size, step), shape)(grad)[0]

@@ -1,0 +1,239 @@
+"""Batches as trees: tensors and arrays are leaves, everything else travels in the spec untouched."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+
+from systolic.data._containers import Rebuild, open_container
+from systolic.exceptions import MisconfigurationException
+
+BatchLeaf: TypeAlias = torch.Tensor | np.ndarray
+
+
+class _Leaf:
+    """The place of a leaf in a tree."""
+
+    def __repr__(self) -> str:
+        return "*"
+
+
+LEAF: Final = _Leaf()
+
+
+class Static(NamedTuple):
+    """A value that stays on the host: number, string, None, any object that is not a container."""
+
+    value: Any
+
+
+class Node(NamedTuple):
+    """A container: its type, what else identifies it, its children, and how to make it again."""
+
+    kind: type
+    context: Hashable
+    children: tuple[Any, ...]
+    rebuild: Rebuild
+
+
+Tree: TypeAlias = _Leaf | Static | Node
+
+
+class _Same:
+    """Compares an unhashable value by identity; holding the value keeps its id from being reused."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+class BatchSpec:
+    """The structure of a batch and its static values: with the leaves it gives the batch back."""
+
+    __slots__ = ("_build", "_key", "_structure", "num_leaves", "tree")
+
+    def __init__(self, tree: Tree, num_leaves: int) -> None:
+        self.tree = tree
+        self.num_leaves = num_leaves
+        self._build: Callable[[Sequence[Any]], Any] | None = None
+        self._key: Hashable = None
+        self._structure: Hashable = None
+
+    def key(self) -> Hashable:
+        """Equal for batches of one structure with equal static values; unhashable ones count by identity."""
+        if self._key is None:
+            self._key = _tree_key(self.tree, _static_key)
+        return self._key
+
+    def structure_key(self) -> Hashable:
+        """Equal for batches of one structure whatever the static values are: only their types count."""
+        if self._structure is None:
+            self._structure = _tree_key(self.tree, type)
+        return self._structure
+
+    @property
+    def statics(self) -> list[Any]:
+        """The static values, in the order of the tree."""
+        return list(_statics(self.tree))
+
+    def unflatten(self, leaves: Sequence[Any]) -> Any:
+        """The batch with these leaves in place."""
+        if len(leaves) != self.num_leaves:
+            raise ValueError(f"This batch structure has {self.num_leaves} leaves, received {len(leaves)}.")
+        if self._build is None:
+            self._build = _compile(self.tree)
+        return self._build(leaves)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BatchSpec) and self.key() == other.key()
+
+    def __hash__(self) -> int:
+        return hash(self.key())
+
+    def __repr__(self) -> str:
+        return f"BatchSpec({self.unflatten([LEAF] * self.num_leaves)!r})"
+
+
+def flatten_batch(batch: Any) -> tuple[list[BatchLeaf], BatchSpec]:
+    """Split a batch into its tensors and numeric arrays, in order, and a spec that holds everything else."""
+    spec = _flat_spec(batch)
+    if spec is not None:
+        return list(batch.values() if type(batch) is dict else batch), spec
+    leaves: list[Any] = []
+    tree = describe(batch, leaves, is_batch_leaf)
+    return leaves, BatchSpec(tree, len(leaves))
+
+
+def unflatten_batch(spec: BatchSpec, leaves: Sequence[Any]) -> Any:
+    """Put leaves (of any type) into the structure that `flatten_batch` found."""
+    return spec.unflatten(leaves)
+
+
+def is_batch_leaf(value: Any) -> bool:
+    """Whether a value of a batch goes to the device: a tensor, or an array of numbers that torch has a type for."""
+    if isinstance(value, torch.Tensor):
+        return True
+    if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray):
+        return False
+    return value.dtype.kind in "biufc" and value.dtype.char not in "gG"  # g, G: long double, which torch lacks
+
+
+def describe(value: Any, leaves: list[Any], is_leaf: Callable[[Any], bool]) -> Tree:
+    """The tree of `value`; its leaves are appended to `leaves`."""
+    if is_leaf(value):
+        leaves.append(value)
+        return LEAF
+    opened = open_container(value)
+    if opened is None:
+        return Static(value)
+    children = tuple(describe(child, leaves, is_leaf) for child in opened.children)
+    return Node(type(value), opened.context, children, opened.rebuild)
+
+
+def batch_size_of(batch: Any) -> int:
+    """The number of samples: size(0) of the first tensor (of the first array when there is no tensor).
+
+    Raises:
+        MisconfigurationException: the batch holds neither.
+    """
+    leaves = flatten_batch(batch)[0]
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)] or leaves
+    if not tensors:
+        raise MisconfigurationException(
+            f"The batch size cannot be told from a batch of type {type(batch).__name__}: expected a tensor or a numpy "
+            "array in it, found none. Pass it yourself: `self.log(..., batch_size=...)`."
+        )
+    sizes = [tensor.shape[0] if tensor.ndim else 1 for tensor in tensors]
+    if any(size != sizes[0] for size in sizes):
+        warnings.warn(
+            f"The batch size is ambiguous: the tensors of this batch have first dimensions {sizes}; {sizes[0]}, that "
+            "of the first, is used. To be certain, pass it yourself: `self.log(..., batch_size=...)`.",
+            stacklevel=2,
+        )
+    return sizes[0]
+
+
+_ONLY_TENSORS: Final = frozenset({torch.Tensor})
+_ONLY_STRINGS: Final = frozenset({str})
+
+
+def _flat_spec(batch: Any) -> BatchSpec | None:
+    """The shared spec of the commonest batches: one list, tuple or dict of nothing but tensors."""
+    kind = type(batch)
+    if kind is list or kind is tuple:
+        return _flat_sequence_spec(kind, len(batch)) if set(map(type, batch)) == _ONLY_TENSORS else None
+    if kind is dict and set(map(type, batch.values())) == _ONLY_TENSORS and set(map(type, batch)) == _ONLY_STRINGS:
+        return _flat_dict_spec(tuple(batch))
+    return None
+
+
+@lru_cache(maxsize=256)
+def _flat_sequence_spec(kind: type, size: int) -> BatchSpec:
+    return BatchSpec(describe(kind([LEAF] * size), [], _is_place), size)
+
+
+@lru_cache(maxsize=256)
+def _flat_dict_spec(keys: tuple[str, ...]) -> BatchSpec:
+    return BatchSpec(describe(dict.fromkeys(keys, LEAF), [], _is_place), len(keys))
+
+
+def _is_place(value: Any) -> bool:
+    return value is LEAF
+
+
+def _compile(tree: Tree) -> Callable[[Sequence[Any]], Any]:
+    """A function from leaves to the value; the flat case makes no iterator."""
+    if isinstance(tree, Node) and all(child is LEAF for child in tree.children):
+        return tree.rebuild  # type: ignore[return-value]  # every rebuild reads its argument once, in order
+    build = _builder(tree)
+    return lambda leaves: build(iter(leaves))
+
+
+def _builder(tree: Tree) -> Callable[[Iterator[Any]], Any]:
+    if isinstance(tree, Static):
+        value = tree.value
+        return lambda leaves: value
+    if isinstance(tree, Node):
+        rebuild = tree.rebuild
+        children = [_builder(child) for child in tree.children]
+        return lambda leaves: rebuild([child(leaves) for child in children])
+    return next
+
+
+def _tree_key(tree: Tree, static_key: Callable[[Any], Hashable]) -> Hashable:
+    if isinstance(tree, Static):
+        return ("static", static_key(tree.value))
+    if isinstance(tree, Node):
+        return (tree.kind, tree.context, tuple(_tree_key(child, static_key) for child in tree.children))
+    return "*"
+
+
+def _static_key(value: Any) -> Hashable:
+    # The type belongs to the key because 1 == 1.0 == True; repr tells 0.0 from -0.0 and makes nan equal to itself.
+    if isinstance(value, float | complex):
+        return (type(value), repr(value))
+    try:
+        hash(value)
+    except TypeError:
+        return (type(value), _Same(value))
+    return (type(value), value)
+
+
+def _statics(tree: Tree) -> Iterator[Any]:
+    if isinstance(tree, Static):
+        yield tree.value
+    elif isinstance(tree, Node):
+        for child in tree.children:
+            yield from _statics(child)

@@ -1,0 +1,9 @@
+"""Exceptions that systolic raises on purpose."""
+
+
+class MisconfigurationException(Exception):
+    """The user asked for something that cannot be done as asked.
+
+    The name is Lightning's, so that `except MisconfigurationException` in a ported script keeps working. The message
+    says what was expected, what was received and what to do next.
+    """

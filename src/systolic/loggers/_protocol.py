@@ -1,0 +1,98 @@
+"""What a Trainer asks of a logger, by shape and not by ancestry."""
+
+from argparse import Namespace
+from collections.abc import Mapping
+from typing import Any, Protocol, cast
+
+from torch import Tensor
+from torch.nn import Module
+
+from systolic.exceptions import MisconfigurationException
+
+_METHODS = ("log_metrics", "log_hyperparams", "log_graph", "save", "finalize", "after_save_checkpoint")
+
+
+class LoggerProtocol(Protocol):
+    """Everything a Trainer calls on a logger.
+
+    Lightning's `Logger` has this shape, so loggers written for Lightning work unchanged. `experiment` is left out:
+    only user code touches it, and Lightning's base class does not declare it.
+    """
+
+    @property
+    def name(self) -> str | None:
+        """Name of the experiment."""
+        ...
+
+    @property
+    def version(self) -> int | str | None:
+        """Version of the experiment."""
+        ...
+
+    @property
+    def root_dir(self) -> str | None:
+        """Directory that holds all versions, or None when nothing is written locally."""
+        ...
+
+    @property
+    def save_dir(self) -> str | None:
+        """Directory that holds all experiments, or None when nothing is written locally."""
+        ...
+
+    @property
+    def log_dir(self) -> str | None:
+        """Directory of this version, or None when nothing is written locally."""
+        ...
+
+    @property
+    def group_separator(self) -> str:
+        """What separates a group from a metric in a metric's name."""
+        ...
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        """Record scalars at a step."""
+        ...
+
+    def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
+        """Record hyperparameters."""
+        ...
+
+    def log_graph(self, model: Module, input_array: Tensor | None = None) -> None:
+        """Record the graph of a model."""
+        ...
+
+    def save(self) -> None:
+        """Write what is buffered."""
+        ...
+
+    def finalize(self, status: str) -> None:
+        """End the run: `"success"`, `"failed"`, `"finished"`."""
+        ...
+
+    def after_save_checkpoint(self, checkpoint_callback: Any) -> None:
+        """Called after a checkpoint callback has saved."""
+        ...
+
+
+def require_logger(candidate: object) -> LoggerProtocol:
+    """Return `candidate` as a logger, or say which methods it lacks.
+
+    Only methods are looked up: reading a property such as `version` may start a run on a server.
+    """
+    if isinstance(candidate, type):
+        raise MisconfigurationException(f"logger={candidate.__name__} is a class. Pass an instance of it.")
+    missing = [method for method in _METHODS if not callable(getattr(candidate, method, None))]
+    if missing:
+        raise MisconfigurationException(
+            f"{type(candidate).__name__} cannot be used as a logger: it has no {', '.join(f'{m}()' for m in missing)}. "
+            "Pass True, False, a logger or a list of loggers; subclassing systolic.loggers.Logger gives defaults for "
+            "all methods but log_metrics() and log_hyperparams()."
+        )
+    return cast(LoggerProtocol, candidate)
+
+
+def as_dict(params: Mapping[str, Any] | Namespace | None) -> dict[str, Any]:
+    """Return hyperparameters as a plain dict, whatever container they came in."""
+    if params is None:
+        return {}
+    return dict(vars(params)) if isinstance(params, Namespace) else dict(params)

@@ -1,0 +1,165 @@
+"""Where state lives on the devices: buffers, and the cells that are one tensor each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+import torch
+
+from ._convert import put, to_host_array, to_jax_array, to_torch_tensor
+from ._dtypes import jax_dtype
+
+
+class Buffer:
+    """One device array. It holds one large tensor, or many small ones end to end.
+
+    A call of a compiled program costs time per array and per device, so small tensors share one.
+    """
+
+    __slots__ = ("array", "cells", "mirrored")
+
+    def __init__(self, array: jax.Array) -> None:
+        self.array = array
+        self.cells: list[Cell] = []
+        self.mirrored = False
+
+
+@dataclass(eq=False)
+class Cell:
+    """One tensor of the state.
+
+    Attributes:
+        buffer: the array that holds it.
+        offset: its first element there; -1 when the whole array is this tensor.
+        shape: its shape.
+        dtype: its PyTorch dtype.
+        mirror: host memory that user code was given to look at (and perhaps to write to).
+        dirty: whether user code wrote to it there.
+    """
+
+    buffer: Buffer
+    offset: int
+    shape: torch.Size
+    dtype: torch.dtype
+    mirror: torch.Tensor | None = field(default=None, repr=False)
+    dirty: bool = False
+
+    @property
+    def is_whole_array(self) -> bool:
+        """Whether the buffer holds nothing else, and no unsent host copy exists."""
+        return self.offset < 0 and not self.dirty
+
+    def host(self) -> torch.Tensor:
+        """The current value in host memory; waits for the device. Call `mark_written` after changing it."""
+        if self.mirror is None:
+            values = np.array(to_host_array(self.buffer.array))  # host sync: user code looks at a value
+            if self.offset >= 0:
+                values = values[self.offset : self.offset + self.shape.numel()].reshape(tuple(self.shape)).copy()
+            self.mirror = to_torch_tensor(values, self.dtype)
+            self.buffer.mirrored = True
+        return self.mirror
+
+    def mark_written(self) -> None:
+        """Note that the host copy was changed: the next step takes it."""
+        self.dirty = True
+
+
+class ViewCell:
+    """Part of a cell's value, or another view of it (`weight[0]`, `weight.T`); looked up anew after each step."""
+
+    def __init__(self, base: Cell | ViewCell, view: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        self._base = base
+        self._view = view
+        example = view(base.host())
+        self.shape = example.shape
+        self.dtype = example.dtype
+
+    def host(self) -> torch.Tensor:
+        """The current value in host memory, sharing memory with the cell's host copy."""
+        return self._view(self._base.host())
+
+    def mark_written(self) -> None:
+        """Note that the host copy was changed."""
+        self._base.mark_written()
+
+    @property
+    def is_whole_array(self) -> bool:
+        """A view never is."""
+        return False
+
+
+def flush(buffer: Buffer) -> None:
+    """Send what user code wrote on the host to the device, and forget the host copies."""
+    dirty = [cell for cell in buffer.cells if cell.dirty]
+    if dirty:
+        if dirty[0].offset < 0:
+            values: Any = to_jax_array(_mirror(dirty[0]))
+        else:
+            values = np.array(to_host_array(buffer.array))  # host sync: user code wrote to a small tensor
+            for cell in dirty:
+                flat = to_jax_array(_mirror(cell)).reshape(-1)
+                values[cell.offset : cell.offset + flat.size] = np.asarray(flat)
+        buffer.array = put(values, buffer.array.sharding)
+    for cell in buffer.cells:
+        cell.mirror = None
+        cell.dirty = False
+    buffer.mirrored = False
+
+
+def _mirror(cell: Cell) -> torch.Tensor:
+    assert cell.mirror is not None
+    return cell.mirror
+
+
+SMALL_TENSOR_ELEMENTS = 2048
+"""Tensors up to this size share a buffer: copying them is cheaper than passing one more array."""
+
+
+def plan_buffers(shapes: Sequence[tuple[torch.Size, torch.dtype]]) -> list[list[int]]:
+    """Group tensors into buffers: the small ones of a dtype together, each large one alone; as lists of indices."""
+    groups: list[list[int]] = []
+    shared: dict[torch.dtype, list[int]] = {}
+    for index, (shape, dtype) in enumerate(shapes):
+        if shape.numel() > SMALL_TENSOR_ELEMENTS:
+            groups.append([index])
+        elif dtype in shared:
+            shared[dtype].append(index)
+        else:
+            shared[dtype] = [index]
+            groups.append(shared[dtype])
+    return groups
+
+
+def make_cells(values: Sequence[torch.Tensor], sharding: jax.sharding.Sharding) -> list[Cell]:
+    """Copy tensors to the devices, small ones packed together.
+
+    Args:
+        values: ordinary CPU tensors.
+        sharding: where the arrays go.
+    """
+    plan = plan_buffers([(v.shape, v.dtype) for v in values])
+    cells: dict[int, Cell] = {}
+    for group in plan:
+        arrays = [to_jax_array(values[i]) for i in group]
+        packed = arrays[0] if len(group) == 1 else np.concatenate([np.asarray(a).reshape(-1) for a in arrays])
+        # device_put may keep the host memory that it was given; the state is donated, so it gets its own copy
+        buffer = Buffer(put(np.array(packed, jax_dtype(values[group[0]].dtype)), sharding))
+        for index, cell in zip(group, cells_of(buffer, [(values[i].shape, values[i].dtype) for i in group]), strict=True):
+            cells[index] = cell
+    return [cells[i] for i in range(len(values))]
+
+
+def cells_of(buffer: Buffer, tensors: Sequence[tuple[torch.Size, torch.dtype]]) -> list[Cell]:
+    """Lay tensors over a buffer, in order."""
+    if len(tensors) == 1:
+        buffer.cells = [Cell(buffer, -1, *tensors[0])]
+    else:
+        offset = 0
+        for shape, dtype in tensors:
+            buffer.cells.append(Cell(buffer, offset, shape, dtype))
+            offset += shape.numel()
+    return buffer.cells

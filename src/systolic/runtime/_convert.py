@@ -1,0 +1,48 @@
+"""Tensors to arrays and back, without a copy where both sides can share memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import ml_dtypes
+import numpy as np
+import torch
+
+from ._dtypes import torch_dtype
+
+_VIEWED_AS: dict[torch.dtype, tuple[torch.dtype, Any]] = {
+    torch.bfloat16: (torch.uint16, ml_dtypes.bfloat16),
+    torch.float8_e4m3fn: (torch.uint8, ml_dtypes.float8_e4m3fn),
+    torch.float8_e5m2: (torch.uint8, ml_dtypes.float8_e5m2),
+}
+
+
+def to_jax_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """A CPU tensor as a NumPy array that JAX takes as it is (bfloat16 included); shares the tensor's memory."""
+    tensor = tensor.detach().resolve_conj().resolve_neg()
+    if tensor.dtype in _VIEWED_AS:
+        carrier, dtype = _VIEWED_AS[tensor.dtype]
+        return tensor.contiguous().view(carrier).numpy().view(dtype)
+    return tensor.numpy()
+
+
+def to_torch_tensor(array: np.ndarray[Any, Any], dtype: torch.dtype | None = None) -> torch.Tensor:
+    """A NumPy array as a CPU tensor that shares its memory."""
+    dtype = dtype or torch_dtype(array.dtype)
+    if dtype in _VIEWED_AS:
+        carrier, _ = _VIEWED_AS[dtype]
+        bits = np.ascontiguousarray(array).view(np.uint16 if carrier == torch.uint16 else np.uint8)
+        return torch.from_numpy(bits.reshape(array.shape)).view(dtype)
+    return torch.from_numpy(np.asarray(array))
+
+
+def to_host_array(array: jax.Array) -> np.ndarray[Any, Any]:
+    """Copy a device array to the host; waits for the device."""
+    return np.asarray(array if array.is_fully_addressable else array.addressable_data(0))
+
+
+def put(array: Any, sharding: jax.sharding.Sharding) -> jax.Array:
+    """Copy a host array to the devices, 64-bit types included."""
+    with jax.enable_x64(True):
+        return jax.device_put(array, sharding)

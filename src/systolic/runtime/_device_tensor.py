@@ -1,0 +1,146 @@
+"""A torch.Tensor whose value lives on the devices (contract C4)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch.utils._pytree import tree_map_only
+
+from ._cells import Cell, ViewCell
+
+aten = torch.ops.aten
+
+
+class DeviceTensor(torch.Tensor):
+    """A tensor that systolic keeps on the devices.
+
+    Reading it fetches the current value, and waits for it; writing it in place changes what the next step uses.
+    Looking at its shape, dtype or `requires_grad` costs nothing. Saving or copying it gives an ordinary CPU tensor.
+    """
+
+    _cell: Cell | ViewCell
+    __torch_function__ = torch._C._disabled_torch_function_impl  # pyright: ignore[reportAssignmentType]
+
+    @staticmethod
+    def __new__(cls, cell: Cell | ViewCell, *, requires_grad: bool = False) -> DeviceTensor:
+        """Wrap a cell; the tensor reports `device="cpu"`, where its value appears when somebody looks."""
+        self = torch.Tensor._make_wrapper_subclass(cls, cell.shape, dtype=cell.dtype, requires_grad=requires_grad)
+        self._cell = cell
+        return cast(DeviceTensor, self)
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an eager op on the host copies; writes go back to the device before the next step."""
+        if func is aten.detach.default:
+            return DeviceTensor(args[0]._cell)
+        kwargs = kwargs or {}
+        host_args, host_kwargs = tree_map_only(DeviceTensor, lambda t: t._cell.host(), (args, kwargs))
+        result = func(*host_args, **host_kwargs)
+        aliased = [(a, v) for a, v in _bound(func, args, kwargs) if a.alias_info and isinstance(v, DeviceTensor)]
+        written = [value for argument, value in aliased if argument.alias_info.is_write]
+        for tensor in written:
+            tensor._cell.mark_written()
+        if written:
+            return written[0]
+        if aliased and aliased[0][1] is args[0]:
+            return _view_of(args[0]._cell, lambda host: func(host, *args[1:], **kwargs), result)
+        return result
+
+    @property
+    def data(self) -> DeviceTensor:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The same value without gradient history; assigning to it changes what the next step uses."""
+        return DeviceTensor(self._cell)
+
+    @data.setter
+    def data(self, value: torch.Tensor) -> None:
+        if value.shape != self.shape:
+            raise ValueError(
+                f"A tensor on the devices keeps its shape: expected {tuple(self.shape)}, received {tuple(value.shape)}. "
+                "Assign a new nn.Parameter to the module to change the shape."
+            )
+        self._cell.host().copy_(value.detach())
+        self._cell.mark_written()
+
+    def numpy(self, *, force: bool = False) -> np.ndarray[Any, Any]:
+        """The current value, read-only: a write through NumPy could not be noticed."""
+        if self.requires_grad and not force:
+            raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
+        values = self._cell.host().numpy(force=True)
+        values.flags.writeable = False
+        return values
+
+    def __array__(self, dtype: Any = None) -> np.ndarray[Any, Any]:
+        return np.array(self._cell.host().numpy(force=True), dtype=dtype)
+
+    def tolist(self) -> Any:
+        """The current value as nested Python lists."""
+        return self._cell.host().tolist()
+
+    def cpu(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """The current value as an ordinary tensor that later steps do not change."""
+        return self._cell.host().clone()
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        grad = ", requires_grad=True" if self.requires_grad else ""
+        text = repr(self._cell.host())
+        text = text[:-1] + grad + ")" if text.endswith(")") else text
+        return f"Parameter containing:\n{text}" if isinstance(self, torch.nn.Parameter) else text
+
+    def __format__(self, spec: str) -> str:
+        return format(self._cell.host(), spec)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
+        if id(self) not in memo:
+            memo[id(self)] = to_plain(self)
+        return memo[id(self)]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return to_plain(self).__reduce_ex__(protocol)
+
+
+def _view_of(cell: Cell | ViewCell, view: Callable[[torch.Tensor], Any], result: Any) -> Any:
+    if isinstance(result, torch.Tensor):
+        return DeviceTensor(ViewCell(cell, view))
+    return type(result)(DeviceTensor(ViewCell(cell, _nth(view, i))) for i in range(len(result)))
+
+
+def _nth(view: Callable[[torch.Tensor], Any], index: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda host: view(host)[index]
+
+
+def _bound(func: Any, args: Any, kwargs: Any) -> list[tuple[Any, Any]]:
+    arguments = func._schema.arguments
+    pairs = list(zip(arguments, args, strict=False))
+    pairs += [(a, kwargs[a.name]) for a in arguments if a.name in kwargs]
+    return pairs
+
+
+def to_plain(tensor: DeviceTensor) -> torch.Tensor:
+    """An ordinary CPU copy: a Parameter where the tensor is one, with its `requires_grad`."""
+    value = tensor._cell.host().clone()  # host sync: the value is wanted
+    if isinstance(tensor, torch.nn.Parameter):
+        return torch.nn.Parameter(value, requires_grad=tensor.requires_grad)
+    return value.requires_grad_(tensor.requires_grad)
+
+
+def move_in_place(tensor: torch.Tensor, cell: Cell) -> None:
+    """Turn an ordinary tensor object into a DeviceTensor, so that every reference to it sees the devices' value."""
+    replacement: torch.Tensor = DeviceTensor(cell, requires_grad=tensor.requires_grad)
+    if isinstance(tensor, torch.nn.Parameter):
+        replacement._is_param = True  # pyright: ignore[reportAttributeAccessIssue]
+    _swap(tensor, replacement)
+
+
+def bring_back(tensor: DeviceTensor) -> None:
+    """Turn a DeviceTensor object into an ordinary CPU tensor that holds the current value."""
+    _swap(tensor, to_plain(tensor))
+
+
+def _swap(tensor: torch.Tensor, replacement: torch.Tensor) -> None:
+    grad, tensor.grad = tensor.grad, None
+    torch.utils.swap_tensors(tensor, replacement)
+    tensor.grad = None if grad is None else copy.copy(grad)

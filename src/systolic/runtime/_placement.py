@@ -1,0 +1,45 @@
+"""Where arrays go: a mesh of devices, and the two shardings of data parallelism."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from ._cells import Buffer
+from ._convert import put
+
+DATA_AXIS = "data"
+
+
+class Placement:
+    """The devices of a run, seen as one.
+
+    Attributes:
+        mesh: all devices along the axis "data".
+        replicated: every device holds the whole array (the state).
+        sharded: the first dimension is split over the devices (the batch).
+        batch_shards: how many groups batch normalisation sees: the number of devices, or 1 when it is synchronised.
+        key: the random key that the next step uses.
+    """
+
+    def __init__(self, devices: Sequence[jax.Device], *, seed: int = 0, sync_batchnorm: bool = False) -> None:
+        self.devices = list(devices)
+        self.mesh = Mesh(np.array(self.devices), (DATA_AXIS,))
+        self.replicated = NamedSharding(self.mesh, PartitionSpec())
+        self.sharded = NamedSharding(self.mesh, PartitionSpec(DATA_AXIS))
+        self.batch_shards = 1 if sync_batchnorm else len(self.devices)
+        self.platform = self.devices[0].platform
+        self.key = Buffer(self.replicate(jax.random.key(seed, impl="rbg")))
+
+    def replicate(self, array: Any) -> jax.Array:
+        """Copy a host array to every device."""
+        return put(array, self.replicated)
+
+    def shard(self, array: Any) -> jax.Array:
+        """Split a host array's first dimension over the devices; an array that does not divide goes to all of them."""
+        divides = array.ndim > 0 and array.shape[0] % len(self.devices) == 0
+        return put(array, self.sharded if divides and array.shape[0] else self.replicated)

@@ -1,0 +1,1 @@
+"""Helpers that users may import: model summaries and the like."""

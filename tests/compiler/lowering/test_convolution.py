@@ -1,0 +1,69 @@
+"""Convolutions against eager PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from op_check import check_op
+
+CASES: dict[str, tuple[Any, list[tuple[int, ...]], dict[str, Any]]] = {
+    "1d": (F.conv1d, [(2, 4, 9), (6, 4, 3), (6,)], {}),
+    "1d_unbatched": (F.conv1d, [(4, 9), (6, 4, 3), (6,)], {"padding": 1}),
+    "1d_same": (F.conv1d, [(2, 4, 9), (6, 4, 3)], {"padding": "same", "dilation": 2}),
+    "2d": (F.conv2d, [(2, 4, 9, 8), (6, 4, 3, 2), (6,)], {"stride": (2, 1), "padding": (1, 2)}),
+    "2d_without_bias": (F.conv2d, [(2, 4, 9, 8), (6, 4, 3, 3)], {"stride": 2}),
+    "2d_groups": (F.conv2d, [(2, 4, 9, 8), (6, 2, 3, 3), (6,)], {"groups": 2, "dilation": 2}),
+    "2d_depthwise": (F.conv2d, [(2, 4, 9, 8), (8, 1, 3, 3), (8,)], {"groups": 4, "padding": 1}),
+    "2d_pointwise": (F.conv2d, [(2, 4, 5, 5), (8, 4, 1, 1), (8,)], {"stride": 2}),
+    "3d": (F.conv3d, [(2, 3, 5, 6, 7), (4, 3, 3, 2, 1), (4,)], {"stride": (1, 2, 1), "dilation": (2, 1, 1)}),
+    "transposed_1d": (F.conv_transpose1d, [(2, 4, 9), (4, 6, 3), (6,)], {"stride": 2, "padding": 1}),
+    "transposed_2d": (
+        F.conv_transpose2d,
+        [(2, 4, 5, 6), (4, 6, 3, 2), (6,)],
+        {"stride": (2, 3), "padding": (1, 0), "output_padding": (1, 2)},
+    ),
+    "transposed_2d_groups": (
+        F.conv_transpose2d,
+        [(2, 4, 5, 6), (4, 3, 3, 3), (6,)],
+        {"stride": 2, "groups": 2, "dilation": 2, "output_padding": 1},
+    ),
+    "transposed_2d_crops": (F.conv_transpose2d, [(2, 4, 5, 6), (4, 3, 1, 1)], {"padding": 1}),
+    "transposed_3d": (F.conv_transpose3d, [(1, 2, 3, 4, 3), (2, 3, 2, 2, 3), (3,)], {"stride": 2}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("trained", ["all", "weights"])
+def test_convolution(case: str, trained: str) -> None:
+    function, shapes, options = CASES[case]
+    torch.manual_seed(0)
+    tensors = [torch.randn(shape, requires_grad=trained == "all" or i > 0) for i, shape in enumerate(shapes)]
+    check_op(lambda *xs: function(*xs, **options), *tensors, atol=1e-5)
+
+
+def test_gradients_of_the_input_only() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, 6, 6, requires_grad=True)
+    check_op(lambda x, w, b: F.conv2d(x, w, b), x, torch.randn(4, 3, 3, 3), torch.randn(4), atol=1e-5)
+
+
+def test_bfloat16() -> None:
+    torch.manual_seed(0)
+    tensors = [
+        torch.randn(shape).to(torch.bfloat16).requires_grad_() for shape in [(2, 4, 6, 6), (5, 4, 3, 3), (5,)]
+    ]
+    check_op(lambda x, w, b: F.conv2d(x, w, b, padding=1), *tensors, rtol=2e-2, atol=5e-2)
+
+
+def test_empty_batch() -> None:
+    check_op(lambda x, w: F.conv2d(x, w), torch.randn(0, 3, 6, 6), torch.randn(4, 3, 3, 3))
+
+
+def test_double() -> None:
+    torch.manual_seed(0)
+    tensors = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in [(2, 4, 6, 6), (5, 4, 3, 3)]]
+    check_op(lambda x, w: F.conv2d(x, w, padding=1), *tensors, rtol=1e-10)

@@ -1,0 +1,61 @@
+"""Normalisation against eager PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from op_check import check_op
+
+Case = tuple[Callable[..., Any], list[tuple[int, ...]]]
+
+CASES: dict[str, Case] = {
+    "layer": (lambda x, w, b: F.layer_norm(x, w.shape, w, b), [(4, 6, 8), (8,), (8,)]),
+    "layer_two_dimensions": (lambda x, w, b: F.layer_norm(x, w.shape, w, b, 1e-3), [(4, 6, 8), (6, 8), (6, 8)]),
+    "layer_without_bias": (lambda x, w: F.layer_norm(x, w.shape, w), [(4, 8), (8,)]),
+    "layer_plain": (lambda x: F.layer_norm(x, (8,)), [(4, 8)]),
+    "group": (lambda x, w, b: F.group_norm(x, 3, w, b), [(4, 6, 5, 2), (6,), (6,)]),
+    "group_plain": (lambda x: F.group_norm(x, 2), [(4, 6)]),
+    "instance": (lambda x, w, b: F.instance_norm(x, None, None, w, b), [(4, 6, 5, 2), (6,), (6,)]),
+    "rms": (lambda x, w: F.rms_norm(x, (8,), w), [(4, 6, 8), (8,)]),
+    "rms_two_dimensions": (lambda x, w: F.rms_norm(x, (6, 8), w, 1e-3), [(4, 6, 8), (6, 8)]),
+    "rms_plain": (lambda x: F.rms_norm(x, (8,)), [(4, 8)]),
+    "local_response": (lambda x: F.local_response_norm(x, 3), [(2, 5, 4, 4)]),
+    "batch_no_statistics": (lambda x, w, b: F.batch_norm(x, None, None, w, b, True), [(8, 6, 3, 2), (6,), (6,)]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_norm(case: str) -> None:
+    function, shapes = CASES[case]
+    torch.manual_seed(0)
+    check_op(function, *[torch.randn(shape, requires_grad=True) for shape in shapes], atol=3e-6)
+
+
+@pytest.mark.parametrize("case", ["layer", "group", "rms", "batch_no_statistics"])
+def test_bfloat16(case: str) -> None:
+    function, shapes = CASES[case]
+    torch.manual_seed(0)
+    tensors = [torch.randn(shape).to(torch.bfloat16).requires_grad_() for shape in shapes]
+    check_op(function, *tensors, rtol=3e-2, atol=3e-2)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("shape", [(8, 6), (4, 6, 5), (4, 6, 3, 2), (2, 6, 2, 3, 2)])
+def test_batch_norm(shape: tuple[int, ...], affine: bool, training: bool) -> None:
+    torch.manual_seed(0)
+
+    def function(x: torch.Tensor, mean: torch.Tensor, var: torch.Tensor, *affine: torch.Tensor) -> Any:
+        mean, var = mean.clone(), var.clone()
+        out = F.batch_norm(x, mean, var, *affine, training=training, momentum=0.3)
+        return out, mean, var
+
+    tensors = [torch.randn(shape, requires_grad=True), torch.randn(6), torch.rand(6) + 0.5]
+    if affine:
+        tensors += [torch.randn(6, requires_grad=True), torch.randn(6, requires_grad=True)]
+    check_op(function, *tensors, atol=3e-6)

@@ -1,0 +1,331 @@
+"""What every logger must do, whatever it writes to."""
+
+import math
+import threading
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from log_readers import read_csv, read_events
+
+from systolic.exceptions import MisconfigurationException
+from systolic.loggers import CSVLogger, DummyLogger, Logger, TensorBoardLogger, require_logger
+
+yaml = pytest.importorskip("yaml")
+
+Series = dict[str, list[tuple[int, float]]]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of logger, and how to read back what it wrote."""
+
+    make: Callable[..., Any]
+    read: Callable[[str], Series]
+
+
+KINDS = {"csv": Kind(CSVLogger, read_csv), "tensorboard": Kind(TensorBoardLogger, read_events)}
+
+CASES: dict[str, tuple[list[tuple[dict[str, Any], Any]], Series]] = {
+    "scalars at steps": (
+        [({"loss": 0.5, "acc": 1}, 0), ({"loss": 0.25, "acc": 0}, 10)],
+        {"loss": [(0, 0.5), (10, 0.25)], "acc": [(0, 1.0), (10, 0.0)]},
+    ),
+    "nan and infinities": (
+        [({"loss": math.nan}, 0), ({"loss": math.inf}, 1), ({"loss": -math.inf}, 2)],
+        {"loss": [(0, math.nan), (1, math.inf), (2, -math.inf)]},
+    ),
+    "tensors and arrays": (
+        [({"a": torch.tensor(2.0), "b": torch.tensor([3.0]), "c": np.float32(0.5), "d": np.array(4), "e": True}, 3)],
+        {"a": [(3, 2.0)], "b": [(3, 3.0)], "c": [(3, 0.5)], "d": [(3, 4.0)], "e": [(3, 1.0)]},
+    ),
+    "low precision and gradients": (
+        [({"a": torch.tensor(1.5, dtype=torch.bfloat16), "b": torch.tensor(2.0, requires_grad=True)}, 0)],
+        {"a": [(0, 1.5)], "b": [(0, 2.0)]},
+    ),
+    "metric appearing late": (
+        [({"loss": 1.0}, 0), ({"val/acc": 0.75}, 1), ({"loss": 2.0, "a": 4.0}, 2)],
+        {"loss": [(0, 1.0), (2, 2.0)], "val/acc": [(1, 0.75)], "a": [(2, 4.0)]},
+    ),
+    "awkward names": (
+        [({'a,b "c"': 1.0, "é/ü": 2.0}, 0)],
+        {'a,b "c"': [(0, 1.0)], "é/ü": [(0, 2.0)]},
+    ),
+    "numpy and tensor steps": ([({"x": 1.0}, np.int64(7)), ({"x": 2.0}, torch.tensor(9))], {"x": [(7, 1.0), (9, 2.0)]}),
+    "the same step twice": ([({"x": 1.0}, 5), ({"y": 2.0}, 5)], {"x": [(5, 1.0)], "y": [(5, 2.0)]}),
+}
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> Kind:
+    return KINDS[request.param]
+
+
+def assert_same(got: Series, expected: Series) -> None:
+    assert got.keys() == expected.keys()
+    for name, points in expected.items():
+        assert [step for step, _ in got[name]] == [step for step, _ in points], name
+        assert np.array_equal([v for _, v in got[name]], [v for _, v in points], equal_nan=True), name
+
+
+@pytest.mark.parametrize("save_each", [True, False], ids=["save after each", "finalize only"])
+@pytest.mark.parametrize("case", CASES)
+def test_logged_values_are_read_back(kind: Kind, case: str, save_each: bool, tmp_path: Path) -> None:
+    calls, expected = CASES[case]
+    logger = require_logger(kind.make(tmp_path))
+    for metrics, step in calls:
+        logger.log_metrics(metrics, step)
+        if save_each:
+            logger.save()
+            logger.save()
+    logger.finalize("success")
+    assert_same(kind.read(str(tmp_path / "lightning_logs" / "version_0")), expected)
+
+
+def test_what_is_saved_can_be_read_before_the_run_ends(kind: Kind, tmp_path: Path) -> None:
+    logger = kind.make(tmp_path)
+    logger.log_metrics({"loss": 1.0}, 0)
+    logger.save()
+    assert_same(kind.read(logger.log_dir), {"loss": [(0, 1.0)]})
+    logger.finalize("failed")
+
+
+def test_logging_after_finalize_is_kept(kind: Kind, tmp_path: Path) -> None:
+    logger = kind.make(tmp_path)
+    for step, status in enumerate(["success", "finished", "success"]):
+        logger.log_metrics({"loss": float(step)}, step)
+        logger.finalize(status)
+    assert_same(kind.read(logger.log_dir), {"loss": [(0, 0.0), (1, 1.0), (2, 2.0)]})
+
+
+def test_resume_into_the_same_version(kind: Kind, tmp_path: Path) -> None:
+    first = kind.make(tmp_path, version=3)
+    first.log_metrics({"loss": 1.0}, 0)
+    first.finalize("failed")
+    second = kind.make(tmp_path, version=3)
+    second.log_metrics({"loss": 2.0}, 1)
+    second.log_metrics({"acc": 0.5}, 1)
+    second.finalize("success")
+    assert second.log_dir == first.log_dir
+    assert_same(kind.read(second.log_dir), {"loss": [(0, 1.0), (1, 2.0)], "acc": [(1, 0.5)]})
+
+
+HPARAMS = {
+    "lr": 1e-05,
+    "model": {"layers": [64, 32], "act": torch.nn.ReLU, "sub": {"deep": True}},
+    "opts": Namespace(name="adam", betas=(0.9, 0.999)),
+    "none": None,
+    "bad": math.nan,
+    "net": torch.nn.Linear(2, 2),
+    "stages": [{"n": 1}, {"n": 2}],
+}
+PLAIN_HPARAMS = {
+    "lr": 1e-05,
+    "model": {"layers": [64, 32], "act": "torch.nn.modules.activation.ReLU", "sub": {"deep": True}},
+    "opts": {"name": "adam", "betas": [0.9, 0.999]},
+    "none": None,
+    "net": "Linear",
+    "stages": [{"n": 1}, {"n": 2}],
+}
+
+
+@pytest.mark.parametrize("container", [dict, lambda d: Namespace(**d)], ids=["dict", "namespace"])
+def test_nested_hyperparameters(kind: Kind, container: Callable[[dict], Any], tmp_path: Path) -> None:
+    logger = kind.make(tmp_path)
+    logger.log_hyperparams(container(HPARAMS))
+    logger.log_hyperparams({"later": 1})
+    logger.save()
+    logger.finalize("success")
+    read = yaml.safe_load((Path(logger.log_dir) / "hparams.yaml").read_text())
+    assert math.isnan(read.pop("bad"))
+    assert read == {**PLAIN_HPARAMS, "later": 1}
+
+
+def test_hyperparameters_logged_after_the_first_save_are_written(kind: Kind, tmp_path: Path) -> None:
+    logger = kind.make(tmp_path)
+    logger.log_metrics({"x": 1.0}, 0)
+    logger.save()
+    logger.log_hyperparams({"lr": 0.5})
+    logger.finalize("success")
+    assert yaml.safe_load((Path(logger.log_dir) / "hparams.yaml").read_text()) == {"lr": 0.5}
+
+
+def test_hyperparameters_with_metrics(kind: Kind, tmp_path: Path) -> None:
+    logger = kind.make(tmp_path, prefix="run")
+    logger.log_hyperparams({"lr": 0.5}, metrics={"acc": 0.25})
+    logger.finalize("success")
+    assert_same(kind.read(logger.log_dir), {"run-acc": [(0, 0.25)]})
+
+
+VERSIONS: list[tuple[list[str], dict[str, Any], str]] = [
+    ([], {}, "lightning_logs/version_0"),
+    (["lightning_logs/version_0", "lightning_logs/version_9"], {}, "lightning_logs/version_10"),
+    (
+        ["lightning_logs/version_x", "lightning_logs/other_7", "lightning_logs/version_1_old"],
+        {},
+        "lightning_logs/version_0",
+    ),
+    (["exp/version_4"], {"name": "exp"}, "exp/version_5"),
+    (["version_1"], {"name": ""}, "version_2"),
+    (["version_1"], {"name": None}, "version_2"),
+    ([], {"version": 12}, "lightning_logs/version_12"),
+    ([], {"version": "trial"}, "lightning_logs/trial"),
+    ([], {"name": "$SYSTOLIC_TEST_NAME"}, "from_environment/version_0"),
+]
+
+
+@pytest.mark.parametrize(("existing", "arguments", "expected"), VERSIONS)
+def test_version_numbering(
+    kind: Kind,
+    existing: list[str],
+    arguments: dict[str, Any],
+    expected: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SYSTOLIC_TEST_NAME", "from_environment")
+    for directory in existing:
+        (tmp_path / directory).mkdir(parents=True)
+    (tmp_path / "version_99").touch()
+    logger = kind.make(tmp_path, **arguments)
+    assert logger.log_dir == str(tmp_path / expected)
+    assert logger.root_dir.rstrip("/") == str((tmp_path / expected).parent)
+    assert logger.save_dir == str(tmp_path)
+    assert logger.name == (arguments.get("name", "lightning_logs") or "")
+    assert not (tmp_path / expected).exists(), "reading properties must not write"
+    logger.log_metrics({"x": 1.0}, 0)
+    logger.finalize("success")
+    assert (tmp_path / expected).is_dir()
+    assert logger.log_dir == str(tmp_path / expected), "the version must not move once chosen"
+
+
+def test_two_runs_get_two_versions(kind: Kind, tmp_path: Path) -> None:
+    for expected in (0, 1, 2):
+        logger = kind.make(tmp_path)
+        logger.log_metrics({"x": 1.0}, 0)
+        logger.finalize("success")
+        assert logger.version == expected
+
+
+def test_a_metric_that_is_no_scalar_is_named(kind: Kind, tmp_path: Path) -> None:
+    logger = kind.make(tmp_path)
+    with pytest.raises(ValueError, match=r"'hist' has shape \(3,\).*Log a reduction"):
+        logger.log_metrics({"hist": torch.zeros(3)}, 0)
+    logger.finalize("failed")
+
+
+def test_remote_directories_are_refused(kind: Kind) -> None:
+    with pytest.raises(MisconfigurationException, match="gs://bucket/logs.*local directories only"):
+        kind.make("gs://bucket/logs")
+
+
+def test_finalize_without_logging_writes_nothing(kind: Kind, tmp_path: Path) -> None:
+    kind.make(tmp_path).finalize("success")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_thread_is_left_and_no_temporary_file(kind: Kind, tmp_path: Path) -> None:
+    before = threading.active_count()
+    logger = kind.make(tmp_path)
+    logger.log_hyperparams({"lr": 0.5})
+    logger.log_metrics({"x": 1.0}, 0)
+    logger.finalize("success")
+    assert threading.active_count() == before
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+class Recorder(Logger):
+    """The least that a user's logger defines."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    @property
+    def name(self) -> str:
+        return "recorder"
+
+    @property
+    def version(self) -> int:
+        return 0
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        self.calls.append((metrics, step))
+
+    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
+        self.calls.append(params)
+
+
+def call_everything(logger: Any) -> None:
+    logger = require_logger(logger)
+    logger.log_hyperparams({"lr": 0.1})
+    logger.log_graph(torch.nn.Linear(1, 1))
+    logger.log_metrics({"loss": 1.0}, step=0)
+    logger.save()
+    logger.after_save_checkpoint(object())
+    logger.finalize("success")
+    assert logger.group_separator == "/"
+
+
+@pytest.mark.parametrize("make", [Recorder, DummyLogger])
+def test_base_class_supplies_the_rest(make: Callable[[], Logger]) -> None:
+    logger = make()
+    call_everything(logger)
+    assert (logger.root_dir, logger.save_dir, logger.log_dir) == (None, None, None)
+
+
+def test_every_logger_takes_every_call(kind: Kind, tmp_path: Path) -> None:
+    call_everything(kind.make(tmp_path))
+
+
+def test_dummy_logger_accepts_calls_on_the_experiment() -> None:
+    logger = DummyLogger()
+    logger.experiment.add_image("x", torch.zeros(1))
+    logger.experiment[0].anything()
+    logger.experiment[0] = 1
+    logger.watch(torch.nn.Linear(1, 1))
+    assert logger[0] is logger
+
+
+class Nothing:
+    """No logger at all."""
+
+    def log_metrics(self) -> None:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("candidate", "message"),
+    [
+        (Nothing(), r"Nothing cannot be used as a logger: it has no log_hyperparams\(\), log_graph\(\)"),
+        (CSVLogger, "logger=CSVLogger is a class. Pass an instance"),
+        ("csv", r"str cannot be used as a logger: it has no log_metrics\(\)"),
+    ],
+)
+def test_what_is_no_logger_is_refused(candidate: object, message: str) -> None:
+    with pytest.raises(MisconfigurationException, match=message):
+        require_logger(candidate)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_loggers_written_for_lightning_are_loggers(tmp_path: Path) -> None:
+    lightning_loggers = pytest.importorskip("lightning.pytorch.loggers")
+
+    class Ported(lightning_loggers.Logger):
+        name = "ported"
+        version = "1"
+        log_metrics = Recorder.log_metrics
+        log_hyperparams = Recorder.log_hyperparams
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.calls: list[Any] = []
+
+    ported = Ported()
+    call_everything(ported)
+    assert ported.calls == [{"lr": 0.1}, ({"loss": 1.0}, 0)]
+    call_everything(lightning_loggers.CSVLogger(tmp_path))
