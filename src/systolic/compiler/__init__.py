@@ -1,5 +1,7 @@
 """PyTorch functions as XLA programs. Knows nothing of the Trainer."""
 
+from . import _attention as _attention
+from . import _recurrent as _recurrent
 from ._engine import Compile as Compile
 from ._engine import Engine as Engine
 from ._engine import StepResult as StepResult
@@ -7,6 +9,7 @@ from ._errors import CaptureError as CaptureError
 from ._errors import DataDependentError as DataDependentError
 from ._errors import HiddenRandomnessError as HiddenRandomnessError
 from ._errors import UnsupportedOpError as UnsupportedOpError
+from ._jax_op import jax_op as jax_op
 from ._jit import JitFunction as JitFunction
 from ._jit import jit as jit
 from .lowering import register_lowering as register_lowering

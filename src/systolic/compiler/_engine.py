@@ -64,6 +64,10 @@ class StepResult:
             self._cells = self.program.result_cells(self.arrays)
         return fill(self.program, self._cells, self.program.captured.result, self._numbers)
 
+    def wait(self) -> None:
+        """Wait until the step has run."""
+        jax.block_until_ready(self.arrays or self.program.buffers[0].array)
+
     def apply_effects(self) -> None:
         """Leave in Python objects what the step left there."""
         if self._cells is None:
@@ -112,8 +116,12 @@ class Engine:
         if entry.pending:
             self._compile(entry, leaves, values)
         self.last_numbers = values
-        result = StepResult(entry.program, entry.program.run(leaves, values), values)
-        if entry.program.captured.effects:
+        program = entry.program
+        with jax.enable_x64(True):
+            state, arrays, key = program.function(*program.arguments(leaves, values))
+        program.keep(state, key)
+        result = StepResult(program, arrays, values)
+        if program.captured.effects:
             result.apply_effects()
         return result
 

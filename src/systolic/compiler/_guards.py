@@ -35,7 +35,9 @@ class Guards:
         self._requires_grad = [t.requires_grad for t in self._tensors]
         self._leaves = [t for t in self._tensors if t.is_leaf]
         self._has_grad = [t.grad is not None for t in self._leaves]
-        self._hooks = RemovableHandle.next_id
+        self._hooks = [(hooks, list(hooks.items())) for hooks in survey.hooks]
+        self._used_hooks = [(hooks, len(known)) for hooks, known in self._hooks if known]
+        self._registered = RemovableHandle.next_id
         self._variables = [(survey.containers[p[:-1]], p[-1], type(survey.values[p])) for p in variable]
 
     def hold(self, numbers: Sequence[Number]) -> bool:
@@ -46,18 +48,26 @@ class Guards:
         """
         return (
             all(len(c) == size and self._unchanged(i, get(c)) for i, (c, get, _, size) in enumerate(self._checks))
+            and all(len(hooks) == size for hooks, size in self._used_hooks)
             and [t.requires_grad for t in self._tensors] == self._requires_grad
             and [t.grad is not None for t in self._leaves] == self._has_grad
             and all(current == copy for current, copy in self._sets)
             and all(len(state) == size for state, size in self._states)
             and all(condition(numbers) for condition, _ in self._conditions)
-            and RemovableHandle.next_id == self._hooks
+            and (RemovableHandle.next_id == self._registered or self._same_hooks())
         )
 
     def variable_values(self) -> list[Number] | None:
         """The current values of the numbers that the graph takes as inputs; None when one changed its type."""
         values = [container[key] for container, key, _ in self._variables]
         return values if all(type(v) is k for v, (_, _, k) in zip(values, self._variables, strict=True)) else None
+
+    def _same_hooks(self) -> bool:
+        """Somewhere a hook was registered: was it on one of our modules?"""
+        if any(list(hooks.items()) != known for hooks, known in self._hooks):
+            return False
+        self._registered = RemovableHandle.next_id
+        return True
 
     def _unchanged(self, index: int, current: tuple[Any, ...]) -> bool:
         container, get, snapshot, size = self._checks[index]

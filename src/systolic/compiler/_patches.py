@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -20,11 +20,16 @@ def capturing() -> Iterator[None]:
         stack.enter_context(_attribute(FunctionalTensor, "__repr__", _traced_repr))
         for owner, name, replacement in REPLACEMENTS:
             stack.enter_context(_attribute(owner, name, replacement))
+        for context in CONTEXTS:
+            stack.enter_context(context())
         yield
 
 
 REPLACEMENTS: list[tuple[Any, str, Any]] = []
 """Functions of PyTorch to capture as one op: (module, name, replacement). Filled by the modules that define the ops."""
+
+CONTEXTS: list[Callable[[], contextlib.AbstractContextManager[None]]] = []
+"""What else holds during a capture. Filled by the same modules."""
 
 
 @contextlib.contextmanager

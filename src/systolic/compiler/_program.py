@@ -57,7 +57,7 @@ class Layout:
 
 
 class Program:
-    """One compiled step. Calling it runs the step on the devices and puts the new state into the buffers."""
+    """One compiled step, with the buffers that hold its state."""
 
     def __init__(self, captured: Captured, placement: Placement, executables: dict[str, Any]) -> None:
         self.captured = captured
@@ -89,15 +89,12 @@ class Program:
             self.placement.key.array if self.layout.draws else None,
         )
 
-    def run(self, leaves: Sequence[Any], numbers: Sequence[Number]) -> list[jax.Array]:
-        """Run the step; returns the result arrays, which the devices may still be computing."""
-        with jax.enable_x64(True):
-            new, results, key = self.function(*self.arguments(leaves, numbers))
-        for buffer, array in zip(self._donated, new, strict=True):
+    def keep(self, state: list[jax.Array], key: jax.Array | None) -> None:
+        """Put the new state where everybody finds it."""
+        for buffer, array in zip(self._donated, state, strict=True):
             buffer.array = array
         if key is not None:
             self.placement.key.array = key
-        return results
 
     def _current_constants(self) -> list[Any]:
         versions = [t._version for t in self._constants]

@@ -31,6 +31,7 @@ class Survey:
         lists: the lists among the containers, those included that are only appended to.
         keys: which keys of a container matter.
         sets: every set with a copy of it.
+        hooks: the hook tables of every module.
     """
 
     def __init__(self, roots: dict[str, Any], opaque_lists: Iterable[int] = ()) -> None:
@@ -40,6 +41,7 @@ class Survey:
         self.grads: dict[Path, torch.Tensor] = {}
         self.lists: dict[Path, list[Any]] = {}
         self.keys: dict[Path, list[Any]] = {}
+        self.hooks: list[dict[int, Any]] = []
         self.sets: list[tuple[set[Any], frozenset[Any]]] = []
         self._seen: dict[int, Path] = {}
         self._opaque = set(opaque_lists)
@@ -88,7 +90,9 @@ class Survey:
         own = vars(module)
         self._visit_dict(own, path, [name for name in own if name not in _MODULE_INTERNALS])
         for kind in _HOOKS:
-            if hooks := getattr(module, kind):
+            hooks = getattr(module, kind)
+            self.hooks.append(hooks)
+            if hooks:
                 self.values[(*path, kind)] = tuple(hooks.items())
         for name, child in module._modules.items():
             if child is not None:

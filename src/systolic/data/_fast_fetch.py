@@ -1,7 +1,8 @@
 """Batches of tensor datasets by one indexing operation instead of one Python call a sample.
 
-A DataLoader over a TensorDataset takes 250 microseconds for a batch that one `index_select` gathers in three. The fast
-path is taken only where the result is the same in values, order, container types and use of random numbers.
+A DataLoader over a TensorDataset takes about 200 microseconds for 64 samples of 64 numbers; gathering several batches
+with one `index_select` takes about 10 for each. The fast path is taken only where the result is the same in values,
+order, container types and use of random numbers.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-
 from op_check import check_op
 
 CASES: dict[str, tuple[Any, list[tuple[int, ...]], dict[str, Any]]] = {
@@ -53,9 +52,7 @@ def test_gradients_of_the_input_only() -> None:
 
 def test_bfloat16() -> None:
     torch.manual_seed(0)
-    tensors = [
-        torch.randn(shape).to(torch.bfloat16).requires_grad_() for shape in [(2, 4, 6, 6), (5, 4, 3, 3), (5,)]
-    ]
+    tensors = [torch.randn(shape).to(torch.bfloat16).requires_grad_() for shape in [(2, 4, 6, 6), (5, 4, 3, 3), (5,)]]
     check_op(lambda x, w, b: F.conv2d(x, w, b, padding=1), *tensors, rtol=2e-2, atol=5e-2)
 
 

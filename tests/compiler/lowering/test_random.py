@@ -41,7 +41,6 @@ DRAWS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], float, float, flo
     "randint_high": (lambda x: torch.randint(8, (N,), dtype=torch.float32), 3.5, (63 / 12) ** 0.5, 0, 7),
     "randint_like": (lambda x: torch.randint_like(x, 8), 3.5, (63 / 12) ** 0.5, 0, 7),
     "randint_like_low": (lambda x: torch.randint_like(x, -3, 5), 0.5, (63 / 12) ** 0.5, -3, 4),
-    "random_range": (lambda x: x.clone().random_(-3, 5), 0.5, (63 / 12) ** 0.5, -3, 4),
     "random_to": (lambda x: x.clone().random_(8), 3.5, (63 / 12) ** 0.5, 0, 7),
     "random_bool": (lambda x: x.bool().random_().float(), 0.5, 0.5, 0, 1),
     "random_bytes": (lambda x: x.to(torch.uint8).random_().float(), 127.5, (65535 / 12) ** 0.5, 0, 255),

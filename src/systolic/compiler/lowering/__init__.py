@@ -12,13 +12,20 @@ from . import (  # isort: skip
     _convolution as _convolution,
     _ctc_loss as _ctc_loss,
     _embedding as _embedding,
+    _embedding_bag as _embedding_bag,
+    _fft as _fft,
+    _grid_sampling as _grid_sampling,
     _indexing as _indexing,
+    _linalg as _linalg,
     _loss as _loss,
     _normalization as _normalization,
+    _padding as _padding,
     _pair_loss as _pair_loss,
     _pooling as _pooling,
     _random as _random,
     _scatter as _scatter,
+    _unpooling as _unpooling,
+    _upsampling as _upsampling,
 )
 from . import _activation as _activation
 from . import _comparison as _comparison
@@ -36,3 +43,5 @@ from . import _special as _special
 from . import _unary as _unary
 from . import _view_writes as _view_writes
 from . import _views as _views
+from . import _window as _window
+from . import _distance as _distance

@@ -207,13 +207,3 @@ def _glu_backward(grad: jax.Array, x: jax.Array, dim: int) -> jax.Array:
     value, gate = jnp.split(x, 2, axis=normal_axis(dim, x.ndim))
     gate = jax.nn.sigmoid(gate)
     return jnp.concatenate([grad * gate, grad * value * gate * (1 - gate)], axis=normal_axis(dim, x.ndim))
-
-
-@lowers(aten.rrelu_with_noise_backward.default)
-def _rrelu_backward(
-    grad: jax.Array, x: jax.Array, noise: jax.Array, lower: Any, upper: Any, training: bool, self_is_result: bool
-) -> jax.Array:
-    grad, x, noise = promoted(grad, x, noise, floating=True)
-    if training and upper - lower > 1e-6:
-        return grad * noise
-    return jnp.where(x > 0, grad, grad * ((lower + upper) / 2))

@@ -51,17 +51,13 @@ def _scaled(xhat: jax.Array, weight: Maybe, bias: Maybe, rank: int) -> jax.Array
     return xhat if bias is None else xhat + _per_channel(bias, rank)
 
 
-def _evaluate(
-    x: jax.Array, weight: Maybe, bias: Maybe, mean: jax.Array, variance: jax.Array, eps: float
-) -> jax.Array:
+def _evaluate(x: jax.Array, weight: Maybe, bias: Maybe, mean: jax.Array, variance: jax.Array, eps: float) -> jax.Array:
     rstd = lax.rsqrt(wide(variance) + eps)
     centred = wide(x) - _per_channel(mean, x.ndim)
     return _scaled(centred * _per_channel(rstd, x.ndim), weight, bias, x.ndim).astype(x.dtype)
 
 
-def _train(
-    x: jax.Array, weight: Maybe, bias: Maybe, eps: float
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+def _train(x: jax.Array, weight: Maybe, bias: Maybe, eps: float) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Normalised `x`, and per channel its mean, one over its deviation and its unbiased variance."""
     split = _split(wide(x), _groups(x))
     mean, variance = _statistics(split)
@@ -225,9 +221,11 @@ def _used_statistics(
         return mean, lax.rsqrt(variance + eps)
     rank = split.ndim - 1
     if train:
-        assert save_mean is not None and save_invstd is not None, "a training batch norm saves its statistics"
+        assert save_mean is not None, "a training batch norm saves its mean"
+        assert save_invstd is not None, "a training batch norm saves one over its deviation"
         return _per_channel(save_mean, rank), _per_channel(save_invstd, rank)
-    assert running_mean is not None and running_var is not None, "an evaluating batch norm has running statistics"
+    assert running_mean is not None, "an evaluating batch norm has a running mean"
+    assert running_var is not None, "an evaluating batch norm has a running variance"
     return _per_channel(running_mean, rank), _per_channel(lax.rsqrt(wide(running_var) + eps), rank)
 
 

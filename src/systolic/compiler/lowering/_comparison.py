@@ -30,12 +30,6 @@ def _masked_fill(x: jax.Array, mask: jax.Array, value: Any) -> jax.Array:
     return jnp.where(mask.astype(jnp.bool_), as_array(value, x.dtype), x)
 
 
-@lowers(aten._masked_scale.default)
-def _masked_scale(x: jax.Array, mask: jax.Array, scale: float) -> jax.Array:
-    x, mask = promoted(x, mask)
-    return x * mask * scale
-
-
 @lowers(
     aten.clamp.default,
     aten.clamp.Tensor,
@@ -71,11 +65,6 @@ def _threshold_backward(grad: jax.Array, x: jax.Array, threshold: Any) -> jax.Ar
 def _isin(elements: Any, tested: Any, assume_unique: bool = False, invert: bool = False) -> jax.Array:
     elements, tested = promoted(elements, tested)
     return jnp.isin(elements, tested, assume_unique=assume_unique, invert=invert)
-
-
-@lowers(aten.is_same_size.default)
-def _is_same_size(x: jax.Array, y: jax.Array) -> bool:
-    return x.shape == y.shape
 
 
 for _name, _compare in {

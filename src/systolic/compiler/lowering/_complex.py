@@ -17,7 +17,6 @@ aten = torch.ops.aten
     aten._conj_copy.default,
     aten._conj_physical.default,
     aten.conj_physical.default,
-    aten.resolve_conj.default,
 )
 def _conj(x: jax.Array) -> jax.Array:
     return jnp.conj(x) if jnp.iscomplexobj(x) else x

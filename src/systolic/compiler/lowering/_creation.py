@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -74,7 +73,7 @@ def _arange_from(start: Any, end: Any, step: Any = 1, **_options: Any) -> jax.Ar
 
 def _stepped(start: Any, step: Any) -> jax.Array:
     dtype, (count,) = announced_dtype(), announced_shape()
-    if all(isinstance(n, float) for n in (start, step)) and jnp.issubdtype(dtype, jnp.floating):
+    if not all(float(number).is_integer() for number in (start, step)):
         # PyTorch steps in double precision: done here, as a constant of the program
         return jnp.asarray((start + step * np.arange(count, dtype=np.float64)).astype(dtype))
     exact = compute_dtype(dtype)
@@ -97,7 +96,9 @@ def _evenly_spaced(start: Any, end: Any, steps: int, dtype: Any) -> jax.Array:
     step = (high - low) / max(steps - 1, 1)
     index = jax.lax.iota(jnp.int32, steps)
     # the second half counts from the end, which makes the ends exact
-    return jnp.where(index < steps // 2, low + step * index, high - step * (steps - 1 - index)) if steps > 1 else low[None][:steps]
+    if steps < 2:
+        return low[None][:steps]
+    return jnp.where(index < steps // 2, low + step * index, high - step * (steps - 1 - index))
 
 
 @lowers(
@@ -128,8 +129,3 @@ def _triu_indices(row: int, col: int, offset: int = 0, **_options: Any) -> jax.A
 
 def _indices(mask: np.ndarray) -> jax.Array:
     return jnp.asarray(np.stack(np.nonzero(mask)).astype(announced_dtype()))
-
-
-@lowers(aten.block_diag.default)
-def _block_diag(tensors: Sequence[jax.Array]) -> jax.Array:
-    return jax.scipy.linalg.block_diag(*(jnp.atleast_2d(t).astype(announced_dtype()) for t in tensors))

@@ -195,6 +195,5 @@ def unique(x: jax.Array, *_: Any, **__: Any) -> NoReturn:
 
 def _refuse(what: str, instead: str) -> NoReturn:
     raise ValueError(
-        f"{what} gives a tensor whose shape depends on the values, and a compiled step has fixed shapes. "
-        f"Use {instead}."
+        f"{what} gives a tensor whose shape depends on the values, and a compiled step has fixed shapes. Use {instead}."
     )

@@ -37,7 +37,8 @@ def interpret(graph: fx.Graph, inputs: Sequence[Any], context: LoweringContext) 
             elif node.op == "call_function":
                 values[node] = _call(node, values, context)
             elif node.op == "output":
-                return fx.map_arg(node.args[0], values.__getitem__)
+                result = fx.map_arg(node.args[0], values.__getitem__)
+                return tuple(result) if isinstance(result, (list, tuple)) else result
             else:
                 raise AssertionError(f"unexpected node {node.op} {node.target} in a captured graph")
             for dead in last_use.get(node, ()):

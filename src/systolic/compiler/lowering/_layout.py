@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import torch
 
-from ._dtype import announced_shape, as_array, normal_axes, normal_axis
+from ._dtype import announced_dtype, announced_shape, as_array, normal_axes, normal_axis
 from ._table import lowers
 
 aten = torch.ops.aten
@@ -32,7 +32,8 @@ def _roll(x: jax.Array, shifts: int | Sequence[int], dims: int | Sequence[int] =
 
 @lowers(aten.rot90.default)
 def _rot90(x: jax.Array, k: int = 1, dims: Sequence[int] = (0, 1)) -> jax.Array:
-    return jnp.rot90(x, k, tuple(dims))
+    first, second = dims
+    return jnp.rot90(x, k, (first, second))
 
 
 @lowers(aten.repeat.default, aten.tile.default)
@@ -105,3 +106,8 @@ def _chunk_cat(tensors: Sequence[jax.Array], dim: int, num_chunks: int) -> jax.A
 @lowers(aten.repeat_interleave.self_int)
 def _repeat_interleave(x: jax.Array, repeats: int, dim: int | None = None, output_size: int | None = None) -> jax.Array:
     return jnp.repeat(x, repeats, axis=dim)
+
+
+@lowers(aten.block_diag.default)
+def _block_diag(tensors: Sequence[jax.Array]) -> jax.Array:
+    return jax.scipy.linalg.block_diag(*(jnp.atleast_2d(t).astype(announced_dtype()) for t in tensors))

@@ -59,9 +59,7 @@ def smooth_l1_loss(x: jax.Array, target: jax.Array, reduction: int = MEAN, beta:
 
 
 @lowers(aten.smooth_l1_loss_backward.default)
-def smooth_l1_loss_backward(
-    grad: jax.Array, x: jax.Array, target: jax.Array, reduction: int, beta: float
-) -> jax.Array:
+def smooth_l1_loss_backward(grad: jax.Array, x: jax.Array, target: jax.Array, reduction: int, beta: float) -> jax.Array:
     """Gradient of `x`."""
     x, target = _pair(x, target)
     difference = x - target
@@ -142,8 +140,7 @@ def binary_cross_entropy_with_logits(
 
 def _rows(function: Callable[[jax.Array], jax.Array], x: jax.Array, reduction: int) -> jax.Array:
     """The reduced loss of one row, or of each row of a batch."""
-    loss = function(jnp.atleast_2d(wide(x)))
-    return _reduced(loss if x.ndim > 1 else loss[0], reduction)
+    return _reduced(function(jnp.atleast_2d(wide(x))), reduction)
 
 
 def _multi_margin(
@@ -189,7 +186,7 @@ def multi_margin_loss_backward(
 
 
 def _label_sets(target: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Labels [rows, places] up to each row's first -1 (one past the last class after it), and which classes they name."""
+    """Labels up to each row's first -1 (one past the last class after it), and which classes they name."""
     labels = jnp.atleast_2d(target).astype(jnp.int32)
     classes = labels.shape[1]
     listed = jnp.cumprod(labels >= 0, axis=1).astype(jnp.bool_)

@@ -52,7 +52,7 @@ def _window(
 
 def _arguments(
     spatial: int, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int]
-) -> tuple[tuple[int, ...], ...]:
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     kernel = per_dimension(kernel, spatial)
     return (
         kernel,
@@ -132,7 +132,7 @@ def _max_pool_backward(
     arguments = _arguments(spatial, kernel, stride, padding, dilation)
     if set(arguments[3]) != {1}:
         return scatter_to_planes(wide(grad), indices, x.shape[-spatial:], add=True).astype(x.dtype)
-    # XLA's select-and-scatter finds the first of equal elements too, and leaves the indices unused: no one computes them
+    # XLA's select-and-scatter takes the first of equal elements too; the indices, then unused, are never computed
     window = _window(x.shape, *arguments, ceil_mode)
     return pullback(lambda x: _largest(x, window), (wide(x),), wide(grad))[0].astype(x.dtype)
 

@@ -100,9 +100,7 @@ def normal_functional(x: jax.Array, mean: float = 0.0, std: float = 1.0, generat
     return _normal(x.shape, x.dtype, mean, std)
 
 
-@lowers(
-    aten.normal.Tensor_float, aten.normal.float_Tensor, aten.normal.Tensor_Tensor, aten.normal.float_float
-)
+@lowers(aten.normal.Tensor_float, aten.normal.float_Tensor, aten.normal.Tensor_Tensor, aten.normal.float_float)
 def normal(mean: float | jax.Array, std: float | jax.Array = 1.0, *_: Any, **__: Any) -> jax.Array:
     """Normal with the given mean and deviation, each a number or a tensor."""
     shape, dtype = _announced()
@@ -144,13 +142,13 @@ def log_normal(x: jax.Array, mean: float = 1.0, std: float = 2.0, generator: Any
 @lowers(aten.poisson.default)
 def poisson(rate: jax.Array, generator: Any = None) -> jax.Array:
     """Poisson with rate `rate`, elementwise."""
-    return jax.random.poisson(current().next_key(), wide(rate), rate.shape)
+    return jax.random.poisson(current().next_key(), wide(rate), rate.shape, jnp.int32)
 
 
 @lowers(aten.binomial.default)
 def binomial(count: jax.Array, prob: jax.Array, generator: Any = None) -> jax.Array:
     """How many of `count` trials of probability `prob` succeed, elementwise."""
-    return jax.random.binomial(current().next_key(), wide(count), wide(prob))
+    return jax.random.binomial(current().next_key(), wide(count), wide(prob), dtype=wide(prob).dtype)
 
 
 @lowers(aten._standard_gamma.default)
@@ -170,13 +168,13 @@ def standard_gamma_grad(alpha: jax.Array, sample: jax.Array) -> jax.Array:
 def sample_dirichlet(alpha: jax.Array, generator: Any = None) -> jax.Array:
     """Dirichlet with concentrations `alpha` along the last dimension."""
     alpha = wide(alpha)
-    return jax.random.dirichlet(current().next_key(), alpha, alpha.shape[:-1], alpha.dtype)
+    return jax.random.dirichlet(current().next_key(), alpha, alpha.shape[:-1], dtype=alpha.dtype)
 
 
 def _integers(low: int, high: int) -> jax.Array:
     """Integers from [low, high) in the announced shape."""
     shape, _ = _announced()
-    dtype = jnp.int32 if -(2**31) <= low and high <= 2**31 - 1 else jnp.int64
+    dtype = jnp.int32 if low >= -(2**31) and high <= 2**31 - 1 else jnp.int64
     return jax.random.randint(current().next_key(), shape, low, high, dtype)
 
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import torch
 
-from ._dtype import announced_dtype, as_array, cast, compute_dtype, normal_axes
+from ._dtype import announced_dtype, as_array, cast, compute_dtype, normal_axes, promoted
 from ._table import lowers
 
 aten = torch.ops.aten
@@ -127,19 +127,10 @@ def _count_nonzero(x: jax.Array, dim: Dims = None) -> jax.Array:
     return jnp.sum(x != 0, normal_axes(dim, x.ndim), dtype=jnp.int64)
 
 
-@lowers(
-    aten.norm.Scalar,
-    aten.norm.ScalarOpt_dim,
-    aten.norm.ScalarOpt_dim_dtype,
-    aten.norm.ScalarOpt_dtype,
-    aten.native_norm.default,
-    aten.native_norm.ScalarOpt_dim_dtype,
-    aten.linalg_vector_norm.default,
-)
-def _norm(x: jax.Array, p: Any = 2, dim: Dims = None, keepdim: bool = False, dtype: torch.dtype | None = None) -> jax.Array:
+def vector_norm(x: jax.Array, p: Any, axes: Sequence[int], keepdim: bool = False) -> jax.Array:
+    """The p-norm of real numbers over some dimensions, in their own dtype."""
     order = 2.0 if p is None else float(p)
-    axes = normal_axes(dim, x.ndim)
-    size = _magnitude(x)
+    axes, size = tuple(axes), jnp.abs(x)
     if order == float("inf"):
         return jnp.max(size, axes, keepdims=keepdim, initial=0)
     if order == -float("inf"):
@@ -153,8 +144,22 @@ def _norm(x: jax.Array, p: Any = 2, dim: Dims = None, keepdim: bool = False, dty
     return jnp.sum(size**order, axes, keepdims=keepdim) ** (1 / order)
 
 
-def _magnitude(x: jax.Array) -> jax.Array:
-    return jnp.abs(x if jnp.iscomplexobj(x) else _accumulated(x))
+@lowers(
+    aten.norm.Scalar,
+    aten.norm.ScalarOpt_dim,
+    aten.norm.ScalarOpt_dim_dtype,
+    aten.linalg_vector_norm.default,
+)
+def _norm(
+    x: jax.Array, p: Any = 2, dim: Dims = None, keepdim: bool = False, dtype: torch.dtype | None = None
+) -> jax.Array:
+    x = jnp.abs(x) if jnp.iscomplexobj(x) else _accumulated(x)
+    return vector_norm(x, p, normal_axes(dim, x.ndim), keepdim)
+
+
+@lowers(aten.norm.ScalarOpt_dtype)
+def _norm_as(x: jax.Array, p: Any, *, dtype: torch.dtype) -> jax.Array:
+    return _norm(x, p)
 
 
 @lowers(aten.trace.default)
@@ -164,4 +169,5 @@ def _trace(x: jax.Array) -> jax.Array:
 
 @lowers(aten.dist.default)
 def _dist(x: jax.Array, y: jax.Array, p: Any = 2) -> jax.Array:
-    return _norm(x - y, p)
+    x, y = jnp.broadcast_arrays(*promoted(x, y))
+    return vector_norm(x - y, p, range(x.ndim))

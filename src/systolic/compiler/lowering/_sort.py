@@ -54,7 +54,11 @@ def _topk(x: jax.Array, k: int, dim: int = -1, largest: bool = True, sorted: boo
     if x.ndim == 0:
         return x, jnp.zeros((), jnp.int32)
     axis = normal_axis(dim, x.ndim)
-    values, index = _sorted(x, axis, largest)
+    if largest:
+        values, index = jax.lax.top_k(jnp.moveaxis(x, axis, -1), k)
+        return jnp.moveaxis(values, -1, axis), jnp.moveaxis(index, -1, axis)
+    # negating would put nan first, and overflow the smallest integer
+    values, index = _sorted(x, axis)
     return jax.lax.slice_in_dim(values, 0, k, axis=axis), jax.lax.slice_in_dim(index, 0, k, axis=axis)
 
 

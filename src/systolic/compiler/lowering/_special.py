@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import torch
 from jax.scipy import special
 
-from ._dtype import float_binary, float_unary, promoted, widened
+from ._dtype import float_binary, float_unary, widened
 from ._table import lowers
 
 aten = torch.ops.aten
@@ -53,6 +52,10 @@ def _erfcx(x: jax.Array) -> jax.Array:
 _ERFCX_TERMS = 30
 
 
+def _spherical_bessel_j0(x: jax.Array) -> jax.Array:
+    return jnp.where(jnp.isinf(x), 0, jnp.sinc(x / math.pi))
+
+
 @lowers(aten.polygamma.default)
 def _polygamma(order: int, x: jax.Array) -> jax.Array:
     x = widened(x)
@@ -65,13 +68,8 @@ def _polygamma(order: int, x: jax.Array) -> jax.Array:
 @lowers(aten.mvlgamma.default)
 def _mvlgamma(x: jax.Array, p: int) -> jax.Array:
     x = widened(x)
-    total = sum(_lgamma(x - i / 2) for i in range(p))
-    return total + p * (p - 1) / 4 * math.log(math.pi)
-
-
-@lowers(aten.special_xlog1py.other_scalar, aten.special_xlog1py.self_scalar)
-def _xlog1py_number(x: Any, y: Any) -> jax.Array:
-    return _xlog1py(*promoted(x, y, floating=True))
+    constant = p * (p - 1) / 4 * math.log(math.pi)
+    return sum((_lgamma(x - i / 2) for i in range(p)), jnp.full_like(x, constant))
 
 
 for _op, _function in {
@@ -90,6 +88,7 @@ for _op, _function in {
     aten.special_erfcx.default: _erfcx,
     aten.special_log_ndtr.default: special.log_ndtr,
     aten.special_ndtri.default: special.ndtri,
+    aten.special_spherical_bessel_j0.default: _spherical_bessel_j0,
 }.items():
     lowers(_op)(float_unary(_function))
 
@@ -97,6 +96,8 @@ for _op, _function in {
     aten.igamma.default: special.gammainc,
     aten.igammac.default: special.gammaincc,
     aten.special_xlog1py.default: _xlog1py,
+    aten.special_xlog1py.other_scalar: _xlog1py,
+    aten.special_xlog1py.self_scalar: _xlog1py,
     aten.special_zeta.default: special.zeta,
     aten.special_zeta.other_scalar: special.zeta,
     aten.special_zeta.self_scalar: special.zeta,

@@ -17,6 +17,9 @@ from ._views import slice_bounds
 
 aten = torch.ops.aten
 
+# up to so many slices stand for the windows of one tensor
+_SLICES = 64
+
 
 @lowers(aten.unfold.default, aten.unfold_copy.default)
 def unfold(x: jax.Array, dimension: int, size: int, step: int) -> jax.Array:
@@ -25,8 +28,15 @@ def unfold(x: jax.Array, dimension: int, size: int, step: int) -> jax.Array:
         return x[None][:size]
     axis = normal_axis(dimension, x.ndim)
     count = (x.shape[axis] - size) // step + 1
-    index = jnp.arange(count, dtype=jnp.int32)[:, None] * step + jnp.arange(size, dtype=jnp.int32)
-    return jnp.moveaxis(jnp.take(x, index, axis=axis), axis + 1, -1)
+    if min(count, size) > _SLICES:
+        index = jnp.arange(count, dtype=jnp.int32)[:, None] * step + jnp.arange(size, dtype=jnp.int32)
+        return jnp.moveaxis(jnp.take(x, index, axis=axis), axis + 1, -1)
+    # slices cost a TPU far less than a gather does
+    if count <= size:
+        windows = [jax.lax.slice_in_dim(x, i * step, i * step + size, 1, axis) for i in range(count)]
+        return jnp.moveaxis(jnp.stack(windows, axis), axis + 1, -1)
+    last = (count - 1) * step + 1
+    return jnp.stack([jax.lax.slice_in_dim(x, i, i + last, step, axis) for i in range(size)], -1)
 
 
 @lowers(aten.diagonal.default, aten.diagonal_copy.default)
@@ -36,7 +46,9 @@ def diagonal(x: jax.Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> jax
 
 
 @lowers(aten.as_strided.default, aten.as_strided_copy.default)
-def as_strided(x: jax.Array, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> jax.Array:
+def as_strided(
+    x: jax.Array, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> jax.Array:
     """Elements by their position in memory; the tensor that is viewed must be contiguous."""
     return jnp.take(x.reshape(-1), strided_positions(size, stride, storage_offset), axis=0)
 
@@ -116,9 +128,7 @@ def _select_backward(grad: jax.Array, input_sizes: Sequence[int], dim: int, inde
 
 
 @lowers(aten.diagonal_backward.default)
-def _diagonal_backward(
-    grad: jax.Array, input_sizes: Sequence[int], offset: int, dim1: int, dim2: int
-) -> jax.Array:
+def _diagonal_backward(grad: jax.Array, input_sizes: Sequence[int], offset: int, dim1: int, dim2: int) -> jax.Array:
     return _diagonal_scatter(jnp.zeros(tuple(input_sizes), grad.dtype), grad, offset, dim1, dim2)
 
 

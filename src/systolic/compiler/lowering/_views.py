@@ -28,6 +28,9 @@ aten = torch.ops.aten
     aten.lift_fresh_copy.default,
     aten._lazy_clone.default,
     aten._pin_memory.default,
+    # a JAX array is conjugated or negated at once, so there is nothing left to resolve
+    aten.resolve_conj.default,
+    aten.resolve_neg.default,
 )
 def _identity(x: jax.Array, *_unused: Any, **_options: Any) -> jax.Array:
     return x

@@ -1,0 +1,50 @@
+"""Names of checkpoint files: templates such as `{epoch}-{val_loss:.2f}`, directories, version suffixes."""
+
+import os
+import re
+from collections.abc import Mapping
+from string import Formatter
+from typing import Any
+
+from systolic.callbacks._protocol import TrainerLike
+from systolic.checkpoint._files import local_path
+
+
+def fill(template: str, metrics: Mapping[str, Any], equals: str | None) -> str:
+    """Put metrics into a template; names may contain any character but braces, colons and exclamation marks.
+
+    A metric that does not exist counts as 0, as in Lightning.
+
+    Args:
+        template: text with `{name}` or `{name:format}` in it.
+        metrics: scalars by name.
+        equals: what to put between a metric's name and its value; None leaves the name out.
+    """
+    return "".join(
+        literal if name is None else literal + _fill_field(name, spec or "", metrics, equals)
+        for literal, name, spec, _ in Formatter().parse(template)
+    )
+
+
+def _fill_field(name: str, spec: str, metrics: Mapping[str, Any], equals: str | None) -> str:
+    value = format(metrics.get(name, 0), spec)
+    return value if equals is None else f"{name}{equals}{value}"
+
+
+def matches(file_name: str, template: str, join: str, extension: str, equals: str | None) -> bool:
+    """Whether a template can have given this file its name, with a version suffix or without."""
+    pattern = "".join(
+        re.escape(literal) + ("" if name is None else (re.escape(f"{name}{equals}") if equals else "") + ".*")
+        for literal, name, _, _ in Formatter().parse(template)
+    )
+    return re.fullmatch(rf"{pattern}({re.escape(join)}v\d+)?{re.escape(extension)}", file_name) is not None
+
+
+def default_directory(trainer: TrainerLike) -> str:
+    """`<logger's save_dir>/<name>/<version>/checkpoints`, or `<default_root_dir>/checkpoints` without a logger."""
+    if not trainer.loggers:
+        return os.path.join(local_path(trainer.default_root_dir), "checkpoints")
+    logger = trainer.loggers[0]
+    version = logger.version if isinstance(logger.version, str) else f"version_{logger.version}"
+    save_dir = local_path(logger.save_dir or trainer.default_root_dir)
+    return os.path.join(save_dir, logger.name or "", version, "checkpoints")

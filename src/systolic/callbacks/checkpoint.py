@@ -1,0 +1,7 @@
+"""What the Trainer takes for a checkpointing callback."""
+
+from systolic.callbacks.callback import Callback
+
+
+class Checkpoint(Callback):
+    """Base class of callbacks that save checkpoints; the Trainer runs them after all others."""

@@ -1,0 +1,162 @@
+"""Stopping when a metric no longer improves."""
+
+from enum import Enum
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from systolic.callbacks._console import say
+from systolic.callbacks._errors import missing_metric, require_mode
+from systolic.callbacks._protocol import TrainerLike, is_fitting, validates_once_an_epoch
+from systolic.callbacks.callback import Callback
+
+
+class EarlyStoppingReason(Enum):
+    """Why training was stopped."""
+
+    NOT_STOPPED = 0
+    STOPPING_THRESHOLD = 1
+    DIVERGENCE_THRESHOLD = 2
+    PATIENCE_EXHAUSTED = 3
+    NON_FINITE_METRIC = 4
+
+
+class EarlyStopping(Callback):
+    """Stop training when a logged metric stops improving.
+
+    Args:
+        monitor: Name of the metric.
+        min_delta: A change of no more than this is no improvement.
+        patience: How many checks without improvement to allow; a check happens once per epoch or validation.
+        verbose: Tell about every improvement, and why training stops.
+        mode: `"min"` or `"max"`: which values are better.
+        strict: Raise when the metric was not logged; False skips the check.
+        check_finite: Stop when the metric is NaN or infinite.
+        stopping_threshold: Stop at once when the metric is better than this.
+        divergence_threshold: Stop at once when the metric is worse than this.
+        check_on_train_epoch_end: Whether to check at the end of the epoch or of validation; by default at the end of
+            the epoch, unless validation does not run exactly once an epoch.
+        log_rank_zero_only: Accepted for Lightning's sake; one process does the talking anyway.
+
+    Attributes:
+        wait_count: Checks without improvement so far.
+        best_score: The best value so far.
+        stopped_epoch: The epoch in which training was stopped; 0 when it was not.
+        stopping_reason: Why training was stopped.
+        stopping_reason_message: The same as a sentence, or None.
+    """
+
+    def __init__(
+        self,
+        monitor: str,
+        min_delta: float = 0.0,
+        patience: int = 3,
+        verbose: bool = False,
+        mode: str = "min",
+        strict: bool = True,
+        check_finite: bool = True,
+        stopping_threshold: float | None = None,
+        divergence_threshold: float | None = None,
+        check_on_train_epoch_end: bool | None = None,
+        log_rank_zero_only: bool = False,
+    ) -> None:
+        require_mode(type(self).__name__, mode)
+        self.monitor = monitor
+        self.mode = mode
+        # Signed as Lightning's attribute is, so that `current - min_delta` must beat the best score in both modes.
+        self.min_delta = min_delta if mode == "max" else -min_delta
+        self.patience = patience
+        self.verbose = verbose
+        self.strict = strict
+        self.check_finite = check_finite
+        self.stopping_threshold = stopping_threshold
+        self.divergence_threshold = divergence_threshold
+        self.log_rank_zero_only = log_rank_zero_only
+        self.wait_count = 0
+        self.stopped_epoch = 0
+        self.best_score = torch.tensor(torch.inf if mode == "min" else -torch.inf)
+        self.stopping_reason = EarlyStoppingReason.NOT_STOPPED
+        self.stopping_reason_message: str | None = None
+        self._check_on_train_epoch_end = check_on_train_epoch_end
+
+    @property
+    def state_key(self) -> str:
+        """The class, the metric and the mode."""
+        return self._generate_state_key(monitor=self.monitor, mode=self.mode)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Counters and the best score, with Lightning's keys."""
+        return {
+            "wait_count": self.wait_count,
+            "stopped_epoch": self.stopped_epoch,
+            "best_score": self.best_score,
+            "patience": self.patience,
+            "stopping_reason": self.stopping_reason.value,
+            "stopping_reason_message": self.stopping_reason_message,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take up counters and the best score."""
+        self.wait_count = state_dict["wait_count"]
+        self.stopped_epoch = state_dict["stopped_epoch"]
+        self.best_score = state_dict["best_score"]
+        self.patience = state_dict["patience"]
+        self.stopping_reason = EarlyStoppingReason(state_dict.get("stopping_reason", 0))
+        self.stopping_reason_message = state_dict.get("stopping_reason_message")
+
+    def on_train_epoch_end(self, trainer: TrainerLike, pl_module: Any) -> None:
+        """Check, when checks belong to the end of the epoch."""
+        if self._checks_on_train_epoch_end(trainer):
+            self._check(trainer)
+
+    def on_validation_end(self, trainer: TrainerLike, pl_module: Any) -> None:
+        """Check, when checks belong to the end of validation."""
+        if not self._checks_on_train_epoch_end(trainer):
+            self._check(trainer)
+
+    def _checks_on_train_epoch_end(self, trainer: TrainerLike) -> bool:
+        if self._check_on_train_epoch_end is not None:
+            return self._check_on_train_epoch_end
+        return validates_once_an_epoch(trainer)
+
+    def _check(self, trainer: TrainerLike) -> None:
+        if not is_fitting(trainer) or trainer.fast_dev_run:
+            return
+        current = trainer.callback_metrics.get(self.monitor)
+        if current is None:
+            if self.strict:
+                raise missing_metric(type(self).__name__, self.monitor, trainer.callback_metrics)
+            return
+        reason, message = self._judge(current.detach().clone().squeeze())
+        if reason is not EarlyStoppingReason.NOT_STOPPED:
+            trainer.should_stop = True
+            self.stopped_epoch = trainer.current_epoch
+            self.stopping_reason, self.stopping_reason_message = reason, message
+        if message and self.verbose:
+            say(message)
+
+    def _judge(self, current: Tensor) -> tuple[EarlyStoppingReason, str | None]:
+        """Whether to stop, and what to tell; keeps count of the checks without improvement."""
+        name, order = f"{self.monitor} = {current}", "<" if self.mode == "min" else ">"
+        if self.check_finite and not torch.isfinite(current):
+            message = f"{name} is not finite (best so far: {self.best_score:.3f}). Stopping."
+            return EarlyStoppingReason.NON_FINITE_METRIC, message
+        if self.stopping_threshold is not None and self._better(current, self.stopping_threshold):
+            message = f"{name} {order} {self.stopping_threshold}, the stopping threshold. Stopping."
+            return EarlyStoppingReason.STOPPING_THRESHOLD, message
+        if self.divergence_threshold is not None and self._better(-current, -self.divergence_threshold):
+            message = f"{name} is beyond {self.divergence_threshold}, the divergence threshold. Stopping."
+            return EarlyStoppingReason.DIVERGENCE_THRESHOLD, message
+        if self._better(current - self.min_delta, self.best_score):
+            message = f"{name} improved by {abs(self.best_score - current):.3f}"
+            self.best_score, self.wait_count = current, 0
+            return EarlyStoppingReason.NOT_STOPPED, message
+        self.wait_count += 1
+        if self.wait_count < self.patience:
+            return EarlyStoppingReason.NOT_STOPPED, None
+        message = f"{self.monitor} did not improve in {self.wait_count} checks (best: {self.best_score:.3f}). Stopping."
+        return EarlyStoppingReason.PATIENCE_EXHAUSTED, message
+
+    def _better(self, value: Tensor, reference: Tensor | float) -> bool:
+        return bool(value < reference if self.mode == "min" else value > reference)

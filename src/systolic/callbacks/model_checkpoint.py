@@ -1,0 +1,393 @@
+"""Saving checkpoints while training."""
+
+import itertools
+import os
+import time
+import warnings
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from systolic.callbacks._checkpoint_names import default_directory, fill, matches
+from systolic.callbacks._console import say
+from systolic.callbacks._errors import missing_metric, require_mode
+from systolic.callbacks._protocol import (
+    TrainerLike,
+    has_validation,
+    is_fitting,
+    validates_once_an_epoch,
+    validation_follows,
+)
+from systolic.callbacks.checkpoint import Checkpoint
+from systolic.checkpoint import copy_atomically, link_atomically, remove
+from systolic.checkpoint._files import local_path
+from systolic.exceptions import MisconfigurationException
+
+
+class ModelCheckpoint(Checkpoint):
+    """Save checkpoints, and keep the best `save_top_k` of them by a logged metric.
+
+    Files are written atomically, and an old file is deleted only when the new one is complete. A metric that is NaN
+    ranks behind every number.
+
+    Two things differ from Lightning on purpose. `last.ckpt` follows every check (each epoch end, each
+    `every_n_train_steps`), whether or not a new best file was written, so that resuming from it loses the least; it is
+    copied from a file of the same step where there is one, so the devices are read once. And a save between epochs
+    whose metric is not there yet waits for the next validation or end of epoch in every configuration.
+
+    Args:
+        dirpath: Directory; by default `checkpoints` in the first logger's directory, or in `default_root_dir`.
+        filename: Template such as `"{epoch}-{val_loss:.2f}"`; by default `"{epoch}-{step}"`.
+        monitor: Name of the logged metric that ranks the checkpoints; None keeps the newest.
+        verbose: Tell about every check.
+        save_last: True keeps a `last.ckpt`; `"link"` makes it a symbolic link to the newest file of the top k.
+        save_top_k: How many of the best to keep; -1 keeps all, 0 none.
+        save_on_exception: Save when an exception ends the training.
+        save_weights_only: Leave out the state of optimizers, schedulers and callbacks.
+        mode: `"min"` or `"max"`: which values of the metric are better.
+        auto_insert_metric_name: Put `name=` before every value in the file's name. Set to False when names hold `/`.
+        every_n_train_steps: Save between batches, every so many optimizer steps.
+        train_time_interval: Save between batches, when so much time has passed.
+        every_n_epochs: Save every so many epochs. At most one of these three is set; none means every epoch.
+        save_on_train_epoch_end: Whether epoch saves happen at the end of the epoch or of validation; by default at
+            the end of the epoch, unless validation does not run exactly once an epoch.
+        enable_version_counter: Append `-v1`, `-v2`, ... rather than replace an existing file.
+    """
+
+    CHECKPOINT_JOIN_CHAR = "-"
+    CHECKPOINT_EQUALS_CHAR = "="
+    CHECKPOINT_NAME_LAST = "last"
+    FILE_EXTENSION = ".ckpt"
+    STARTING_VERSION = 1
+
+    def __init__(
+        self,
+        dirpath: str | os.PathLike[str] | None = None,
+        filename: str | None = None,
+        monitor: str | None = None,
+        verbose: bool = False,
+        save_last: bool | Literal["link"] | None = None,
+        save_top_k: int = 1,
+        save_on_exception: bool = False,
+        save_weights_only: bool = False,
+        mode: str = "min",
+        auto_insert_metric_name: bool = True,
+        every_n_train_steps: int | None = None,
+        train_time_interval: timedelta | None = None,
+        every_n_epochs: int | None = None,
+        save_on_train_epoch_end: bool | None = None,
+        enable_version_counter: bool = True,
+    ) -> None:
+        require_mode(type(self).__name__, mode)
+        self.dirpath = None if dirpath is None else local_path(dirpath)
+        self.filename = filename
+        self.monitor = monitor
+        self.verbose = verbose
+        self.save_last = save_last
+        self.save_top_k = save_top_k
+        self.save_on_exception = save_on_exception
+        self.save_weights_only = save_weights_only
+        self.mode = mode
+        self.auto_insert_metric_name = auto_insert_metric_name
+        self._save_on_train_epoch_end = save_on_train_epoch_end
+        self._enable_version_counter = enable_version_counter
+        by_default = every_n_train_steps is None and train_time_interval is None
+        self._every_n_train_steps = every_n_train_steps or 0
+        self._train_time_interval = train_time_interval
+        self._every_n_epochs = int(by_default) if every_n_epochs is None else every_n_epochs
+        self._require_consistent()
+        self._between_batches = self._every_n_train_steps > 0 or train_time_interval is not None
+
+        self.current_score: Tensor | None = None
+        self.best_k_models: dict[str, Tensor] = {}
+        self.best_model_path = ""
+        self.best_model_score: Tensor | None = None
+        self.kth_best_model_path = ""
+        self.kth_value = torch.tensor(torch.inf if mode == "min" else -torch.inf)
+        self.last_model_path = ""
+        self._newest_path = ""
+        self._newest_step = 0
+        self._last_step_saved = 0  # nothing to save before the first step
+        self._last_time_checked = time.monotonic()
+        self._waits_for_metric = False
+        self._validated = False
+
+    def _require_consistent(self) -> None:
+        limits = {"save_top_k": -1, "every_n_train_steps": 0, "every_n_epochs": 0}
+        steps, epochs, interval = self._every_n_train_steps, self._every_n_epochs, self._train_time_interval
+        for name, value in zip(limits, (self.save_top_k, steps, epochs), strict=True):
+            if value < limits[name]:
+                raise MisconfigurationException(
+                    f"ModelCheckpoint({name}={value}): expected {limits[name]} or more."
+                )
+        if (steps > 0) + (epochs > 0) + (interval is not None) > 1:
+            raise MisconfigurationException(
+                f"ModelCheckpoint(every_n_train_steps={steps}, every_n_epochs={epochs}, train_time_interval={interval}) "
+                "are mutually exclusive. Pass one of them to each of several ModelCheckpoint callbacks."
+            )
+        if self.monitor is None and self.save_top_k not in (-1, 0, 1):
+            raise MisconfigurationException(
+                f"ModelCheckpoint(save_top_k={self.save_top_k}, monitor=None): the best {self.save_top_k} by which "
+                "metric? Pass monitor='...', or save_top_k=1 (the newest), -1 (all) or 0 (none)."
+            )
+
+    @property
+    def every_n_epochs(self) -> int:
+        """How many epochs lie between two saves; 0 when epochs do not matter."""
+        return self._every_n_epochs
+
+    @property
+    def state_key(self) -> str:
+        """The class and what makes two ModelCheckpoints of one Trainer differ."""
+        return self._generate_state_key(
+            monitor=self.monitor,
+            mode=self.mode,
+            every_n_train_steps=self._every_n_train_steps,
+            every_n_epochs=self._every_n_epochs,
+            train_time_interval=self._train_time_interval,
+        )
+
+    def setup(self, trainer: TrainerLike, pl_module: Any, stage: str) -> None:
+        """Settle on the directory."""
+        if self.dirpath is None:
+            self.dirpath = default_directory(trainer)
+        if stage == "fit" and self.save_top_k != 0:
+            self._warn_if_not_empty(trainer)
+
+    def _warn_if_not_empty(self, trainer: TrainerLike) -> None:
+        directory = Path(self.dirpath or "")
+        resumes_here = trainer.ckpt_path is not None and directory in Path(local_path(trainer.ckpt_path)).parents
+        if not resumes_here and directory.is_dir() and any(directory.iterdir()):
+            warnings.warn(f"Checkpoint directory {directory} exists and is not empty.", stacklevel=2)
+
+    def on_train_start(self, trainer: TrainerLike, pl_module: Any) -> None:
+        """Start the clock."""
+        self._last_time_checked = time.monotonic()
+        self._waits_for_metric = self._validated = False
+
+    def on_train_batch_end(self, trainer: TrainerLike, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Save when enough steps were taken, or enough time has passed."""
+        if not self._between_batches:
+            return
+        if trainer.global_step == self._last_step_saved or not self._is_due_between_batches(trainer):
+            return
+        if not _is_active(trainer):
+            return
+        metrics = self._candidates(trainer)
+        waits = self.monitor is not None and (self.monitor not in metrics or validation_follows(trainer, batch_idx))
+        self._waits_for_metric = waits
+        self._save(trainer, metrics, top_k=not waits)
+
+    def _is_due_between_batches(self, trainer: TrainerLike) -> bool:
+        if self._train_time_interval is None:
+            return trainer.global_step % self._every_n_train_steps == 0
+        now = time.monotonic()
+        if now - self._last_time_checked < self._train_time_interval.total_seconds():
+            return False
+        self._last_time_checked = now
+        return True
+
+    def on_validation_end(self, trainer: TrainerLike, pl_module: Any) -> None:
+        """Save what waited for validation's metrics, and what is due at the end of validation."""
+        if not _is_active(trainer):
+            return
+        self._validated = True
+        self._save_if_due(trainer, own_moment=not self._saves_on_train_epoch_end(trainer), metric_may_come=False)
+
+    def on_train_epoch_end(self, trainer: TrainerLike, pl_module: Any) -> None:
+        """Save what waited for the epoch's metrics, and what is due at the end of the epoch."""
+        if not _is_active(trainer):
+            return
+        may_come = has_validation(trainer) and not self._validated
+        self._save_if_due(trainer, own_moment=self._saves_on_train_epoch_end(trainer), metric_may_come=may_come)
+
+    def _saves_on_train_epoch_end(self, trainer: TrainerLike) -> bool:
+        if self._save_on_train_epoch_end is not None:
+            return self._save_on_train_epoch_end
+        return validates_once_an_epoch(trainer) or (trainer.check_val_every_n_epoch == 1 and not has_validation(trainer))
+
+    def _save_if_due(self, trainer: TrainerLike, *, own_moment: bool, metric_may_come: bool) -> None:
+        waited = self._waits_for_metric
+        if not waited and (not own_moment or trainer.global_step == self._last_step_saved):
+            return
+        every = self._every_n_epochs
+        top_k = self.save_top_k != 0 and (waited or (every > 0 and (trainer.current_epoch + 1) % every == 0))
+        metrics = self._candidates(trainer)
+        self._waits_for_metric = top_k and self.monitor is not None and self.monitor not in metrics
+        if self._waits_for_metric and not metric_may_come:
+            raise missing_metric(type(self).__name__, str(self.monitor), trainer.callback_metrics)
+        self._save(trainer, metrics, top_k=top_k and not self._waits_for_metric)
+
+    def on_exception(self, trainer: TrainerLike, pl_module: Any, exception: BaseException) -> None:
+        """Save the state at the time of the exception, when asked to."""
+        if not self.save_on_exception or not _is_active(trainer) or trainer.global_step == self._last_step_saved:
+            return
+        metrics = self._candidates(trainer)
+        path = self._free_path(metrics, None, may_replace="")
+        self._write(trainer, path)
+        self._save(trainer, metrics, top_k=False)
+        say(f"{type(exception).__name__} was raised; saved a checkpoint to {path}")
+
+    def on_train_end(self, trainer: TrainerLike, pl_module: Any) -> None:
+        """Make `last.ckpt` hold the end of training."""
+        if _is_active(trainer) and trainer.global_step != self._last_step_saved:
+            self._save(trainer, self._candidates(trainer), top_k=False)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Scores and paths, with Lightning's keys."""
+        return {
+            "monitor": self.monitor,
+            "best_model_score": self.best_model_score,
+            "best_model_path": self.best_model_path,
+            "current_score": self.current_score,
+            "dirpath": self.dirpath,
+            "best_k_models": dict(self.best_k_models),
+            "kth_best_model_path": self.kth_best_model_path,
+            "kth_value": self.kth_value,
+            "last_model_path": self.last_model_path,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take up scores and paths; in another directory only the path of the best checkpoint."""
+        self.best_model_path = state_dict["best_model_path"]
+        if state_dict.get("dirpath", self.dirpath) != self.dirpath:
+            warnings.warn(
+                f"The checkpoint directory changed from {state_dict['dirpath']!r} to {self.dirpath!r}: the ranking of "
+                "the old checkpoints is not taken up, only best_model_path. Old checkpoints are left alone.",
+                stacklevel=2,
+            )
+            return
+        self.best_model_score = state_dict["best_model_score"]
+        self.current_score = state_dict.get("current_score")
+        self.best_k_models = dict(state_dict.get("best_k_models", {}))
+        self.kth_best_model_path = state_dict.get("kth_best_model_path", "")
+        self.kth_value = state_dict.get("kth_value", self.kth_value)
+        self.last_model_path = state_dict.get("last_model_path", "")
+
+    def check_monitor_top_k(self, trainer: TrainerLike, current: Tensor | None = None) -> bool:
+        """Whether a checkpoint with this score belongs to the best k."""
+        if current is None or self.save_top_k == 0:
+            return False
+        if self.save_top_k == -1 or len(self.best_k_models) < self.save_top_k:
+            return True
+        better = torch.lt if self.mode == "min" else torch.gt
+        return bool(better(current, self.best_k_models[self.kth_best_model_path]))
+
+    def format_checkpoint_name(
+        self,
+        metrics: dict[str, Tensor],
+        filename: str | None = None,
+        ver: int | None = None,
+        prefix: str | None = None,
+    ) -> str:
+        """Fill the template `filename` (by default the callback's own) and put it into the directory.
+
+        `ModelCheckpoint(filename="{epoch}-{val_loss:.2f}")` gives `epoch=2-val_loss=0.12.ckpt`.
+        """
+        join = self.CHECKPOINT_JOIN_CHAR
+        name = fill(filename or self.filename or f"{{epoch}}{join}{{step}}", metrics, self._equals)
+        name = join.join(part for part in (prefix, name, None if ver is None else f"v{ver}") if part)
+        return os.path.join(self.dirpath or "", name + self.FILE_EXTENSION)
+
+    def find_last_checkpoints(self, trainer: TrainerLike) -> set[str]:
+        """All `last` checkpoints in the directory, versions included: where `ckpt_path="last"` looks."""
+        directory = self.dirpath or default_directory(trainer)
+        template = (self.CHECKPOINT_NAME_LAST, self.CHECKPOINT_JOIN_CHAR, self.FILE_EXTENSION, self._equals)
+        names = os.listdir(directory) if os.path.isdir(directory) else []
+        return {os.path.join(directory, name) for name in names if matches(name, *template)}
+
+    @property
+    def _equals(self) -> str | None:
+        return self.CHECKPOINT_EQUALS_CHAR if self.auto_insert_metric_name else None
+
+    def _candidates(self, trainer: TrainerLike) -> dict[str, Tensor]:
+        """What the monitor and the file's name can refer to: logged metrics, `epoch` and `step`."""
+        counters = {"epoch": trainer.current_epoch, "step": trainer.global_step}
+        # A user's self.log("epoch", 7) arrives as a float; "epoch=7.0" in a file's name is not what was meant.
+        logged = {name: trainer.callback_metrics[name].int() for name in counters if name in trainer.callback_metrics}
+        return {**trainer.callback_metrics, **{name: torch.tensor(n) for name, n in counters.items()}, **logged}
+
+    def _save(self, trainer: TrainerLike, metrics: dict[str, Tensor], *, top_k: bool) -> None:
+        """Write the files that are due at this moment."""
+        previous_last = self.last_model_path
+        if self.save_last:  # decided first, because it is part of the state that both files hold
+            self.last_model_path = self._free_path(metrics, self.CHECKPOINT_NAME_LAST, may_replace=previous_last)
+        if top_k and self.save_top_k != 0:
+            save = self._save_newest if self.monitor is None else self._save_ranked
+            save(trainer, metrics)
+        if self.save_last:
+            self._save_last(trainer, previous_last)
+
+    def _save_newest(self, trainer: TrainerLike, metrics: dict[str, Tensor]) -> None:
+        previous = self.best_model_path
+        self.best_model_path = path = self._free_path(metrics, None, may_replace=previous)
+        self._write(trainer, path)
+        if self.save_top_k == 1:
+            self._remove_superseded(trainer, previous, path)
+
+    def _save_ranked(self, trainer: TrainerLike, metrics: dict[str, Tensor]) -> None:
+        current = metrics[str(self.monitor)].detach().clone().squeeze()
+        moment = f"Epoch {metrics['epoch']:d}, global step {metrics['step']:d}: {self.monitor!r}"
+        if not self.check_monitor_top_k(trainer, current):
+            if self.verbose:
+                say(f"{moment} was not in top {self.save_top_k}")
+            return
+        if current.isnan():
+            current = torch.tensor(torch.inf if self.mode == "min" else -torch.inf)
+        superseded = self.kth_best_model_path if len(self.best_k_models) == self.save_top_k else ""
+        self.best_k_models.pop(superseded, None)
+        path = self._free_path(metrics, None, may_replace=superseded)
+        self._rank(path, current)
+        if self.verbose:
+            say(f"{moment} reached {current:0.5f} (best {self.best_model_score:0.5f}), saving model to {path!r}")
+        self._write(trainer, path)
+        self._remove_superseded(trainer, superseded, path)
+
+    def _rank(self, path: str, score: Tensor) -> None:
+        self.current_score = self.best_k_models[path] = score
+        worst_first = sorted(self.best_k_models, key=lambda p: float(self.best_k_models[p]), reverse=self.mode == "min")
+        if self.save_top_k in (-1, len(worst_first)):
+            self.kth_best_model_path = worst_first[0]
+            self.kth_value = self.best_k_models[worst_first[0]]
+        best = (min if self.mode == "min" else max)(self.best_k_models, key=lambda p: float(self.best_k_models[p]))
+        self.best_model_path, self.best_model_score = best, self.best_k_models[best]
+
+    def _save_last(self, trainer: TrainerLike, previous: str) -> None:
+        path = self.last_model_path
+        if self.save_last == "link" and self._newest_path and self.save_top_k != 0:
+            if os.path.abspath(self._newest_path) != os.path.abspath(path):
+                link_atomically(self._newest_path, path)
+        elif self._newest_step == trainer.global_step and os.path.isfile(self._newest_path):
+            copy_atomically(self._newest_path, path)  # the same state: the devices need not be read twice
+        else:
+            self._write(trainer, path, newest=False)
+        self._remove_superseded(trainer, previous, path)
+
+    def _write(self, trainer: TrainerLike, path: str, *, newest: bool = True) -> None:
+        trainer.save_checkpoint(path, self.save_weights_only)
+        self._last_step_saved = trainer.global_step
+        if newest:
+            self._newest_path, self._newest_step = path, trainer.global_step
+        for logger in trainer.loggers:
+            logger.after_save_checkpoint(self)
+
+    def _free_path(self, metrics: dict[str, Tensor], filename: str | None, may_replace: str) -> str:
+        path = self.format_checkpoint_name(metrics, filename)
+        versions = itertools.count(self.STARTING_VERSION)
+        while self._enable_version_counter and path != may_replace and os.path.lexists(path):
+            path = self.format_checkpoint_name(metrics, filename, ver=next(versions))
+        return path
+
+    def _remove_superseded(self, trainer: TrainerLike, previous: str, current: str) -> None:
+        """Delete an older file, unless training resumed from it or it lies in another run's directory."""
+        if not previous or previous == current or Path(self.dirpath or "") not in Path(previous).parents:
+            return
+        if trainer.ckpt_path is None or local_path(trainer.ckpt_path) != os.path.abspath(previous):
+            remove(previous)
+
+
+def _is_active(trainer: TrainerLike) -> bool:
+    return is_fitting(trainer) and not trainer.fast_dev_run

@@ -1,0 +1,23 @@
+"""Showing the model's layers before training."""
+
+from typing import Any
+
+from systolic.callbacks._console import say
+from systolic.callbacks.callback import Callback
+from systolic.utilities.model_summary import summarize
+
+
+class ModelSummary(Callback):
+    """Show a table of the model's layers and the number of their parameters when `fit` begins.
+
+    Args:
+        max_depth: How many levels of nested modules to show; -1 shows all, 0 turns the summary off.
+    """
+
+    def __init__(self, max_depth: int = 1) -> None:
+        self._max_depth = max_depth
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        """Show the table."""
+        if self._max_depth:
+            say(summarize(pl_module, max_depth=self._max_depth))

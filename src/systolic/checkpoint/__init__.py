@@ -1,0 +1,14 @@
+"""Checkpoint files: written atomically, readable with plain `torch.load(weights_only=True)`."""
+
+from systolic.checkpoint._errors import CheckpointFormatError, CheckpointNotFoundError
+from systolic.checkpoint._files import atomic_save, copy_atomically, link_atomically, load, remove
+
+__all__ = [
+    "CheckpointFormatError",
+    "CheckpointNotFoundError",
+    "atomic_save",
+    "copy_atomically",
+    "link_atomically",
+    "load",
+    "remove",
+]

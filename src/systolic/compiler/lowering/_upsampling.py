@@ -1,0 +1,167 @@
+"""Resizing of images and other grids, one dimension at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+
+from ._context import current
+from ._pullback import wide
+from ._resampling import Taps, antialiased, cubic, linear, nearest, nearest_exact
+from ._table import lowers
+
+aten = torch.ops.aten
+
+Kernel = Callable[[int, int, bool, float | None], Taps]
+
+
+def _resample(x: jax.Array, taps: Taps, axis: int) -> jax.Array:
+    """Each new element along `axis` as a weighted sum of old ones."""
+    positions, weights = taps
+    shape = [1] * x.ndim
+    shape[axis] = -1
+    parts = [
+        jnp.take(x, position, axis=axis)
+        if weight is None
+        else jnp.take(x, position, axis=axis) * jnp.asarray(weight, x.dtype).reshape(shape)
+        for position, weight in zip(positions, weights, strict=True)
+    ]
+    return sum(parts[1:], parts[0])
+
+
+def _resize(
+    kernel: Kernel, x: jax.Array, output_size: Sequence[int], align: bool, scales: Sequence[float | None]
+) -> jax.Array:
+    values = wide(x)
+    for axis, size, scale in zip(range(2, x.ndim), output_size, scales, strict=True):
+        values = _resample(values, kernel(x.shape[axis], size, align, scale), axis)
+    return values.astype(x.dtype)
+
+
+def _resize_backward(
+    kernel: Kernel,
+    grad: jax.Array,
+    output_size: Sequence[int],
+    input_size: Sequence[int],
+    align: bool,
+    scales: Sequence[float | None],
+) -> jax.Array:
+    values = wide(grad)
+
+    def forward(x: jax.Array) -> jax.Array:
+        return _resize(kernel, x, output_size, align, scales)
+
+    source = jax.ShapeDtypeStruct(tuple(input_size), values.dtype)
+    return jax.linear_transpose(forward, source)(values)[0].astype(grad.dtype)
+
+
+def _scales(given: Sequence[float | None], count: int) -> list[float | None]:
+    """One scale a dimension; PyTorch may leave them out."""
+    return [*given, *[None] * (count - len(given))]
+
+
+def _lower_aligned(kernel: Kernel, name: str, dims: int) -> None:
+    """Lower an interpolation that has an `align_corners` argument, its backward and its form with factors."""
+
+    def forward(x: jax.Array, output_size: Sequence[int], align_corners: bool, *scales: Any, **named: Any) -> jax.Array:
+        return _resize(kernel, x, output_size, align_corners, _scales([*scales, *named.values()], dims))
+
+    def backward(
+        grad: jax.Array,
+        output_size: Sequence[int],
+        input_size: Sequence[int],
+        align_corners: bool,
+        *scales: Any,
+        **named: Any,
+    ) -> jax.Array:
+        given = _scales([*scales, *named.values()], dims)
+        return _resize_backward(kernel, grad, output_size, input_size, align_corners, given)
+
+    def vec(x: jax.Array, output_size: Any, align_corners: bool, scale_factors: Sequence[float] | None) -> jax.Array:
+        return _resize(kernel, x, current().output.shape[2:], align_corners, _scales(scale_factors or (), dims))
+
+    _register(name, forward, backward, vec)
+
+
+def _lower_nearest(kernel: Kernel, name: str, dims: int) -> None:
+    """Lower an interpolation without `align_corners`, its backward and its form with factors."""
+
+    def forward(x: jax.Array, output_size: Sequence[int], *scales: Any, **named: Any) -> jax.Array:
+        return _resize(kernel, x, output_size, False, _scales([*scales, *named.values()], dims))
+
+    def backward(
+        grad: jax.Array, output_size: Sequence[int], input_size: Sequence[int], *scales: Any, **named: Any
+    ) -> jax.Array:
+        given = _scales([*scales, *named.values()], dims)
+        return _resize_backward(kernel, grad, output_size, input_size, False, given)
+
+    def vec(x: jax.Array, output_size: Any, scale_factors: Sequence[float] | None) -> jax.Array:
+        return _resize(kernel, x, current().output.shape[2:], False, _scales(scale_factors or (), dims))
+
+    _register(name, forward, backward, vec)
+
+
+def _register(name: str, forward: Callable[..., Any], backward: Callable[..., Any], vec: Callable[..., Any]) -> None:
+    packet = getattr(aten, name)
+    lowers(packet.default)(forward)
+    lowers(packet.vec)(vec)
+    lowers(getattr(aten, f"{name}_backward").default)(backward)
+
+
+for _dims in (1, 2, 3):
+    _lower_nearest(nearest, f"upsample_nearest{_dims}d", _dims)
+    _lower_nearest(nearest_exact, f"_upsample_nearest_exact{_dims}d", _dims)
+_lower_aligned(linear, "upsample_linear1d", 1)
+_lower_aligned(linear, "upsample_bilinear2d", 2)
+_lower_aligned(linear, "upsample_trilinear3d", 3)
+_lower_aligned(cubic, "upsample_bicubic2d", 2)
+_lower_aligned(antialiased("linear"), "_upsample_bilinear2d_aa", 2)
+_lower_aligned(antialiased("cubic"), "_upsample_bicubic2d_aa", 2)
+
+
+def _unfolded(
+    x: jax.Array, kernel: Sequence[int], dilation: Sequence[int], padding: Sequence[int], stride: Sequence[int]
+) -> jax.Array:
+    batch = x.shape[:-3]
+    outer = [(0, 0)] * (x.ndim - 2)
+    padded = jnp.pad(x, [*outer, *((p, p) for p in padding)])
+    counts = [
+        (size - d * (k - 1) - 1) // s + 1
+        for size, k, d, s in zip(padded.shape[-2:], kernel, dilation, stride, strict=True)
+    ]
+    patches = []
+    for place in np.ndindex(*kernel):
+        window = [
+            slice(i * d, i * d + s * (count - 1) + 1, s)
+            for i, d, s, count in zip(place, dilation, stride, counts, strict=True)
+        ]
+        patches.append(padded[(..., *window)])
+    return jnp.stack(patches, -3).reshape(*batch, -1, counts[0] * counts[1])
+
+
+@lowers(aten.im2col.default)
+def im2col(
+    x: jax.Array, kernel_size: Sequence[int], dilation: Sequence[int], padding: Sequence[int], stride: Sequence[int]
+) -> jax.Array:
+    """The elements under each place of a sliding window, a column each."""
+    return _unfolded(x, kernel_size, dilation, padding, stride)
+
+
+@lowers(aten.col2im.default)
+def col2im(
+    columns: jax.Array,
+    output_size: Sequence[int],
+    kernel_size: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[int],
+    stride: Sequence[int],
+) -> jax.Array:
+    """The adjoint of `im2col`: overlapping elements add up."""
+    channels = columns.shape[-2] // (kernel_size[0] * kernel_size[1])
+    image = jax.ShapeDtypeStruct((*columns.shape[:-2], channels, *output_size), columns.dtype)
+    return jax.linear_transpose(lambda x: _unfolded(x, kernel_size, dilation, padding, stride), image)(columns)[0]

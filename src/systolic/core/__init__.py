@@ -1,0 +1,4 @@
+"""What users subclass: LightningModule, LightningDataModule."""
+
+from ._datamodule import LightningDataModule as LightningDataModule
+from ._module import LightningModule as LightningModule

@@ -1,0 +1,51 @@
+"""LightningDataModule: loaders and their preparation in one object."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._hparams import HyperparametersMixin
+
+
+class LightningDataModule(HyperparametersMixin):
+    """Data for all stages. Override the loaders that are needed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trainer: Any = None
+
+    def prepare_data(self) -> None:
+        """Called once before setup, for downloads."""
+
+    def setup(self, stage: str) -> None:
+        """Called with "fit", "validate", "test" or "predict" before the loaders are asked for."""
+
+    def teardown(self, stage: str) -> None:
+        """Called when the stage has ended."""
+
+    def train_dataloader(self) -> Any:
+        """The training data."""
+        return None
+
+    def val_dataloader(self) -> Any:
+        """The validation data."""
+        return None
+
+    def test_dataloader(self) -> Any:
+        """The test data."""
+        return None
+
+    def predict_dataloader(self) -> Any:
+        """The data to predict for."""
+        return None
+
+    def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        """Change a batch on the host; runs in the background."""
+        return batch
+
+    def state_dict(self) -> dict[str, Any]:
+        """State to save in a checkpoint."""
+        return {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore `state_dict`."""

@@ -1,0 +1,154 @@
+"""The hooks of a LightningModule that do nothing until they are overridden."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+Outputs = Any
+
+
+class HostHooks:
+    """Hooks that run on the host, at the edges of the compiled step."""
+
+    def on_fit_start(self) -> None:
+        """Called at the very beginning of fit."""
+
+    def on_fit_end(self) -> None:
+        """Called at the very end of fit."""
+
+    def on_train_start(self) -> None:
+        """Called before the first training batch, after the sanity check."""
+
+    def on_train_end(self) -> None:
+        """Called after the last training batch."""
+
+    def on_train_epoch_start(self) -> None:
+        """Called before an epoch's first batch."""
+
+    def on_train_epoch_end(self) -> None:
+        """Called after an epoch's last batch."""
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> int | None:
+        """Called before a training step; returning -1 skips the rest of the epoch."""
+
+    def on_train_batch_end(self, outputs: Outputs, batch: Any, batch_idx: int) -> None:
+        """Called after a training step was dispatched; reading a tensor of `outputs` waits for it."""
+
+    def on_validation_start(self) -> None:
+        """Called before validation."""
+
+    def on_validation_end(self) -> None:
+        """Called after validation."""
+
+    def on_validation_epoch_start(self) -> None:
+        """Called before the first validation batch."""
+
+    def on_validation_epoch_end(self) -> None:
+        """Called after the last validation batch."""
+
+    def on_validation_batch_start(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+        """Called before a validation step."""
+
+    def on_validation_batch_end(self, outputs: Outputs, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+        """Called after a validation step was dispatched."""
+
+    def on_test_start(self) -> None:
+        """Called before testing."""
+
+    def on_test_end(self) -> None:
+        """Called after testing."""
+
+    def on_test_epoch_start(self) -> None:
+        """Called before the first test batch."""
+
+    def on_test_epoch_end(self) -> None:
+        """Called after the last test batch."""
+
+    def on_test_batch_start(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+        """Called before a test step."""
+
+    def on_test_batch_end(self, outputs: Outputs, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+        """Called after a test step was dispatched."""
+
+    def on_predict_start(self) -> None:
+        """Called before prediction."""
+
+    def on_predict_end(self) -> None:
+        """Called after prediction."""
+
+    def on_predict_epoch_start(self) -> None:
+        """Called before the first predict batch."""
+
+    def on_predict_epoch_end(self) -> None:
+        """Called after the last predict batch."""
+
+    def on_predict_batch_start(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+        """Called before a predict step."""
+
+    def on_predict_batch_end(self, outputs: Outputs, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+        """Called after a predict step."""
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Called with the checkpoint before it is written; entries may be added."""
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Called with a checkpoint before its state is restored."""
+
+    def setup(self, stage: str) -> None:
+        """Called first, with "fit", "validate", "test" or "predict"."""
+
+    def teardown(self, stage: str) -> None:
+        """Called last."""
+
+    def prepare_data(self) -> None:
+        """Called once before setup, for downloads."""
+
+    def configure_model(self) -> None:
+        """Called after setup, before the optimizers are made."""
+
+    def on_post_move_to_device(self) -> None:
+        """Called when the parameters were moved to the devices, for code that ties weights there."""
+
+    def configure_callbacks(self) -> Any:
+        """Callbacks that the module brings along."""
+        return []
+
+    def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        """Change a batch on the host, before it is copied to the devices; runs in the background."""
+        return batch
+
+
+class TracedHooks:
+    """Hooks that are part of the compiled step: they run when it is traced, on tensors without values."""
+
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        """Change a batch on the devices."""
+        return batch
+
+    def on_before_zero_grad(self, optimizer: torch.optim.Optimizer) -> None:
+        """Called before the gradients are cleared."""
+
+    def on_before_backward(self, loss: torch.Tensor) -> None:
+        """Called before loss.backward()."""
+
+    def on_after_backward(self) -> None:
+        """Called after loss.backward(): gradients are there."""
+
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Called before optimizer.step(), before clipping."""
+
+    def backward(self, loss: torch.Tensor, *args: Any, **kwargs: Any) -> None:
+        """Compute gradients; override to do it in another way."""
+        loss.backward(*args, **kwargs)
+
+    def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: torch.optim.Optimizer) -> None:
+        """Clear the gradients."""
+        optimizer.zero_grad()
+
+    def optimizer_step(
+        self, epoch: int, batch_idx: int, optimizer: torch.optim.Optimizer, optimizer_closure: Any = None
+    ) -> None:
+        """Step the optimizer; the closure runs training_step and backward."""
+        optimizer.step(closure=optimizer_closure)

@@ -1,0 +1,278 @@
+"""LightningModule: the model, its steps and its optimizers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..exceptions import MisconfigurationException
+from ._hooks import HostHooks, TracedHooks
+from ._hparams import HyperparametersMixin
+
+
+class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, nn.Module):
+    """A torch module with its training step, evaluation steps and optimizers.
+
+    Example:
+        >>> import torch, systolic as L
+        >>> class Classifier(L.LightningModule):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.layer = torch.nn.Linear(64, 10)
+        ...     def training_step(self, batch, batch_idx):
+        ...         x, y = batch
+        ...         loss = torch.nn.functional.cross_entropy(self.layer(x), y)
+        ...         self.log("train_loss", loss)
+        ...         return loss
+        ...     def configure_optimizers(self):
+        ...         return torch.optim.Adam(self.parameters())
+    """
+
+    CHECKPOINT_HYPER_PARAMS_KEY = "hyper_parameters"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.automatic_optimization = True
+        self._trainer: Any = None
+        self._example_input_array: Any = None
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute the loss of a batch; override it. Returns a scalar, a dict with "loss", or None to skip the step."""
+        raise MisconfigurationException("`training_step` is not implemented.")
+
+    def validation_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Evaluate a batch of validation data; override it."""
+        raise MisconfigurationException("`validation_step` is not implemented.")
+
+    def test_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Evaluate a batch of test data; override it."""
+        raise MisconfigurationException("`test_step` is not implemented.")
+
+    def predict_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Predict for a batch; by default `self(batch)`."""
+        return self(args[0])
+
+    def configure_optimizers(self) -> Any:
+        """Return optimizers and schedulers, in any of Lightning's forms."""
+        return None
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clip the gradients; override to do it in another way (and call `clip_gradients`)."""
+        self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
+
+    def clip_gradients(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clip the gradients of an optimizer's parameters by norm ("norm", the default) or by value ("value")."""
+        if not gradient_clip_val:
+            return
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        if gradient_clip_algorithm == "value":
+            nn.utils.clip_grad_value_(parameters, gradient_clip_val, foreach=False)
+        else:
+            nn.utils.clip_grad_norm_(parameters, gradient_clip_val, foreach=False)
+
+    def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
+        """Advance a learning-rate scheduler; runs on the host."""
+        if metric is None:
+            scheduler.step()
+        else:
+            scheduler.step(metric)
+
+    @property
+    def trainer(self) -> Any:
+        """The Trainer that runs this module.
+
+        Raises:
+            RuntimeError: outside of fit, validate, test and predict.
+        """
+        if self._trainer is None:
+            raise RuntimeError(f"{type(self).__qualname__} is not attached to a `Trainer`.")
+        return self._trainer
+
+    @trainer.setter
+    def trainer(self, trainer: Any) -> None:
+        self._trainer = trainer
+
+    @property
+    def current_epoch(self) -> int:
+        """The epoch, from 0. Inside a step a number that stays variable in the compiled program."""
+        return self._trainer.current_epoch if self._trainer is not None else 0
+
+    @property
+    def global_step(self) -> int:
+        """How many optimizer steps were made."""
+        return self._trainer.global_step if self._trainer is not None else 0
+
+    @property
+    def global_rank(self) -> int:
+        """0: one controller process drives all local cores."""
+        return self._trainer.global_rank if self._trainer is not None else 0
+
+    @property
+    def local_rank(self) -> int:
+        """0: one controller process drives all local cores."""
+        return 0
+
+    @property
+    def logger(self) -> Any:
+        """The first logger, or None."""
+        return self._trainer.logger if self._trainer is not None else None
+
+    @property
+    def loggers(self) -> list[Any]:
+        """All loggers."""
+        return self._trainer.loggers if self._trainer is not None else []
+
+    @property
+    def device(self) -> torch.device:
+        """The device on which PyTorch code sees the parameters: always "cpu"; XLA decides where they really are."""
+        return torch.device("cpu")
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the first floating-point parameter."""
+        return next((p.dtype for p in self.parameters() if p.is_floating_point()), torch.get_default_dtype())
+
+    @property
+    def fabric(self) -> None:
+        """There is no Fabric here."""
+        return None
+
+    def log(
+        self,
+        name: str,
+        value: Any,
+        prog_bar: bool = False,
+        logger: bool | None = None,
+        on_step: bool | None = None,
+        on_epoch: bool | None = None,
+        reduce_fx: str | Callable[..., Any] = "mean",
+        enable_graph: bool = False,
+        sync_dist: bool = False,
+        sync_dist_group: Any = None,
+        add_dataloader_idx: bool = True,
+        batch_size: int | None = None,
+        metric_attribute: str | None = None,
+        rank_zero_only: bool = False,
+    ) -> None:
+        """Log a number, a scalar tensor or a torchmetrics metric. Inside a step this costs no device sync.
+
+        Args:
+            name: the key; must be unique in a hook.
+            value: the value; a batch is the global batch, so its mean needs no reduction over devices.
+            prog_bar: show it in the progress bar.
+            logger: send it to the loggers; default True.
+            on_step: report the value of every step; default True in training_step, False in evaluation.
+            on_epoch: report the value reduced over the epoch; default the other way round.
+            reduce_fx: "mean", "sum", "min", "max" or the torch function of that name.
+            enable_graph: has no effect: the logged value never keeps a gradient history.
+            sync_dist: has no effect: one program computes the global value.
+            sync_dist_group: has no effect.
+            add_dataloader_idx: append "/dataloader_idx_N" when there are several evaluation loaders.
+            batch_size: the weight of this batch in the epoch's mean; default the size of its first tensor.
+            metric_attribute: has no effect: metrics are found by identity.
+            rank_zero_only: has no effect in one process.
+
+        Raises:
+            MisconfigurationException: outside of a hook that may log, an unknown `reduce_fx`, a non-scalar value.
+        """
+        del enable_graph, sync_dist, sync_dist_group, metric_attribute, rank_zero_only
+        if self._trainer is None:
+            raise MisconfigurationException(
+                f"self.log({name!r}, ...) was called without a Trainer. Call it from a step or hook that a Trainer runs."
+            )
+        self._trainer._log(
+            self, name, value, prog_bar, True if logger is None else logger, on_step, on_epoch, reduce_fx,
+            add_dataloader_idx, batch_size,
+        )  # fmt: skip
+
+    def log_dict(self, dictionary: Mapping[str, Any], **kwargs: Any) -> None:
+        """Log several values; keyword arguments as for `log`."""
+        for name, value in dictionary.items():
+            self.log(name, value, **kwargs)
+
+    def optimizers(self, use_pl_optimizer: bool = True) -> Any:
+        """The optimizer, or the list of them, for manual optimization."""
+        found = self.trainer._optimizers_for_user(use_pl_optimizer)
+        return found[0] if len(found) == 1 else found
+
+    def lr_schedulers(self) -> Any:
+        """The scheduler, the list of them, or None."""
+        found = [config.scheduler for config in self.trainer.lr_scheduler_configs]
+        return None if not found else found[0] if len(found) == 1 else found
+
+    def manual_backward(self, loss: torch.Tensor, *args: Any, **kwargs: Any) -> None:
+        """Call backward in manual optimization."""
+        loss.backward(*args, **kwargs)
+
+    def toggle_optimizer(self, optimizer: Any) -> None:
+        """Let only this optimizer's parameters require gradients until `untoggle_optimizer`."""
+        own = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        state = {}
+        for other in self.trainer.optimizers:
+            for group in other.param_groups:
+                for parameter in group["params"]:
+                    state[parameter] = parameter.requires_grad
+                    if id(parameter) not in own:
+                        parameter.requires_grad_(False)
+        self.trainer._toggled = state
+
+    def untoggle_optimizer(self, optimizer: Any) -> None:
+        """Undo `toggle_optimizer`."""
+        for parameter, requires_grad in self.trainer._toggled.items():
+            parameter.requires_grad_(requires_grad)
+        self.trainer._toggled = {}
+
+    def freeze(self) -> None:
+        """Let no parameter require gradients, and switch to eval mode."""
+        for parameter in self.parameters():
+            parameter.requires_grad_(False)
+        self.eval()
+
+    def unfreeze(self) -> None:
+        """Let all parameters require gradients, and switch to train mode."""
+        for parameter in self.parameters():
+            parameter.requires_grad_(True)
+        self.train()
+
+    def print(self, *args: Any, **kwargs: Any) -> None:
+        """Print once, above the progress bar."""
+        self.trainer._print(*args, **kwargs)
+
+    def all_gather(self, data: Any, group: Any = None, sync_grads: bool = False) -> Any:
+        """The data itself: a step sees the global batch already."""
+        return data
+
+    @property
+    def example_input_array(self) -> Any:
+        """An example input, used by summaries and graph loggers."""
+        return self._example_input_array
+
+    @example_input_array.setter
+    def example_input_array(self, example: Any) -> None:
+        self._example_input_array = example
+
+    @classmethod
+    def load_from_checkpoint(
+        cls, checkpoint_path: Any, map_location: Any = "cpu", hparams_file: Any = None, strict: bool = True, **kwargs: Any
+    ) -> Any:
+        """Build a module from a checkpoint: its saved hyperparameters, overridden by `kwargs`, then its weights."""
+        from ..checkpoint import load
+
+        checkpoint = load(checkpoint_path, map_location=map_location)
+        module = cls(**{**checkpoint.get(cls.CHECKPOINT_HYPER_PARAMS_KEY, {}), **kwargs})
+        module.on_load_checkpoint(checkpoint)
+        module.load_state_dict(checkpoint["state_dict"], strict=strict)
+        return module

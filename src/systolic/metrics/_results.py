@@ -1,0 +1,182 @@
+"""Logged values: of one step (traced), and reduced over an epoch (on the devices)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from ..exceptions import MisconfigurationException
+
+CAPACITY = 128
+"""How many values with `on_epoch=True` one stage can log; all of them share one small array on the devices."""
+
+_REDUCTIONS: dict[Any, str] = {
+    "mean": "mean", "sum": "sum", "min": "min", "max": "max", "avg": "mean",
+    torch.mean: "mean", torch.sum: "sum", torch.min: "min", torch.max: "max", min: "min", max: "max", sum: "sum",
+}  # fmt: skip
+
+
+def reduction_name(reduce_fx: str | Callable[..., Any]) -> str:
+    """The name of a reduction.
+
+    Raises:
+        MisconfigurationException: for other functions: they would need every value of the epoch.
+    """
+    try:
+        return _REDUCTIONS[reduce_fx]
+    except (KeyError, TypeError):
+        raise MisconfigurationException(
+            "Invalid value for argument `reduce_fx` of self.log. Expected 'mean', 'sum', 'min', 'max' or the torch "
+            f"function of that name. Received: {reduce_fx!r}. Collect the values in a list and log their reduction in "
+            "on_train_epoch_end instead."
+        ) from None
+
+
+@dataclass
+class LogEntry:
+    """What is known of a logged name.
+
+    Attributes:
+        name: the key given to `self.log`, with the dataloader's suffix.
+        index: its column in the epoch totals; -1 when it has none.
+        metric: the torchmetrics object, when one was logged.
+    """
+
+    name: str
+    on_step: bool
+    on_epoch: bool
+    prog_bar: bool
+    logger: bool
+    reduction: str
+    index: int = -1
+    metric: Any = None
+
+    @property
+    def step_name(self) -> str:
+        """The name of single steps' values."""
+        return f"{self.name}_step" if self.on_epoch and self.on_step else self.name
+
+    @property
+    def epoch_name(self) -> str:
+        """The name of the epoch's value."""
+        return f"{self.name}_epoch" if self.on_epoch and self.on_step else self.name
+
+
+@dataclass
+class StepLog:
+    """What one step logs, while it runs (or is traced)."""
+
+    results: Results
+    batch_size: Callable[[], int]
+    values: dict[str, Any] = field(default_factory=dict)
+    weights: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, entry: LogEntry, value: Any, batch_size: int | None) -> None:
+        """Record a value."""
+        if entry.metric is not None:
+            if entry.on_step and entry.metric._forward_cache is not None:
+                self.values[entry.name] = entry.metric._forward_cache
+            return
+        self.values[entry.name] = as_scalar(entry.name, value)
+        needs_weight = entry.on_epoch and entry.reduction == "mean"
+        self.weights[entry.name] = (batch_size or self.batch_size()) if needs_weight else 1
+
+    def finish(self) -> dict[str, torch.Tensor]:
+        """Add the values to the epoch's totals; returns those that are reported per step."""
+        self.results.accumulate(self.values, self.weights)
+        return {name: v for name, v in self.values.items() if self.results.entries[name].on_step}
+
+
+def as_scalar(name: str, value: Any) -> torch.Tensor:
+    """A logged value as a float32 scalar without gradient history.
+
+    Raises:
+        MisconfigurationException: for anything that is not one number.
+    """
+    if isinstance(value, (bool, int, float, torch.SymInt, torch.SymFloat)):
+        return torch.scalar_tensor(value, dtype=torch.float32)
+    if not isinstance(value, torch.Tensor):
+        raise MisconfigurationException(
+            f"self.log({name!r}, ...) expected a number, a tensor with one element or a torchmetrics Metric. "
+            f"Received: {type(value).__name__}."
+        )
+    if value.numel() != 1:
+        raise MisconfigurationException(
+            f"self.log({name!r}, ...) expected a tensor with one element. Received: shape {tuple(value.shape)}. "
+            "Log its mean, or each element under a name of its own."
+        )
+    return value.detach().reshape(()).to(torch.float32)
+
+
+class Results:
+    """All that one stage logged in an epoch.
+
+    Attributes:
+        state: holds `totals`, a (2, CAPACITY) tensor: reduced values, and their weights; part of the step's state.
+    """
+
+    def __init__(self) -> None:
+        self.entries: dict[str, LogEntry] = {}
+        self.state = SimpleNamespace(totals=torch.zeros(2, CAPACITY))
+        self._columns = 0
+
+    def entry(self, name: str, **options: Any) -> LogEntry:
+        """The entry of a name, made at its first appearance."""
+        found = self.entries.get(name)
+        if found is None:
+            found = self.entries[name] = LogEntry(name, **options)
+            if found.on_epoch and found.metric is None:
+                found.index = self._columns
+                self._columns += 1
+                if self._columns > CAPACITY:
+                    raise MisconfigurationException(f"More than {CAPACITY} names were logged with on_epoch=True.")
+        return found
+
+    def accumulate(self, values: dict[str, torch.Tensor], weights: dict[str, Any]) -> None:
+        """Fold a step's values into the totals; runs inside the step."""
+        chosen = {self.entries[n].index: n for n in values if self.entries[n].index >= 0}
+        if not chosen:
+            return
+        totals = self.state.totals
+        width = max(chosen) + 1
+        old = totals[:, :width].unbind(1)
+        columns = [
+            _folded(old[i], self.entries[chosen[i]].reduction, values[chosen[i]], weights[chosen[i]]) if i in chosen else old[i]
+            for i in range(width)
+        ]
+        with torch.no_grad():
+            totals[:, :width] = torch.stack(columns, dim=1)
+
+    def epoch_values(self) -> dict[str, torch.Tensor]:
+        """The reduced values by name; waits for the devices. Metrics are computed and reset by the caller."""
+        totals = self.state.totals.detach().cpu()  # host sync: the epoch has ended
+        values: dict[str, torch.Tensor] = {}
+        for entry in self.entries.values():
+            if entry.metric is not None and entry.on_epoch:
+                values[entry.name] = entry.metric.compute()
+            elif entry.index >= 0 and totals[1, entry.index] > 0:
+                value, weight = totals[:, entry.index]
+                values[entry.name] = value / weight if entry.reduction == "mean" else value.clone()
+        return values
+
+    def reset(self) -> None:
+        """Start a new epoch."""
+        with torch.no_grad():
+            self.state.totals.zero_()
+        for entry in self.entries.values():
+            if entry.metric is not None:
+                entry.metric.reset()
+
+
+def _folded(old: torch.Tensor, reduction: str, value: torch.Tensor, weight: Any) -> torch.Tensor:
+    total, seen = old[0], old[1]
+    if reduction == "mean":
+        return torch.stack([total + value * weight, seen + weight])
+    if reduction == "sum":
+        return torch.stack([total + value, seen + 1])
+    extreme = torch.minimum(total, value) if reduction == "min" else torch.maximum(total, value)
+    return torch.stack([torch.where(seen > 0, extreme, value), seen + 1])

@@ -1,0 +1,6 @@
+"""Optimizers and schedulers as `configure_optimizers` returns them."""
+
+from ._configuration import LRSchedulerConfig as LRSchedulerConfig
+from ._configuration import OptimizerConfiguration as OptimizerConfiguration
+from ._configuration import read_configuration as read_configuration
+from ._wrapper import LightningOptimizer as LightningOptimizer

@@ -1,0 +1,159 @@
+"""Every form that `configure_optimizers` may return, read into one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from ..exceptions import MisconfigurationException
+from ..utilities._suggest import suggest
+
+_FORMS = (
+    "an optimizer; a list of optimizers; ([optimizers], [schedulers]); a dict with 'optimizer' and optionally "
+    "'lr_scheduler'; a sequence of such dicts; or None"
+)
+
+
+@dataclass
+class LRSchedulerConfig:
+    """A scheduler and when to advance it; Lightning's names.
+
+    Attributes:
+        scheduler: the scheduler.
+        name: for LearningRateMonitor.
+        interval: "epoch" or "step".
+        frequency: every how many epochs or steps.
+        reduce_on_plateau: whether it needs a metric.
+        monitor: the metric's name.
+        strict: whether a missing metric is an error.
+    """
+
+    scheduler: Any
+    name: str | None = None
+    interval: str = "epoch"
+    frequency: int = 1
+    reduce_on_plateau: bool = False
+    monitor: str | None = None
+    strict: bool = True
+
+
+@dataclass
+class OptimizerConfiguration:
+    """What a module trains with."""
+
+    optimizers: list[Optimizer] = field(default_factory=list)
+    schedulers: list[LRSchedulerConfig] = field(default_factory=list)
+
+
+def read_configuration(module: nn.Module, returned: Any, automatic: bool) -> OptimizerConfiguration:
+    """Read what `configure_optimizers` returned.
+
+    Raises:
+        MisconfigurationException: another form, an unknown key, a plateau scheduler without monitor, several
+            optimizers with automatic optimization, parameters that are not the module's.
+    """
+    configuration = _read(returned)
+    if automatic and len(configuration.optimizers) > 1:
+        raise MisconfigurationException(
+            "Training with several optimizers needs manual optimization. Set `self.automatic_optimization = False` in "
+            "the module's __init__ and step the optimizers of `self.optimizers()` in training_step. "
+            f"Received: {len(configuration.optimizers)} optimizers."
+        )
+    for optimizer in configuration.optimizers:
+        _require_own_parameters(module, optimizer)
+    return configuration
+
+
+def _read(returned: Any) -> OptimizerConfiguration:
+    if returned is None:
+        return OptimizerConfiguration()
+    if isinstance(returned, Optimizer):
+        return OptimizerConfiguration([returned])
+    if isinstance(returned, dict):
+        return _read_dict(returned)
+    if isinstance(returned, (list, tuple)):
+        if len(returned) == 2 and all(isinstance(part, (list, tuple)) for part in returned):
+            return OptimizerConfiguration(list(returned[0]), [_read_scheduler(s) for s in returned[1]])
+        if all(isinstance(part, dict) for part in returned):
+            read = [_read_dict(part) for part in returned]
+            return OptimizerConfiguration([r.optimizers[0] for r in read], [s for r in read for s in r.schedulers])
+        if all(isinstance(part, Optimizer) for part in returned):
+            return OptimizerConfiguration(list(returned))
+    raise MisconfigurationException(
+        f"Unknown value returned by `configure_optimizers`. Expected {_FORMS}. Received: {_short(returned)}."
+    )
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return f"{type(value).__name__} of {', '.join(type(v).__name__ for v in value)}"
+    return type(value).__name__
+
+
+def _read_dict(returned: dict[str, Any]) -> OptimizerConfiguration:
+    known = {"optimizer", "lr_scheduler", "monitor"}
+    for key in returned:
+        if key not in known:
+            raise MisconfigurationException(
+                f"Unknown key {key!r} in what `configure_optimizers` returned. Expected some of {sorted(known)}."
+                f"{suggest(str(key), known)}"
+            )
+    if not isinstance(returned.get("optimizer"), Optimizer):
+        raise MisconfigurationException(
+            "The dict returned by `configure_optimizers` needs the key 'optimizer' with a torch.optim.Optimizer. "
+            f"Received: {_short(returned.get('optimizer'))}."
+        )
+    scheduler = returned.get("lr_scheduler")
+    if scheduler is None:
+        return OptimizerConfiguration([returned["optimizer"]])
+    return OptimizerConfiguration([returned["optimizer"]], [_read_scheduler(scheduler, returned.get("monitor"))])
+
+
+def _read_scheduler(given: Any, monitor: str | None = None) -> LRSchedulerConfig:
+    if not isinstance(given, dict):
+        config = LRSchedulerConfig(given, monitor=monitor)
+    else:
+        known = {f.name for f in fields(LRSchedulerConfig)}
+        for key in given:
+            if key not in known:
+                raise MisconfigurationException(
+                    f"Unknown key {key!r} in the 'lr_scheduler' dict of `configure_optimizers`. Expected some of "
+                    f"{sorted(known)}.{suggest(str(key), known)}"
+                )
+        if "scheduler" not in given:
+            raise MisconfigurationException("The 'lr_scheduler' dict of `configure_optimizers` needs a 'scheduler'.")
+        config = LRSchedulerConfig(**{"monitor": monitor, **given})
+    if config.interval not in ("epoch", "step"):
+        raise MisconfigurationException(
+            f"The 'interval' of an lr_scheduler is 'epoch' or 'step'. Received: {config.interval!r}."
+        )
+    config.reduce_on_plateau = config.reduce_on_plateau or isinstance(config.scheduler, ReduceLROnPlateau)
+    if config.reduce_on_plateau and config.monitor is None:
+        raise MisconfigurationException(
+            "`configure_optimizers` must name the metric for ReduceLROnPlateau: return "
+            "{'optimizer': optimizer, 'lr_scheduler': scheduler, 'monitor': 'val_loss'}."
+        )
+    return config
+
+
+def _require_own_parameters(module: nn.Module, optimizer: Optimizer) -> None:
+    own = {id(p) for p in module.parameters()}
+    foreign = [p for group in optimizer.param_groups for p in group["params"] if id(p) not in own]
+    if foreign:
+        shapes = ", ".join(str(tuple(p.shape)) for p in foreign[:3])
+        raise MisconfigurationException(
+            f"The optimizer {type(optimizer).__name__} holds {len(foreign)} parameter(s) that do not belong to "
+            f"{type(module).__name__} (shapes {shapes}). The compiled step trains the module's parameters: register "
+            "the other module as an attribute of it, or make the optimizer from self.parameters()."
+        )
+    if any(isinstance(p, torch.nn.parameter.UninitializedParameter) for g in optimizer.param_groups for p in g["params"]):
+        raise MisconfigurationException(
+            "The optimizer holds parameters of lazy modules that have no shape yet. Run one batch through the module "
+            "before the Trainer does."
+        )

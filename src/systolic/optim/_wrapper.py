@@ -1,0 +1,37 @@
+"""What `self.optimizers()` gives in manual optimization."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch.optim import Optimizer
+
+
+class LightningOptimizer:
+    """A torch optimizer that tells the trainer of its steps; every other attribute is the optimizer's."""
+
+    def __init__(self, optimizer: Optimizer, on_step: Callable[[], None]) -> None:
+        self._optimizer = optimizer
+        self._on_step = on_step
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """The torch optimizer."""
+        return self._optimizer
+
+    def step(self, closure: Callable[[], Any] | None = None, **kwargs: Any) -> Any:
+        """Step the optimizer and count the step."""
+        result = self._optimizer.step(closure, **kwargs) if closure is not None else self._optimizer.step(**kwargs)
+        self._on_step()
+        return result
+
+    @contextlib.contextmanager
+    def toggle_model(self, sync_grad: bool = True) -> Iterator[None]:
+        """There is nothing to synchronise: one program computes the global gradient."""
+        del sync_grad
+        yield
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._optimizer, name)

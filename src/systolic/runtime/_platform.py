@@ -1,0 +1,173 @@
+"""Which devices a run uses: `accelerator` and `devices` in all their spellings."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Sequence
+
+import jax
+
+from ..exceptions import MisconfigurationException
+from ..utilities._suggest import suggest
+
+ACCELERATORS = ("auto", "tpu", "gpu", "cuda", "cpu")
+Devices = int | str | Sequence[int]
+
+# XLA sizes the thread pool of simulated cores by this variable. With fewer threads than cores, programs whose cores
+# wait for each other (any collective) can starve: the run aborts in a rendezvous.
+_THREADS_FOR_SIMULATED_CORES = "16"
+
+
+def find_devices(accelerator: str = "auto", devices: Devices = "auto") -> list[jax.Device]:
+    """The JAX devices for a request.
+
+    Args:
+        accelerator: "auto" (TPU, then GPU, then CPU), "tpu", "gpu" (or "cuda"), "cpu".
+        devices: how many (`8`, `"8"`), all (`"auto"`, `-1`, `"-1"`), or which ones by index (`[1]`, `"0,2"`).
+            On the CPU "auto" is one core, and a number simulates that many.
+
+    Raises:
+        MisconfigurationException: unknown accelerator, a request that this machine cannot meet, no TPU present.
+    """
+    if not isinstance(accelerator, str) or accelerator not in ACCELERATORS:
+        raise MisconfigurationException(
+            f"Invalid value for argument `accelerator`. Expected one of {', '.join(map(repr, ACCELERATORS))}. "
+            f"Received: {accelerator!r}.{suggest(str(accelerator), ACCELERATORS)}"
+        )
+    wanted = _parse(devices)
+    platform = _platform(accelerator)
+    if platform == "cpu":
+        return _cpu_devices(wanted, devices)
+    available = jax.devices(platform)
+    return _select(available, wanted, devices, platform)
+
+
+def _parse(devices: Devices) -> int | list[int] | None:
+    """A count, a list of indices, or None for all."""
+    if isinstance(devices, str):
+        text = devices.strip()
+        if text in ("auto", "-1"):
+            return None
+        if "," in text:
+            return _indices([_integer(part, devices) for part in text.split(",") if part.strip()], devices)
+        devices = _integer(text, devices)
+    if isinstance(devices, bool):
+        raise _invalid(devices, "a bool is neither a count nor an index")
+    if isinstance(devices, int):
+        if devices == -1:
+            return None
+        if devices < 1:
+            raise _invalid(devices, "at least one device is needed")
+        return devices
+    if not isinstance(devices, Sequence):
+        raise _invalid(devices, "expected an integer, a list of indices, or a string")
+    return _indices(list(devices), devices)
+
+
+def _integer(text: str, request: Devices) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise _invalid(request, f"{text!r} is not a number") from None
+
+
+def _indices(indices: list[int], request: Devices) -> list[int]:
+    if not indices:
+        raise _invalid(request, "the list is empty")
+    if any(isinstance(i, bool) or not isinstance(i, int) or i < 0 for i in indices):
+        raise _invalid(request, "indices are integers from 0")
+    if len(set(indices)) != len(indices):
+        raise _invalid(request, "an index is repeated")
+    return indices
+
+
+def _invalid(request: Devices, why: str, available: str = "") -> MisconfigurationException:
+    return MisconfigurationException(
+        f"Invalid value for argument `devices`: {why}. Received: {request!r}.{available} "
+        'Allowed: a count such as 8, indices such as [0] or [0, 1], or "auto" for all.'
+    )
+
+
+def _platform(accelerator: str) -> str:
+    if accelerator == "cpu":
+        return "cpu"
+    if accelerator == "tpu":
+        if not _tpu_is_attached():
+            raise MisconfigurationException(_NO_TPU)
+        return "tpu"
+    if accelerator in ("gpu", "cuda"):
+        if not _gpu_is_attached():
+            raise MisconfigurationException(_NO_GPU)
+        return "gpu"
+    return "tpu" if _tpu_is_attached() else "gpu" if _gpu_is_attached() else "cpu"
+
+
+def _tpu_is_attached() -> bool:
+    return bool(_tpu_nodes()) and _has_platform("tpu")
+
+
+def _gpu_is_attached() -> bool:
+    return bool(glob.glob("/dev/nvidia[0-9]*") or glob.glob("/dev/kfd")) and _has_platform("gpu")
+
+
+def _tpu_nodes() -> list[str]:
+    return glob.glob("/dev/accel*") + glob.glob("/dev/vfio/[0-9]*")
+
+
+def _has_platform(platform: str) -> bool:
+    try:
+        return bool(jax.devices(platform))
+    except RuntimeError:  # JAX's word for "no such platform"
+        return False
+
+
+_NO_TPU = (
+    "No TPU devices were found. Looked for /dev/accel* and /dev/vfio/* and asked JAX for the platform 'tpu'. "
+    "Ways on: (1) fix the environment: run on a TPU VM, install systolic[tpu], and see that no other process holds the "
+    "chips; (2) simulate the cores on this machine with accelerator='cpu', devices=8; (3) compile the step for a TPU "
+    "slice without having one (preflight)."
+)
+_NO_GPU = (
+    "No GPU devices were found. Looked for /dev/nvidia* and /dev/kfd and asked JAX for the platform 'gpu'. "
+    "Ways on: install systolic[gpu] on a machine with a GPU, or use accelerator='cpu'."
+)
+
+
+def _cpu_devices(wanted: int | list[int] | None, request: Devices) -> list[jax.Device]:
+    needed = 1 if wanted is None else wanted if isinstance(wanted, int) else max(wanted) + 1
+    os.environ.setdefault("NPROC", _THREADS_FOR_SIMULATED_CORES)
+    _create_cores(needed)
+    available = jax.devices("cpu")
+    if needed > len(available):
+        raise MisconfigurationException(
+            f"devices={request!r} asks for {needed} simulated CPU cores, but JAX was already started with "
+            f"{len(available)} in this process, and their number cannot change then. Ask for the larger number first, "
+            f'start the process with XLA_FLAGS="--xla_force_host_platform_device_count={needed}", or restart the kernel.'
+        )
+    return [available[0]] if wanted is None else _select(available, wanted, request, "cpu")
+
+
+def _create_cores(count: int) -> None:
+    """Tell JAX how many CPU devices to make; too late when it has started, which the caller then reports."""
+    if count == 1 or os.environ.get("XLA_FLAGS", "").count("xla_force_host_platform_device_count"):
+        return
+    try:
+        jax.config.update("jax_num_cpu_devices", count)
+    except RuntimeError:
+        return
+
+
+def _select(
+    available: Sequence[jax.Device], wanted: int | list[int] | None, request: Devices, platform: str
+) -> list[jax.Device]:
+    has = f" This machine has {len(available)} {platform} device(s), indices 0 to {len(available) - 1}."
+    if wanted is None:
+        return list(available)
+    if isinstance(wanted, int):
+        if wanted > len(available):
+            raise _invalid(request, "more devices than there are", has)
+        return list(available[:wanted])
+    if max(wanted) >= len(available):
+        raise _invalid(request, f"index {max(wanted)} does not exist", has)
+    return [available[i] for i in wanted]

@@ -1,0 +1,3 @@
+"""The Trainer and its loops."""
+
+from ._trainer import Trainer as Trainer

@@ -1,0 +1,88 @@
+"""What a checkpoint of the Trainer contains, and how it is restored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.utils._pytree import tree_map_only
+
+from ..checkpoint import atomic_save, load
+from ..exceptions import MisconfigurationException
+from ..runtime._device_tensor import DeviceTensor, to_plain
+
+
+def save(trainer: Any, path: Any, weights_only: bool) -> None:
+    """Write a checkpoint file."""
+    atomic_save(_plain(_contents(trainer, weights_only)), path)
+    for logger in trainer.loggers:
+        if trainer.checkpoint_callback is not None:
+            logger.after_save_checkpoint(trainer.checkpoint_callback)
+
+
+def _contents(trainer: Any, weights_only: bool) -> dict[str, Any]:
+    module = trainer.lightning_module
+    if module is None:
+        raise MisconfigurationException("There is nothing to save before fit, validate, test or predict was called.")
+    from .. import __version__
+
+    contents: dict[str, Any] = {
+        "epoch": trainer._current_epoch,
+        "global_step": trainer._global_step,
+        "systolic_version": __version__,
+        "state_dict": module.state_dict(),
+    }
+    if not weights_only:
+        contents["optimizer_states"] = [optimizer.state_dict() for optimizer in trainer.optimizers]
+        contents["lr_schedulers"] = [config.scheduler.state_dict() for config in trainer.lr_scheduler_configs]
+        contents["callbacks"] = {c.state_key: s for c in trainer.callbacks if (s := c.state_dict())}
+        trainer._hooks.callbacks("on_save_checkpoint", contents)
+    if module.hparams:
+        contents[module.CHECKPOINT_HYPER_PARAMS_KEY] = dict(module.hparams)
+    module.on_save_checkpoint(contents)
+    return contents
+
+
+def _plain(contents: Any) -> Any:
+    return tree_map_only(DeviceTensor, lambda t: to_plain(t).detach(), contents)
+
+
+def load_weights(trainer: Any, path: Any) -> None:
+    """Load a checkpoint's weights into the module, when a path is given."""
+    if path is not None:
+        checkpoint = load(_resolved(trainer, path))
+        trainer.lightning_module.load_state_dict(checkpoint["state_dict"])
+
+
+def restore(trainer: Any, path: Any) -> None:
+    """Continue from a checkpoint: weights, optimizers, schedulers, counters, callbacks."""
+    checkpoint = load(_resolved(trainer, path))
+    trainer.ckpt_path = path
+    module = trainer.lightning_module
+    trainer._hooks.callbacks("on_load_checkpoint", checkpoint)
+    module.on_load_checkpoint(checkpoint)
+    module.load_state_dict(checkpoint["state_dict"])
+    for optimizer, state in zip(trainer.optimizers, checkpoint.get("optimizer_states", []), strict=False):
+        optimizer.load_state_dict(state)
+    for config, state in zip(trainer.lr_scheduler_configs, checkpoint.get("lr_schedulers", []), strict=False):
+        config.scheduler.load_state_dict(state)
+    states = checkpoint.get("callbacks", {})
+    for callback in trainer.callbacks:
+        if callback.state_key in states:
+            callback.load_state_dict(states[callback.state_key])
+    trainer._current_epoch = checkpoint["epoch"] + 1
+    trainer._global_step = checkpoint["global_step"]
+    trainer._steps_dispatched = checkpoint["global_step"] * trainer.accumulate_grad_batches
+
+
+def _resolved(trainer: Any, path: Any) -> Any:
+    if path not in ("best", "last"):
+        return path
+    callback = trainer.checkpoint_callback
+    found = None if callback is None else callback.best_model_path if path == "best" else callback.last_model_path
+    if not found:
+        raise MisconfigurationException(
+            f'ckpt_path="{path}" needs a ModelCheckpoint callback that has saved a checkpoint. Give a path instead.'
+        )
+    return found
+
+

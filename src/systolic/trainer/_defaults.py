@@ -1,0 +1,186 @@
+"""What the Trainer does when an argument was not given, and small questions about its guests."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from ..callbacks import Callback, Checkpoint, EarlyStopping, ModelCheckpoint, ModelSummary, ProgressBar, RichProgressBar
+from ..core import LightningModule
+from ..exceptions import MisconfigurationException
+from ..loggers import DummyLogger, TensorBoardLogger, require_logger
+from ..optim import LRSchedulerConfig
+from ..utilities._suggest import suggest
+
+_STRATEGIES = ("auto", "ddp", "xla")
+_FAMILIES: dict[str, Any] = {"ModelCheckpoint": Checkpoint, "EarlyStopping": EarlyStopping, "ProgressBar": ProgressBar}
+
+
+def require_strategy(strategy: Any) -> None:
+    """Data parallelism is the strategy there is; its Lightning names are accepted."""
+    if strategy not in _STRATEGIES:
+        raise MisconfigurationException(
+            f"Invalid value for argument `strategy`. Expected one of {', '.join(map(repr, _STRATEGIES))}: the batch is "
+            f"split over all devices by the compiler. Received: {strategy!r}.{suggest(str(strategy), _STRATEGIES)}"
+        )
+
+
+def training_length(max_epochs: int | None, max_steps: int, quick: int, max_time: Any) -> tuple[int, int]:
+    """`max_epochs` and `max_steps`, -1 for no limit."""
+    if quick:
+        return 1, quick
+    if not isinstance(max_steps, int) or max_steps < -1:
+        raise MisconfigurationException(
+            f"Invalid value for argument `max_steps`. Expected -1 or an integer >= 0. Received: {max_steps!r}."
+        )
+    if max_epochs is None:
+        if max_steps == -1 and max_time is None:
+            warnings.warn("`max_epochs` was not set. Setting it to 1000 epochs; -1 means no limit.", stacklevel=3)
+            return 1000, max_steps
+        return -1, max_steps
+    return max_epochs, max_steps
+
+
+def limits(quick: int, **given: int | float | None) -> dict[str, int | float]:
+    """How many batches of each stage to use."""
+    return {stage: quick or (1.0 if limit is None else limit) for stage, limit in given.items()}
+
+
+def loggers(logger: Any, root: str, quick: int) -> list[Any]:
+    """The loggers: TensorBoard by default, none in a quick development run."""
+    if quick and logger not in (None, False):
+        return [DummyLogger()]
+    if logger is False or quick:
+        return []
+    if logger is None or logger is True:
+        return [TensorBoardLogger(root)]
+    listed = list(logger) if isinstance(logger, Sequence) else [logger]
+    return [require_logger(one) for one in listed]
+
+
+def callbacks(
+    given: Callback | Sequence[Callback] | None, checkpointing: Any, bar: Any, summary: Any, quick: int
+) -> list[Callback]:
+    """The user's callbacks and the default ones; checkpoints last."""
+    listed: list[Any] = [given] if isinstance(given, Callback) else list(given or [])
+    for callback in listed:
+        _require_callback(callback)
+    if bar is not False and not any(isinstance(c, ProgressBar) for c in listed):
+        listed.append(RichProgressBar())
+    if summary is not False and not any(isinstance(c, ModelSummary) for c in listed):
+        listed.append(ModelSummary())
+    if checkpointing is False and any(isinstance(c, Checkpoint) for c in listed):
+        raise MisconfigurationException(
+            "Trainer was given a ModelCheckpoint and `enable_checkpointing=False`. Remove one of them."
+        )
+    if quick:
+        listed = [c for c in listed if not isinstance(c, (Checkpoint, EarlyStopping))]
+    elif checkpointing is not False and not any(isinstance(c, Checkpoint) for c in listed):
+        listed.append(ModelCheckpoint())
+    return _ordered(listed)
+
+
+def _require_callback(callback: Any) -> None:
+    if not isinstance(callback, Callback):
+        raise MisconfigurationException(
+            "`callbacks` expects objects of systolic.Callback (change the import from lightning to systolic). "
+            f"Received: {callback!r}."
+        )
+
+
+def _ordered(listed: list[Any]) -> list[Callback]:
+    return [c for c in listed if not isinstance(c, Checkpoint)] + [c for c in listed if isinstance(c, Checkpoint)]
+
+
+def with_module_callbacks(own: list[Callback], module: LightningModule) -> list[Callback]:
+    """The trainer's callbacks, those of the same type replaced by the module's."""
+    brought = module.configure_callbacks()
+    brought = [brought] if isinstance(brought, Callback) else list(brought)
+    types = {type(callback) for callback in brought}
+    return _ordered([c for c in own if type(c) not in types] + brought)
+
+
+def first_of(listed: list[Callback], family: str) -> Any:
+    """The first callback of a kind, or None."""
+    return next((c for c in listed if isinstance(c, _FAMILIES[family])), None)
+
+
+def watches_metrics(callback: Any) -> bool:
+    """Whether a callback decides by a logged metric; Lightning calls such callbacks last."""
+    return isinstance(callback, (Checkpoint, EarlyStopping))
+
+
+def require_module(model: Any) -> None:
+    """Raise for anything that is no LightningModule."""
+    if isinstance(model, LightningModule):
+        return
+    hint = ""
+    if any("lightning" in base.__module__ for base in type(model).__mro__ if base.__name__ == "LightningModule"):
+        hint = " It derives from lightning's LightningModule: change `import lightning as L` to `import systolic as L`."
+    raise TypeError(f"`model` must be a systolic.LightningModule. Received: {type(model).__name__}.{hint}")
+
+
+def require_trainable(model: Any) -> None:
+    """Raise for a module without training_step or configure_optimizers."""
+    require_module(model)
+    for name in ("training_step", "configure_optimizers"):
+        if not overrides(model, name):
+            raise MisconfigurationException(
+                f"No `{name}()` method defined: {type(model).__name__} needs it for trainer.fit."
+            )
+
+
+def overrides(model: LightningModule, name: str) -> bool:
+    """Whether a module has its own version of a method."""
+    return name in vars(model) or getattr(type(model), name, None) is not getattr(LightningModule, name)
+
+
+def monitored(trainer: Any, config: LRSchedulerConfig) -> torch.Tensor | None:
+    """The metric that a plateau scheduler waits for.
+
+    Raises:
+        MisconfigurationException: it was not logged and the scheduler is strict.
+    """
+    metrics = trainer.callback_metrics
+    value = metrics.get(config.monitor)
+    if value is None and config.strict:
+        raise MisconfigurationException(
+            f"ReduceLROnPlateau is conditioned on the metric {config.monitor!r}, which is not available. "
+            f"Available: {sorted(metrics)}. Log it with self.log, or set 'strict': False.{suggest(str(config.monitor), metrics)}"
+        )
+    return value
+
+
+def log_hyperparameters(trainer: Any) -> None:
+    """Give the loggers what `save_hyperparameters` remembered, once."""
+    module = trainer.lightning_module
+    if trainer._logged_hyperparameters or not (module._log_hyperparams and module.hparams):
+        return
+    for logger in trainer.loggers:
+        logger.log_hyperparams(module.hparams_initial)
+        logger.save()
+    trainer._logged_hyperparameters = True
+
+
+def print_table(values: list[dict[str, float]], stage: str) -> None:
+    """Print the results of an evaluation."""
+    table = Table(f"{stage} metric", *(f"DataLoader {i}" for i in range(len(values))))
+    for name in dict.fromkeys(name for one in values for name in one):
+        table.add_row(name, *(f"{one[name]:.6g}" if name in one else "" for one in values))
+    Console().print(table)
+
+
+def print_above_bar(trainer: Any, *args: Any, **kwargs: Any) -> None:
+    """Print without disturbing the progress bar."""
+    bar = trainer.progress_bar_callback
+    if bar is not None:
+        bar.print(*args, **kwargs)
+    else:
+        Console().print(*args, **kwargs)
+
+

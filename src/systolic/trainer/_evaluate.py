@@ -1,0 +1,72 @@
+"""Validation and test loops."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from ..metrics import Results
+from ._feed import feed
+from ._steps import EvaluationStep
+
+class EvaluationLoop:
+    """Run every evaluation loader once, in eval mode, without gradients."""
+
+    def __init__(self, trainer: Any, stage: str) -> None:
+        self.trainer = trainer
+        self.stage = stage
+        self.step = EvaluationStep(trainer, trainer.lightning_module, trainer._hooks, stage)
+        self.results = Results()
+        self.engine = trainer._make_engine(self.step, self.results)
+
+    def run(self) -> list[dict[str, float]]:
+        """Evaluate; returns the reduced values, one dict a loader."""
+        trainer, hooks, name = self.trainer, self.trainer._hooks, f"on_{self.stage}"
+        loaders, limits = trainer._evaluation_loaders(self.stage)
+        if not any(limits):
+            return []
+        with self._evaluating(), trainer._collecting(self.results, len(loaders)):
+            hooks.both(f"{name}_start")
+            hooks.both(f"{name}_epoch_start")
+            for index, (loader, limit) in enumerate(zip(loaders, limits, strict=True)):
+                self._run_loader(index, loader, limit)
+            values = trainer._reporting.evaluation_end(self.results, f"{name}_epoch_end", len(loaders))
+            hooks.both(f"{name}_end")
+        return values
+
+    def _run_loader(self, index: int, loader: Any, limit: int | float) -> None:
+        trainer, hooks, name = self.trainer, self.trainer._hooks, f"on_{self.stage}"
+        starts, ends = hooks.anybody(f"{name}_batch_start"), hooks.anybody(f"{name}_batch_end")
+        self.step.dataloader_idx = trainer._evaluated_loader = index
+        batches = feed(
+            loader,
+            trainer._placement,
+            transform=trainer._before_transfer(),
+            depth=trainer.prefetch_batches,
+            dataloader_idx=index,
+            limit=limit,
+        )
+        for batch in batches:
+            if starts:
+                hooks.both(f"{name}_batch_start", batch.host, batch.index, index)
+            numbers = {"batch_idx": batch.index, "epoch": trainer._current_epoch, "global_step": trainer._global_step}
+            result = self.engine.run(batch.leaves, (batch.spec, index), batch.rebuild, numbers)
+            trainer._throttle(result)
+            if ends:
+                hooks.both(f"{name}_batch_end", result.value()["output"], batch.host, batch.index, index)
+
+    @contextlib.contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        """Eval mode inside; afterwards every submodule is in the mode in which it was."""
+        module = self.trainer.lightning_module
+        modes = [(m, m.training) for m in module.modules()]
+        module.eval()
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            for submodule, training in modes:
+                submodule.training = training

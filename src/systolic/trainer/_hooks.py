@@ -1,0 +1,79 @@
+"""Calling hooks: in Lightning's order, and only those that somebody overrode."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from ..callbacks import Callback
+from ..core import LightningModule
+
+Bound = Callable[..., Any]
+
+
+class HookTable:
+    """The overridden hooks of a run.
+
+    For most hooks Lightning calls the callbacks first and the module after them; a hook that nobody overrode costs
+    one dictionary look-up.
+    """
+
+    def __init__(self, trainer: Any, callbacks: list[Callback], module: LightningModule) -> None:
+        self._trainer = trainer
+        self._callbacks = callbacks
+        self._module = module
+        self._of_callbacks: dict[str, list[Bound]] = {}
+        self._of_module: dict[str, Bound | None] = {}
+
+    def callbacks(self, name: str, *args: Any) -> None:
+        """Call a hook of the callbacks, with the trainer and the module as first arguments."""
+        for hook in self.overridden(name):
+            hook(self._trainer, self._module, *args)
+
+    def module(self, name: str, *args: Any) -> Any:
+        """Call a hook of the module, where it is overridden."""
+        hook = self.module_hook(name)
+        return hook(*args) if hook is not None else None
+
+    def both(self, name: str, *args: Any) -> Any:
+        """Call the callbacks' hook, then the module's; returns what the module returned."""
+        self.callbacks(name, *args)
+        return self.module(name, *args)
+
+    def overridden(self, name: str) -> list[Bound]:
+        """The callbacks' methods for a hook, without those that do nothing."""
+        if name not in self._of_callbacks:
+            default = getattr(Callback, name)
+            self._of_callbacks[name] = [
+                getattr(c, name) for c in self._callbacks if getattr(type(c), name, default) is not default
+            ]
+        return self._of_callbacks[name]
+
+    def module_hook(self, name: str) -> Bound | None:
+        """The module's method for a hook, or None where it does nothing."""
+        if name not in self._of_module:
+            own = getattr(type(self._module), name, None)
+            is_default = own is getattr(LightningModule, name, None) and name not in vars(self._module)
+            self._of_module[name] = None if is_default else getattr(self._module, name)
+        return self._of_module[name]
+
+    def anybody(self, name: str) -> bool:
+        """Whether a hook is overridden at all."""
+        return bool(self.overridden(name)) or self.module_hook(name) is not None
+
+
+def accepts(function: Bound, name: str) -> bool:
+    """Whether a step takes an argument of that name (or any keyword)."""
+    parameters = inspect.signature(function).parameters
+    return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
+def step_arguments(function: Bound, batch: Any, batch_idx: Any, dataloader_idx: int) -> list[Any]:
+    """The positional arguments for a `*_step`: the batch, and as many indices as it takes."""
+    parameters = [
+        p for p in inspect.signature(function).parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    variadic = any(p.kind is p.VAR_POSITIONAL for p in inspect.signature(function).parameters.values())
+    available = [batch, batch_idx, dataloader_idx]
+    return available[:2] if variadic else available[: max(1, len(parameters))]

@@ -1,0 +1,70 @@
+"""`self.log`: where a value goes depends on the hook that logs it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from ..exceptions import MisconfigurationException
+from ..metrics import LogEntry
+from ..metrics._results import as_scalar, reduction_name
+
+
+def log_value(
+    trainer: Any,
+    module: Any,
+    name: str,
+    value: Any,
+    prog_bar: bool,
+    logger: bool,
+    on_step: bool | None,
+    on_epoch: bool | None,
+    reduce_fx: Any,
+    add_dataloader_idx: bool,
+    batch_size: int | None,
+) -> None:
+    """Record a logged value, in the step that is running or, from a hook on the host, at once."""
+    reduction = reduction_name(reduce_fx)
+    if trainer._step_log is None:
+        _log_on_host(trainer, name, value, prog_bar, logger, reduction)
+        return
+    hook, log = trainer._step_log
+    if hook == "predict_step":
+        raise MisconfigurationException(
+            "self.log(...) is not possible in `predict_step`: predictions have no epoch values. Return the value, or "
+            "evaluate with validation_step or test_step."
+        )
+    in_training = hook == "training_step"
+    options = {
+        "on_step": in_training if on_step is None else on_step,
+        "on_epoch": not in_training if on_epoch is None else on_epoch,
+        "prog_bar": prog_bar,
+        "logger": logger,
+        "reduction": reduction,
+        "metric": value if _is_metric(value) else None,
+    }
+    entry = log.results.entry(_full_name(trainer, name, add_dataloader_idx, in_training), **options)
+    log.add(entry, value, batch_size)
+
+
+def _full_name(trainer: Any, name: str, add_dataloader_idx: bool, in_training: bool) -> str:
+    if in_training or not add_dataloader_idx or trainer._collected is None or trainer._collected[1] < 2:
+        return name
+    return f"{name}/dataloader_idx_{trainer._evaluated_loader}"
+
+
+def _log_on_host(trainer: Any, name: str, value: Any, prog_bar: bool, logger: bool, reduction: str) -> None:
+    if trainer.state.fn is None or trainer.state.fn == "predict":
+        raise MisconfigurationException(
+            f"self.log({name!r}, ...) was called where nothing is logged. Call it from a training or evaluation hook."
+        )
+    if _is_metric(value):
+        value = value.compute()
+    entry = LogEntry(name, on_step=False, on_epoch=True, prog_bar=prog_bar, logger=logger, reduction=reduction)
+    trainer._reporting.host_value(entry, as_scalar(name, value).cpu())
+
+
+def _is_metric(value: Any) -> bool:
+    """Whether a value is a torchmetrics object; torchmetrics is a guest and may not be installed."""
+    torchmetrics = sys.modules.get("torchmetrics")
+    return torchmetrics is not None and isinstance(value, torchmetrics.Metric)

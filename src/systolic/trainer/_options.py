@@ -1,0 +1,92 @@
+"""Checking the Trainer's arguments."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from ..exceptions import MisconfigurationException
+from ..utilities._suggest import suggest
+
+PRECISIONS = {None: "32-true", 32: "32-true", "32": "32-true", "32-true": "32-true", "bf16-mixed": "bf16-mixed"}
+
+
+def require_known_arguments(function: Callable[..., Any], unknown: dict[str, Any]) -> None:
+    """Raise for arguments that do not exist, with the nearest name that does."""
+    for name in unknown:
+        known = [p for p in inspect.signature(function).parameters if p not in ("self", "unknown")]
+        raise TypeError(
+            f"Trainer got an unknown argument `{name}`.{suggest(name, known)} Expected some of: {', '.join(known)}."
+        )
+
+
+def seconds_of(max_time: Any) -> float | None:
+    """`max_time` in seconds: a timedelta, a dict of its arguments, or "DD:HH:MM:SS"."""
+    if max_time is None:
+        return None
+    if isinstance(max_time, timedelta):
+        return max_time.total_seconds()
+    if isinstance(max_time, dict):
+        return timedelta(**max_time).total_seconds()
+    parts = str(max_time).split(":")
+    if len(parts) != 4 or not all(part.isdigit() for part in parts):
+        raise MisconfigurationException(
+            'Invalid value for argument `max_time`. Expected a timedelta, a dict such as {"hours": 1}, or '
+            f'"DD:HH:MM:SS". Received: {max_time!r}.'
+        )
+    days, hours, minutes, seconds = map(int, parts)
+    return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds).total_seconds()
+
+
+def require_clipping(value: Any, algorithm: str | None) -> None:
+    """Check the arguments for gradient clipping."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value < 0):
+        raise MisconfigurationException(
+            f"Invalid value for argument `gradient_clip_val`. Expected a number >= 0. Received: {value!r}."
+        )
+    if algorithm not in (None, "norm", "value"):
+        raise MisconfigurationException(
+            "Invalid value for argument `gradient_clip_algorithm`. Expected 'norm' or 'value'. "
+            f"Received: {algorithm!r}.{suggest(str(algorithm), ('norm', 'value'))}"
+        )
+
+
+def require_positive(name: str, value: Any) -> int:
+    """An integer of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise MisconfigurationException(
+            f"Invalid value for argument `{name}`. Expected an integer >= 1. Received: {value!r}."
+        )
+    return value
+
+
+def precision_name(precision: Any) -> str:
+    """The precision's full name."""
+    if precision not in PRECISIONS:
+        names = sorted(set(PRECISIONS.values()))
+        raise MisconfigurationException(
+            f"Invalid value for argument `precision`. Expected one of {', '.join(map(repr, names))}. "
+            f"Received: {precision!r}.{suggest(str(precision), names)}"
+        )
+    return PRECISIONS[precision]
+
+
+def validation_interval(interval: Any, batches: int | float, every_n_epochs: int | None) -> int | float:
+    """After how many training batches validation runs; infinity: after the last one only."""
+    if isinstance(interval, int) and not isinstance(interval, bool):
+        if interval > batches and every_n_epochs is not None:
+            raise MisconfigurationException(
+                f"`val_check_interval` ({interval}) must be at most the number of training batches ({batches}). To count "
+                "batches across epochs, set check_val_every_n_epoch=None."
+            )
+        return interval
+    if not isinstance(interval, float) or not 0.0 < interval <= 1.0:
+        raise MisconfigurationException(
+            "Invalid value for argument `val_check_interval`. Expected an integer (batches) or a float in (0, 1]. "
+            f"Received: {interval!r}."
+        )
+    if interval == 1.0 or batches == float("inf"):
+        return float("inf")
+    return max(1, int(batches * interval))

@@ -1,0 +1,71 @@
+"""The prediction loop."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map_only
+
+from ..metrics import Results, StepLog
+from ..runtime._device_tensor import DeviceTensor
+from ._feed import feed
+from ._hooks import step_arguments
+
+
+class PredictStep:
+    """predict_step, without gradients."""
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+        self.dataloader_idx = 0
+
+    def __call__(self, batch: Any, batch_idx: Any, epoch: Any, global_step: Any) -> dict[str, Any]:
+        """Run the step."""
+        module = self._trainer.lightning_module
+        symbols = SimpleNamespace(epoch=epoch, global_step=global_step)
+        with self._trainer._inside_step("predict_step", StepLog(Results(), lambda: 1), symbols), torch.no_grad():
+            hook = self._trainer._hooks.module_hook("on_after_batch_transfer")
+            batch = batch if hook is None else hook(batch, self.dataloader_idx)
+            output = module.predict_step(*step_arguments(module.predict_step, batch, batch_idx, self.dataloader_idx))
+            return {"output": output, "logged": {}}
+
+
+def predict(trainer: Any, loaders: list[Any], limits: list[int | float], keep: bool) -> list[list[Any]]:
+    """Predict for every batch of every loader.
+
+    Args:
+        trainer: the trainer.
+        loaders: where the batches come from.
+        limits: how many batches of each.
+        keep: whether to return the predictions.
+
+    Returns:
+        For every loader the list of what predict_step returned, as ordinary CPU tensors.
+    """
+    hooks, module = trainer._hooks, trainer.lightning_module
+    step = PredictStep(trainer)
+    engine = trainer._make_engine(step, Results())
+    module.eval()
+    hooks.both("on_predict_start")
+    hooks.both("on_predict_epoch_start")
+    found: list[list[Any]] = []
+    for index, (loader, limit) in enumerate(zip(loaders, limits, strict=True)):
+        step.dataloader_idx = index
+        outputs = []
+        options = {"transform": trainer._before_transfer(), "depth": trainer.prefetch_batches, "dataloader_idx": index}
+        for batch in feed(loader, trainer._placement, limit=limit, **options):
+            hooks.both("on_predict_batch_start", batch.host, batch.index, index)
+            numbers = {"batch_idx": batch.index, "epoch": trainer._current_epoch, "global_step": trainer._global_step}
+            result = engine.run(batch.leaves, (batch.spec, index), batch.rebuild, numbers)
+            trainer._throttle(result)
+            output = result.value()["output"]
+            hooks.both("on_predict_batch_end", output, batch.host, batch.index, index)
+            if keep:
+                outputs.append(output)
+        # fetched here, after the last batch was dispatched, so that no batch waits for the host
+        found.append([tree_map_only(DeviceTensor, lambda t: t.cpu(), output) for output in outputs])
+    hooks.both("on_predict_epoch_end")
+    hooks.both("on_predict_end")
+    return found

@@ -1,0 +1,144 @@
+"""From logged values to loggers, callbacks and the progress bar, without making the loop wait."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Any
+
+import torch
+
+from ..metrics import LogEntry, Results
+
+_BAR_REFRESH_SECONDS = 0.1
+
+
+class Reporting:
+    """Fetches values of finished steps in the background and hands them on.
+
+    Attributes:
+        finished: values by name that are on the host: what the progress bar may show.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+        self._pending: deque[tuple[int, Any]] = deque()
+        self._latest: Any = None
+        self._bar_due = 0.0
+        self.metrics: dict[str, torch.Tensor] = {}
+        self.logged: dict[str, torch.Tensor] = {}
+        self.finished: dict[str, float] = {}
+
+    def step(self, result: Any, batch_idx: int) -> None:
+        """Note a dispatched training step; starts fetching its values when they are wanted."""
+        trainer = self._trainer
+        self._latest = result
+        due = (trainer._steps_dispatched + 1) % trainer.log_every_n_steps == 0
+        trainer._steps_dispatched += 1
+        now = time.monotonic()
+        if due or now >= self._bar_due:
+            self._bar_due = now + _BAR_REFRESH_SECONDS
+            for array in result.arrays:
+                if array.size <= _FETCHED_ELEMENTS:
+                    array.copy_to_host_async()
+            self._pending.append((trainer._steps_dispatched - 1 if due else -1, result))
+        while self._pending and all(a.is_ready() for a in self._pending[0][1].arrays):
+            self._deliver(*self._pending.popleft())
+
+    def flush(self) -> None:
+        """Deliver everything that was dispatched; waits for the devices."""
+        while self._pending:
+            self._deliver(*self._pending.popleft())
+
+    def _deliver(self, step: int, result: Any) -> None:
+        trainer = self._trainer
+        values = {name: torch.as_tensor(v).item() for name, v in result.value()["logged"].items()}
+        entries = trainer._train_results.entries
+        for name, value in values.items():
+            if entries[name].prog_bar:
+                self.finished[entries[name].step_name] = value
+        if step >= 0:
+            chosen = {entries[n].step_name: v for n, v in values.items() if entries[n].logger}
+            self._send(chosen, step)
+
+    def _send(self, values: dict[str, float], step: int) -> None:
+        self.logged.update({name: torch.tensor(value) for name, value in values.items()})
+        if not values:
+            return
+        for logger in self._trainer.loggers:
+            logger.log_metrics({**values, "epoch": self._trainer._current_epoch}, step)
+            logger.save()
+
+    def host_value(self, entry: LogEntry, value: torch.Tensor) -> None:
+        """Take a value that was logged by a hook on the host."""
+        self.metrics[entry.name] = value
+        if entry.prog_bar:
+            self.finished[entry.name] = value.item()
+        if entry.logger:
+            self._send({entry.name: value.item()}, max(self._trainer._steps_dispatched - 1, 0))
+
+    def callback_metrics(self) -> dict[str, torch.Tensor]:
+        """All values that callbacks may read; fetches the last step's values, because somebody asked."""
+        if self._latest is not None:
+            entries = self._trainer._train_results.entries
+            for name, value in self._latest.value()["logged"].items():
+                fetched = torch.as_tensor(value).detach().cpu()  # host sync: a callback asked
+                self.metrics[name] = self.metrics[entries[name].step_name] = fetched
+            self._latest = None
+        return self.metrics
+
+    def epoch_end(self, results: Results, hook: str) -> None:
+        """The training epoch is over: reduce its values, call the hooks, send the values to the loggers."""
+        trainer = self._trainer
+        self.flush()
+        self.callback_metrics()
+        self._publish(results, results.epoch_values())
+        trainer._hooks_epoch_end(hook)
+        results.reset()
+
+    def _publish(self, results: Results, values: dict[str, torch.Tensor]) -> None:
+        sent: dict[str, float] = {}
+        for name, value in values.items():
+            entry = results.entries[name]
+            self.metrics[name] = self.metrics[entry.epoch_name] = value
+            if entry.prog_bar:
+                self.finished[entry.epoch_name] = float(value)
+            if entry.logger:
+                sent[entry.epoch_name] = float(value)
+        self._send(sent, max(self._trainer._steps_dispatched - 1, 0))
+
+    def evaluation_end(self, results: Results, hook: str, loaders: int) -> list[dict[str, float]]:
+        """An evaluation is over; returns its values, one dict a loader."""
+        trainer = self._trainer
+        values = results.epoch_values()
+        before = dict(self.metrics)
+        if trainer.sanity_checking:
+            self._publish_quietly(results, values)
+        else:
+            self._publish(results, values)
+        trainer._hooks.both(hook)
+        results.reset()
+        if trainer.sanity_checking:
+            self.metrics = before
+            return []
+        reported = {results.entries[n].epoch_name: float(v) for n, v in values.items()}
+        reported.update({n: float(v) for n, v in self.metrics.items() if n not in before and n not in results.entries})
+        return _by_loader(reported, loaders)
+
+    def _publish_quietly(self, results: Results, values: dict[str, torch.Tensor]) -> None:
+        for name, value in values.items():
+            self.metrics[name] = self.metrics[results.entries[name].epoch_name] = value
+
+
+_FETCHED_ELEMENTS = 4096
+"""Results up to this size are logged values; larger ones are outputs that nobody may want."""
+
+
+def _by_loader(values: dict[str, float], loaders: int) -> list[dict[str, float]]:
+    marker = "/dataloader_idx_"
+    found: list[dict[str, float]] = [{} for _ in range(loaders)]
+    for name, value in values.items():
+        index = int(name.rsplit(marker, 1)[1]) if marker in name else None
+        for number in range(loaders) if index is None else [index]:
+            found[number][name] = value
+    return found

@@ -1,0 +1,44 @@
+"""Eager execution with the interface of the compiled engine (`compile=False`): the debugger's way, and the oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..compiler import Compile
+
+
+class EagerResult:
+    """What a step returned."""
+
+    __slots__ = ("_value", "arrays")
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+        self.arrays: list[Any] = []
+
+    def value(self) -> Any:
+        """The returned structure."""
+        return self._value
+
+
+class EagerEngine:
+    """Runs the step function as it is, in plain PyTorch on the CPU."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.compiles: list[Compile] = []
+
+    def run(
+        self,
+        leaves: Sequence[Any],
+        structure: Any,
+        rebuild: Callable[[list[Any]], tuple[Any, ...]],
+        numbers: dict[str, Any],
+    ) -> EagerResult:
+        """Run one step; arguments as for the compiled engine."""
+        del structure
+        return EagerResult(self.function(*rebuild(list(leaves)), **numbers))
+
+    def release(self) -> None:
+        """Nothing was moved."""

@@ -1,0 +1,525 @@
+"""The Trainer."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from ..callbacks import Callback
+from ..compiler import Engine
+from ..core import LightningDataModule, LightningModule
+from ..exceptions import MisconfigurationException
+from ..metrics import Results, StepLog
+from ..optim import LightningOptimizer, LRSchedulerConfig, read_configuration
+from ..runtime._placement import Placement
+from ..runtime._platform import Devices, find_devices
+from . import _checkpoints, _defaults, _loaders
+from ._evaluate import EvaluationLoop
+from ._fit import FitLoop
+from ._hooks import HookTable
+from ._logging import log_value
+from ._options import (
+    precision_name,
+    require_clipping,
+    require_known_arguments,
+    require_positive,
+    seconds_of,
+    validation_interval,
+)
+from ._predict import predict
+from ._reporting import Reporting
+from ._runner import EagerEngine
+from ._state import TrainerState
+
+
+class Trainer:
+    """Trains, evaluates and predicts with a LightningModule; every step is one XLA program.
+
+    Arguments have Lightning's names and meanings. These are systolic's own:
+
+    Args:
+        accelerator: "auto", "tpu", "gpu" or "cpu".
+        devices: how many cores, or which; on the CPU that many cores are simulated.
+        compile: False runs the same loop in plain eager PyTorch on the CPU, for debuggers and comparisons.
+        prefetch_batches: how many batches are brought to the devices ahead of the step; 0 starts no thread.
+        sync_batchnorm: normalise over the whole batch; by default each core normalises its own part.
+
+    Raises:
+        MisconfigurationException: an argument has an impossible value.
+        TypeError: an unknown argument; names the nearest known one.
+
+    Example:
+        >>> import systolic as L
+        >>> trainer = L.Trainer(accelerator="cpu", devices=8, max_epochs=3)  # doctest: +SKIP
+        >>> trainer.fit(model, train_loader, val_loader)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        *,
+        accelerator: str = "auto",
+        strategy: str = "auto",
+        devices: Devices = "auto",
+        precision: Any = None,
+        logger: Any = None,
+        callbacks: Callback | Sequence[Callback] | None = None,
+        fast_dev_run: int | bool = False,
+        max_epochs: int | None = None,
+        min_epochs: int | None = None,
+        max_steps: int = -1,
+        min_steps: int | None = None,
+        max_time: Any = None,
+        limit_train_batches: int | float | None = None,
+        limit_val_batches: int | float | None = None,
+        limit_test_batches: int | float | None = None,
+        limit_predict_batches: int | float | None = None,
+        val_check_interval: int | float | None = None,
+        check_val_every_n_epoch: int | None = 1,
+        num_sanity_val_steps: int | None = None,
+        log_every_n_steps: int | None = None,
+        enable_checkpointing: bool | None = None,
+        enable_progress_bar: bool | None = None,
+        enable_model_summary: bool | None = None,
+        accumulate_grad_batches: int = 1,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+        detect_anomaly: bool = False,
+        use_distributed_sampler: bool = True,
+        sync_batchnorm: bool = False,
+        default_root_dir: str | os.PathLike[str] | None = None,
+        compile: bool = True,
+        prefetch_batches: int = 2,
+        **unknown: Any,
+    ) -> None:
+        require_known_arguments(Trainer.__init__, unknown)
+        require_clipping(gradient_clip_val, gradient_clip_algorithm)
+        _defaults.require_strategy(strategy)
+        quick = int(fast_dev_run)
+        self.fast_dev_run = fast_dev_run
+        self.accelerator, self._devices_request = accelerator, devices
+        self.devices = find_devices(accelerator, devices) if compile else []
+        self.precision = precision_name(precision)
+        self.max_epochs, self.max_steps = _defaults.training_length(max_epochs, max_steps, quick, max_time)
+        self.min_epochs, self.min_steps, self.max_time = min_epochs, min_steps, seconds_of(max_time)
+        self.limits = _defaults.limits(
+            quick, train=limit_train_batches, val=limit_val_batches, test=limit_test_batches, predict=limit_predict_batches
+        )
+        self.val_check_interval: Any = 1.0 if val_check_interval is None else val_check_interval
+        self.check_val_every_n_epoch = check_val_every_n_epoch
+        self.num_sanity_val_steps = 0 if quick else 2 if num_sanity_val_steps is None else num_sanity_val_steps
+        self.log_every_n_steps = require_positive("log_every_n_steps", log_every_n_steps or 50)
+        self.accumulate_grad_batches = require_positive("accumulate_grad_batches", accumulate_grad_batches)
+        self.gradient_clip_val, self.gradient_clip_algorithm = gradient_clip_val, gradient_clip_algorithm
+        self.detect_anomaly, self.use_distributed_sampler = detect_anomaly, use_distributed_sampler
+        self.sync_batchnorm, self.compile, self.prefetch_batches = sync_batchnorm, compile, prefetch_batches
+        self.default_root_dir = os.fspath(default_root_dir) if default_root_dir is not None else os.getcwd()
+        self.loggers: list[Any] = _defaults.loggers(logger, self.default_root_dir, quick)
+        self.callbacks: list[Callback] = _defaults.callbacks(
+            callbacks, enable_checkpointing, enable_progress_bar, enable_model_summary, quick
+        )
+        self._reset_run_state()
+
+    def _reset_run_state(self) -> None:
+        self.state = TrainerState()
+        self.should_stop = False
+        self.is_last_batch = False
+        self.ckpt_path: Any = None
+        self.optimizers: list[torch.optim.Optimizer] = []
+        self.lr_scheduler_configs: list[LRSchedulerConfig] = []
+        self.num_training_batches: int | float = 0
+        self.val_check_batch: int | float = float("inf")
+        self.enable_validation = False
+        self.lightning_module: Any = None
+        self.datamodule: Any = None
+        self._current_epoch = self._global_step = self._steps_dispatched = self._batch_idx = 0
+        self._symbols: Any = None
+        self._step_log: tuple[str, StepLog] | None = None
+        self._collected: tuple[Results, int] | None = None
+        self._manual_steps = self._evaluated_loader = 0
+        self._toggled: dict[Any, bool] = {}
+        self._in_flight: deque[Any] = deque()
+        self._train_results = Results()
+        self._reporting = Reporting(self)
+        self._loaders: dict[str, Any] = {}
+
+    # ---- what users call
+
+    def fit(
+        self,
+        model: LightningModule,
+        train_dataloaders: Any = None,
+        val_dataloaders: Any = None,
+        datamodule: LightningDataModule | None = None,
+        ckpt_path: Any = None,
+    ) -> None:
+        """Train.
+
+        Args:
+            model: the module.
+            train_dataloaders: a loader, or a collection of them; default: the module's or datamodule's.
+            val_dataloaders: a loader or a sequence of them.
+            datamodule: where loaders come from.
+            ckpt_path: a checkpoint to continue from.
+        """
+        if isinstance(train_dataloaders, LightningDataModule):
+            train_dataloaders, datamodule = None, train_dataloaders
+        _defaults.require_trainable(model)
+        given = {"train": train_dataloaders, "validation": val_dataloaders}
+        with self._running("fit", model, datamodule, given):
+            self._train_loader = _loaders.training(self, given["train"])
+            self._prepare_training()
+            if ckpt_path is not None:
+                _checkpoints.restore(self, ckpt_path)
+            self._hooks.both("on_fit_start")
+            loop = FitLoop(self)
+            self._sanity_check(loop.validation)
+            self.state.stage = "train"
+            loop.run()
+            self._reporting.flush()
+            self._hooks.both("on_fit_end")
+
+    def validate(
+        self, model: Any = None, dataloaders: Any = None, ckpt_path: Any = None, verbose: bool = True,
+        datamodule: LightningDataModule | None = None,
+    ) -> list[dict[str, float]]:  # fmt: skip
+        """Evaluate on validation data; returns one dict of reduced values for every loader."""
+        return self._evaluate("validation", model, dataloaders, ckpt_path, verbose, datamodule)
+
+    def test(
+        self, model: Any = None, dataloaders: Any = None, ckpt_path: Any = None, verbose: bool = True,
+        datamodule: LightningDataModule | None = None,
+    ) -> list[dict[str, float]]:  # fmt: skip
+        """Evaluate on test data; returns one dict of reduced values for every loader."""
+        return self._evaluate("test", model, dataloaders, ckpt_path, verbose, datamodule)
+
+    def predict(
+        self, model: Any = None, dataloaders: Any = None, datamodule: LightningDataModule | None = None,
+        return_predictions: bool = True, ckpt_path: Any = None,
+    ) -> Any:  # fmt: skip
+        """Predict; returns a list of outputs (a list of lists for several loaders), or None when not wanted."""
+        model = self._model_or_last(model)
+        if isinstance(dataloaders, LightningDataModule):
+            dataloaders, datamodule = None, dataloaders
+        with self._running("predict", model, datamodule, {"predict": dataloaders}):
+            _checkpoints.load_weights(self, ckpt_path)
+            loaders, limits = self._evaluation_loaders("predict")
+            found = predict(self, loaders, limits, return_predictions)
+        if not return_predictions:
+            return None
+        return found[0] if len(found) == 1 else found
+
+    def save_checkpoint(self, filepath: Any, weights_only: bool = False) -> None:
+        """Write a checkpoint: weights, and unless `weights_only` everything that is needed to continue."""
+        _checkpoints.save(self, filepath, weights_only)
+
+    # ---- what modules and callbacks read
+
+    @property
+    def current_epoch(self) -> Any:
+        """The epoch, from 0; inside a compiled step a number that stays variable."""
+        return self._symbols.epoch if self._symbols is not None else self._current_epoch
+
+    @property
+    def global_step(self) -> Any:
+        """Optimizer steps so far; inside a compiled step a number that stays variable."""
+        return self._symbols.global_step if self._symbols is not None else self._global_step
+
+    @property
+    def logger(self) -> Any:
+        """The first logger, or None."""
+        return self.loggers[0] if self.loggers else None
+
+    @property
+    def log_dir(self) -> str | None:
+        """The directory of the first logger."""
+        return getattr(self.logger, "log_dir", None) if self.logger is not None else self.default_root_dir
+
+    @property
+    def callback_metrics(self) -> dict[str, torch.Tensor]:
+        """Every logged value by name. Reading it waits for the last dispatched step."""
+        return self._reporting.callback_metrics()
+
+    @property
+    def logged_metrics(self) -> dict[str, torch.Tensor]:
+        """The values that were sent to the loggers."""
+        return self._reporting.logged
+
+    @property
+    def progress_bar_metrics(self) -> dict[str, float]:
+        """The values of finished steps; reading them waits for nothing."""
+        return self._reporting.finished
+
+    @property
+    def num_devices(self) -> int:
+        """How many cores the run uses."""
+        return max(1, len(self.devices))
+
+    @property
+    def world_size(self) -> int:
+        """Processes times cores, as Lightning counts."""
+        return self.num_devices
+
+    @property
+    def global_rank(self) -> int:
+        """The number of this process."""
+        return 0
+
+    @property
+    def is_global_zero(self) -> bool:
+        """Whether this is the first process."""
+        return True
+
+    @property
+    def sanity_checking(self) -> bool:
+        """Whether the validation before training is running."""
+        return self.state.stage == "sanity_check"
+
+    @property
+    def training(self) -> bool:
+        """Whether training batches are being run."""
+        return self.state.stage == "train"
+
+    @property
+    def num_val_batches(self) -> list[int | float]:
+        """How many batches each validation loader gives."""
+        return self._evaluation_loaders("validation")[1]
+
+    @property
+    def num_sanity_val_batches(self) -> list[int | float]:
+        """How many batches of each validation loader the sanity check takes."""
+        steps = float("inf") if self.num_sanity_val_steps == -1 else self.num_sanity_val_steps
+        return [min(steps, limit) for limit in self._loaders_and_limits("validation")[1]]
+
+    @property
+    def num_test_batches(self) -> list[int | float]:
+        """How many batches each test loader gives."""
+        return self._loaders_and_limits("test")[1]
+
+    @property
+    def num_predict_batches(self) -> list[int | float]:
+        """How many batches each predict loader gives."""
+        return self._loaders_and_limits("predict")[1]
+
+    @property
+    def estimated_stepping_batches(self) -> int | float:
+        """How many optimizer steps fit will make."""
+        if self.max_epochs == -1:
+            return float("inf") if self.max_steps == -1 else self.max_steps
+        per_epoch = -(-self.num_training_batches // self.accumulate_grad_batches)
+        total = per_epoch * self.max_epochs
+        return total if self.max_steps == -1 else min(total, self.max_steps)
+
+    @property
+    def checkpoint_callback(self) -> Any:
+        """The first ModelCheckpoint."""
+        return _defaults.first_of(self.callbacks, "ModelCheckpoint")
+
+    @property
+    def early_stopping_callback(self) -> Any:
+        """The first EarlyStopping."""
+        return _defaults.first_of(self.callbacks, "EarlyStopping")
+
+    @property
+    def progress_bar_callback(self) -> Any:
+        """The progress bar."""
+        return _defaults.first_of(self.callbacks, "ProgressBar")
+
+    @property
+    def compiles(self) -> list[Any]:
+        """Every compilation of this run, with its reason and cost."""
+        return [entry for engine in self._engines for entry in engine.compiles]
+
+    # ---- one run
+
+    @contextlib.contextmanager
+    def _running(self, stage: str, model: Any, datamodule: Any, given: dict[str, Any]) -> Iterator[None]:
+        """Set up, run the block, and leave the module with ordinary CPU tensors, whatever happens."""
+        _defaults.require_module(model)
+        loggers = self._logged_hyperparameters if self.lightning_module is model else False
+        self._reset_run_state()
+        self.lightning_module, self.datamodule = model, datamodule
+        self.state.fn = stage
+        self.state.stage = stage
+        self._given = given
+        self._engines: list[Any] = []
+        self._placement = self._make_placement()
+        model.trainer = self
+        self._logged_hyperparameters = loggers
+        callbacks = _defaults.with_module_callbacks(self.callbacks, model)
+        self._hooks = HookTable(self, callbacks, model)
+        name = "validate" if stage == "validation" else stage
+        try:
+            self._set_up(name)
+            yield
+            self.state.status = "finished"
+        except BaseException as error:
+            self.state.status = "interrupted"
+            self._hooks.callbacks("on_exception", error)
+            raise
+        finally:
+            for engine in self._engines:
+                engine.release()
+            self._tear_down(name)
+            model.trainer = None
+            for logger in self.loggers:
+                logger.finalize("success" if self.state.status == "finished" else "failed")
+
+    def _set_up(self, stage: str) -> None:
+        model, datamodule = self.lightning_module, self.datamodule
+        for owner in (datamodule, model):
+            if owner is not None:
+                owner.prepare_data()
+        if datamodule is not None:
+            datamodule.trainer = self
+            datamodule.setup(stage)
+        self._hooks.callbacks("setup", stage)
+        model.setup(stage)
+        model.configure_model()
+        if stage == "fit":
+            _defaults.log_hyperparameters(self)
+
+    def _tear_down(self, stage: str) -> None:
+        if self.datamodule is not None:
+            self.datamodule.teardown(stage)
+        self._hooks.callbacks("teardown", stage)
+        self.lightning_module.teardown(stage)
+
+    def _make_placement(self) -> Placement | None:
+        if not self.compile:
+            return None
+        seed = torch.initial_seed() % 2**31
+        return Placement(self.devices, seed=seed, sync_batchnorm=self.sync_batchnorm)
+
+    def _prepare_training(self) -> None:
+        model = self.lightning_module
+        loaders, _ = self._evaluation_loaders("validation")
+        self.enable_validation = bool(loaders) and any(self.num_val_batches) and _defaults.overrides(model, "validation_step")
+        self.val_check_batch = validation_interval(
+            self.val_check_interval, self.num_training_batches, self.check_val_every_n_epoch
+        )
+        configuration = read_configuration(model, model.configure_optimizers(), model.automatic_optimization)
+        self.optimizers, self.lr_scheduler_configs = configuration.optimizers, configuration.schedulers
+        model.train()
+
+    def _sanity_check(self, validation: EvaluationLoop) -> None:
+        if not self.enable_validation or not self.num_sanity_val_steps:
+            return
+        self.state.stage = "sanity_check"
+        self._hooks.callbacks("on_sanity_check_start")
+        validation.run()
+        self._hooks.callbacks("on_sanity_check_end")
+
+    def _evaluate(
+        self, stage: str, model: Any, dataloaders: Any, ckpt_path: Any, verbose: bool, datamodule: Any
+    ) -> list[dict[str, float]]:
+        model = self._model_or_last(model)
+        if isinstance(dataloaders, LightningDataModule):
+            dataloaders, datamodule = None, dataloaders
+        if not _defaults.overrides(model, f"{stage}_step"):
+            raise MisconfigurationException(
+                f"No `{stage}_step()` method defined to run with this call. Add one to {type(model).__name__}."
+            )
+        with self._running(stage, model, datamodule, {stage: dataloaders}):
+            _checkpoints.load_weights(self, ckpt_path)
+            values = EvaluationLoop(self, stage).run()
+        if verbose:
+            _defaults.print_table(values, stage)
+        return values
+
+    def _model_or_last(self, model: Any) -> Any:
+        model = model if model is not None else self.lightning_module
+        if model is None:
+            raise TypeError("A module is needed: trainer.validate(model, ...). None was fitted before.")
+        return model
+
+    # ---- what the loops use
+
+    def _make_engine(self, step: Any, results: Results | None = None) -> Any:
+        """What runs a step; only the training step (the one without `results` of its own) uses the optimizers."""
+        if self._placement is None:
+            engine: Any = EagerEngine(step)
+        else:
+            roots = {"model": self.lightning_module, "logged": (results or self._train_results).state}
+            if results is None:
+                roots |= {f"optimizer{i}": optimizer for i, optimizer in enumerate(self.optimizers)}
+            engine = Engine(step, lambda: roots, self._placement)
+        self._engines.append(engine)
+        return engine
+
+    @contextlib.contextmanager
+    def _inside_step(self, hook: str, log: StepLog, symbols: Any) -> Iterator[None]:
+        """While a step runs (or is traced): `self.log` records into it, epoch and step are its numbers."""
+        previous = (self._step_log, self._symbols)
+        self._step_log, self._symbols = (hook, log), symbols
+        autocast = torch.autocast("cpu", torch.bfloat16, enabled=self.precision == "bf16-mixed", cache_enabled=False)
+        try:
+            with autocast:
+                yield
+        finally:
+            self._step_log, self._symbols = previous
+
+    @contextlib.contextmanager
+    def _collecting(self, results: Results, loaders: int) -> Iterator[None]:
+        self._eval_results = results
+        previous, self._collected = self._collected, (results, loaders)
+        stage, self.state.stage = self.state.stage, self.state.stage if self.sanity_checking else "validation"
+        try:
+            yield
+        finally:
+            self._collected, self.state.stage = previous, stage
+
+    def _log(self, module: Any, name: str, value: Any, *options: Any) -> None:
+        log_value(self, module, name, value, *options)
+
+    def _throttle(self, result: Any) -> None:
+        """On simulated cores, wait for the step before the last one: their thread pool starves otherwise."""
+        if self._placement is not None and self._placement.platform == "cpu" and len(self.devices) > 1:
+            self._in_flight.append(result)
+            if len(self._in_flight) > 1:
+                self._in_flight.popleft().wait()
+
+    def _before_transfer(self) -> Any:
+        return self._hooks.module_hook("on_before_batch_transfer")
+
+    def _evaluation_loaders(self, stage: str) -> tuple[list[Any], list[int | float]]:
+        loaders, limits = self._loaders_and_limits(stage)
+        return loaders, self.num_sanity_val_batches if self.sanity_checking and stage == "validation" else limits
+
+    def _loaders_and_limits(self, stage: str) -> tuple[list[Any], list[int | float]]:
+        if stage not in self._loaders:
+            self._loaders[stage] = _loaders.evaluation(self, stage, self._given.get(stage))
+        return self._loaders[stage]
+
+    def _hooks_epoch_start(self) -> None:
+        self._hooks.both("on_train_epoch_start")
+
+    def _hooks_epoch_end(self, hook: str) -> None:
+        """Callbacks that watch a metric come last: the module's own hook may have logged it."""
+        watching = [h for h in self._hooks.overridden(hook) if _defaults.watches_metrics(h.__self__)]
+        for bound in self._hooks.overridden(hook):
+            if bound not in watching:
+                bound(self, self.lightning_module)
+        self._hooks.module(hook)
+        for bound in watching:
+            bound(self, self.lightning_module)
+
+    def _optimizers_for_user(self, wrapped: bool) -> list[Any]:
+        if not wrapped:
+            return list(self.optimizers)
+        return [LightningOptimizer(optimizer, self._note_manual_step) for optimizer in self.optimizers]
+
+    def _note_manual_step(self) -> None:
+        self._manual_steps += 1
+
+    def _monitored(self, config: LRSchedulerConfig) -> torch.Tensor | None:
+        return _defaults.monitored(self, config)
+
+    def _print(self, *args: Any, **kwargs: Any) -> None:
+        _defaults.print_above_bar(self, *args, **kwargs)
+
+    _logged_hyperparameters = False
