@@ -1,6 +1,19 @@
-"""systolic trains PyTorch models on TPUs."""
+"""systolic trains PyTorch models on TPUs: Lightning's API, one XLA program a step, one process."""
 
+from . import callbacks as callbacks
+from . import loggers as loggers
+from .callbacks import Callback as Callback
+from .compiler import CaptureError as CaptureError
+from .compiler import DataDependentError as DataDependentError
+from .compiler import HiddenRandomnessError as HiddenRandomnessError
+from .compiler import UnsupportedOpError as UnsupportedOpError
 from .compiler import jit as jit
 from .compiler import register_lowering as register_lowering
+from .core import LightningDataModule as LightningDataModule
+from .core import LightningModule as LightningModule
+from .data import CombinedLoader as CombinedLoader
+from .exceptions import MisconfigurationException as MisconfigurationException
+from .trainer import Trainer as Trainer
+from .utilities.seed import seed_everything as seed_everything
 
 __version__ = "0.1.0"

@@ -16,13 +16,13 @@ def missing_metric(asked_by: str, monitor: str, available: Iterable[str]) -> Mis
     listing = f"Logged so far: {', '.join(map(repr, names))}." if names else "Nothing was logged so far."
     return MissingMetricError(
         f"{asked_by}(monitor={monitor!r}): no such metric.{suggest(monitor, names)} {listing} "
-        f"Call self.log({monitor!r}, value) in the module, or monitor one of the metrics above."
-        if names
-        else f"{asked_by}(monitor={monitor!r}): no such metric. {listing} Call self.log({monitor!r}, value) in the module."
+        f"Call self.log({monitor!r}, value) in the module{', or monitor one of these' if names else ''}."
     )
 
 
 def require_mode(asked_by: str, mode: str) -> None:
     """Refuse a mode other than `min` and `max`."""
     if mode not in ("min", "max"):
-        raise MisconfigurationException(f"{asked_by}(mode={mode!r}): mode must be 'min' or 'max'.{suggest(mode, ('min', 'max'))}")
+        raise MisconfigurationException(
+            f"{asked_by}(mode={mode!r}): mode must be 'min' or 'max'.{suggest(mode, ('min', 'max'))}"
+        )

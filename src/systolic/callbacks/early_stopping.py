@@ -149,7 +149,8 @@ class EarlyStopping(Callback):
             message = f"{name} is beyond {self.divergence_threshold}, the divergence threshold. Stopping."
             return EarlyStoppingReason.DIVERGENCE_THRESHOLD, message
         if self._better(current - self.min_delta, self.best_score):
-            message = f"{name} improved by {abs(self.best_score - current):.3f}"
+            by = f" by {abs(self.best_score - current):.3f}" if self.best_score.isfinite() else ""
+            message = f"{name} improved{by}."
             self.best_score, self.wait_count = current, 0
             return EarlyStoppingReason.NOT_STOPPED, message
         self.wait_count += 1

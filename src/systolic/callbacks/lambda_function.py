@@ -1,7 +1,7 @@
 """Callbacks made of functions."""
 
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from systolic.callbacks.callback import Callback
 from systolic.utilities._suggest import suggest
@@ -24,9 +24,9 @@ class LambdaCallback(Callback):
         unknown = next((name for name in hooks if name not in _HOOKS), None)
         if unknown is not None:
             raise TypeError(f"LambdaCallback has no hook {unknown!r}.{suggest(unknown, sorted(_HOOKS))}")
-        members = {name: staticmethod(hook) for name, hook in hooks.items() if hook is not None}
-        own = type(cls.__name__, (cls,), {"__module__": cls.__module__, "__qualname__": cls.__qualname__, **members})
-        return super().__new__(own)
+        members: dict[str, Any] = {name: staticmethod(hook) for name, hook in hooks.items() if hook is not None}
+        members |= {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
+        return super().__new__(cast(type[Self], type(cls.__name__, (cls,), members)))
 
     def __init__(self, **hooks: Callable[..., Any] | None) -> None:
         """Take the hooks that `__new__` has used."""

@@ -68,8 +68,8 @@ class LearningRateMonitor(Callback):
 
     def on_train_batch_start(self, trainer: TrainerLike, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Log what changes by the step, in the steps in which other metrics are logged."""
-        step = trainer.global_step
-        if (step + 1) % trainer.log_every_n_steps or step == self._last_step_logged or self.logging_interval == "epoch":
+        step, every = trainer.global_step, trainer.log_every_n_steps
+        if every == 0 or (step + 1) % every or step == self._last_step_logged or self.logging_interval == "epoch":
             return
         self._last_step_logged = step  # accumulation takes several batches to one step
         self._log(trainer, "step")

@@ -120,13 +120,11 @@ class ModelCheckpoint(Checkpoint):
         steps, epochs, interval = self._every_n_train_steps, self._every_n_epochs, self._train_time_interval
         for name, value in zip(limits, (self.save_top_k, steps, epochs), strict=True):
             if value < limits[name]:
-                raise MisconfigurationException(
-                    f"ModelCheckpoint({name}={value}): expected {limits[name]} or more."
-                )
+                raise MisconfigurationException(f"ModelCheckpoint({name}={value}): expected {limits[name]} or more.")
         if (steps > 0) + (epochs > 0) + (interval is not None) > 1:
             raise MisconfigurationException(
-                f"ModelCheckpoint(every_n_train_steps={steps}, every_n_epochs={epochs}, train_time_interval={interval}) "
-                "are mutually exclusive. Pass one of them to each of several ModelCheckpoint callbacks."
+                f"ModelCheckpoint(every_n_train_steps={steps}, every_n_epochs={epochs}, train_time_interval={interval})"
+                ": pass only one of these. Several ModelCheckpoint callbacks can have one each."
             )
         if self.monitor is None and self.save_top_k not in (-1, 0, 1):
             raise MisconfigurationException(
@@ -168,7 +166,9 @@ class ModelCheckpoint(Checkpoint):
         self._last_time_checked = time.monotonic()
         self._waits_for_metric = self._validated = False
 
-    def on_train_batch_end(self, trainer: TrainerLike, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: TrainerLike, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         """Save when enough steps were taken, or enough time has passed."""
         if not self._between_batches:
             return
@@ -207,7 +207,9 @@ class ModelCheckpoint(Checkpoint):
     def _saves_on_train_epoch_end(self, trainer: TrainerLike) -> bool:
         if self._save_on_train_epoch_end is not None:
             return self._save_on_train_epoch_end
-        return validates_once_an_epoch(trainer) or (trainer.check_val_every_n_epoch == 1 and not has_validation(trainer))
+        return validates_once_an_epoch(trainer) or (
+            trainer.check_val_every_n_epoch == 1 and not has_validation(trainer)
+        )
 
     def _save_if_due(self, trainer: TrainerLike, *, own_moment: bool, metric_may_come: bool) -> None:
         waited = self._waits_for_metric
@@ -216,10 +218,11 @@ class ModelCheckpoint(Checkpoint):
         every = self._every_n_epochs
         top_k = self.save_top_k != 0 and (waited or (every > 0 and (trainer.current_epoch + 1) % every == 0))
         metrics = self._candidates(trainer)
-        self._waits_for_metric = top_k and self.monitor is not None and self.monitor not in metrics
-        if self._waits_for_metric and not metric_may_come:
+        missing = top_k and self.monitor is not None and self.monitor not in metrics
+        if missing and not metric_may_come:
             raise missing_metric(type(self).__name__, str(self.monitor), trainer.callback_metrics)
-        self._save(trainer, metrics, top_k=top_k and not self._waits_for_metric)
+        self._waits_for_metric = waited and missing
+        self._save(trainer, metrics, top_k=top_k and not missing)
 
     def on_exception(self, trainer: TrainerLike, pl_module: Any, exception: BaseException) -> None:
         """Save the state at the time of the exception, when asked to."""

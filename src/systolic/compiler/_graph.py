@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from ._rewrites import rewrite_bias_corrections
 from ._symbols import HostExpression, SymbolTable
 
 aten = torch.ops.aten
@@ -50,6 +51,7 @@ def clean_graph(module: fx.GraphModule, slot_count: int, leaf_count: int, table:
     graph = module.graph
     graph.set_codegen(fx.graph.CodeGen())
     _skip_aliases(graph)
+    rewrite_bias_corrections(graph)
     graph.eliminate_dead_code(is_impure_node=lambda node: node.op in ("placeholder", "output"))
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     tensors = slot_count + leaf_count

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from operator import is_not, itemgetter
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -13,6 +13,8 @@ from ._survey import Path, Survey, describe
 from ._symbols import HostExpression, Number
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
+_requires_grad = attrgetter("requires_grad")
+_grad = attrgetter("grad")
 
 
 class Guards:
@@ -25,18 +27,17 @@ class Guards:
     def __init__(
         self, survey: Survey, variable: Sequence[Path], conditions: list[tuple[HostExpression, str]]
     ) -> None:
-        self._survey = survey
-        self._conditions = conditions
-        self._checks = list(_checks(survey, set(variable)))
+        self._conditions = [condition for condition, _ in conditions]
+        self._items = list(_items(survey, set(variable)))
+        self._identical = _compiled_check(self._items)
         self._sets = survey.sets
-        self._states = [(o.state, len(o.state)) for o in survey.optimizers().values()]
-        unique = {id(t): t for t in survey.tensors.values()}
-        self._tensors = list(unique.values())
-        self._requires_grad = [t.requires_grad for t in self._tensors]
-        self._leaves = [t for t in self._tensors if t.is_leaf]
-        self._has_grad = [t.grad is not None for t in self._leaves]
+        self._sizes = [(o.state, len(o.state)) for o in survey.optimizers().values()]
+        self._tensors = survey.trainable_tensors()
+        self._requires_grad = list(map(_requires_grad, self._tensors))
+        self._leaves = [t for t in self._tensors if t.requires_grad and t.is_leaf]
+        self._grads = list(map(_grad, self._leaves))
         self._hooks = [(hooks, list(hooks.items())) for hooks in survey.hooks]
-        self._used_hooks = [(hooks, len(known)) for hooks, known in self._hooks if known]
+        self._sizes += [(hooks, len(known)) for hooks, known in self._hooks if known]
         self._registered = RemovableHandle.next_id
         self._variables = [(survey.containers[p[:-1]], p[-1], type(survey.values[p])) for p in variable]
 
@@ -47,13 +48,12 @@ class Guards:
             numbers: the values of the symbolic numbers.
         """
         return (
-            all(len(c) == size and self._unchanged(i, get(c)) for i, (c, get, _, size) in enumerate(self._checks))
-            and all(len(hooks) == size for hooks, size in self._used_hooks)
-            and [t.requires_grad for t in self._tensors] == self._requires_grad
-            and [t.grad is not None for t in self._leaves] == self._has_grad
+            (self._identical() or self._equal())
+            and list(map(_requires_grad, self._tensors)) == self._requires_grad
+            and [g is None for g in map(_grad, self._leaves)] == [g is None for g in self._grads]
+            and all(len(container) == size for container, size in self._sizes)
             and all(current == copy for current, copy in self._sets)
-            and all(len(state) == size for state, size in self._states)
-            and all(condition(numbers) for condition, _ in self._conditions)
+            and all(condition(numbers) for condition in self._conditions)
             and (RemovableHandle.next_id == self._registered or self._same_hooks())
         )
 
@@ -62,6 +62,19 @@ class Guards:
         values = [container[key] for container, key, _ in self._variables]
         return values if all(type(v) is k for v, (_, _, k) in zip(values, self._variables, strict=True)) else None
 
+    def _equal(self) -> bool:
+        """The exact check; when it passes, the fast check is made anew for the objects that are there now."""
+        for container, size, entries in self._items:
+            if len(container) != size:
+                return False
+            for position, (key, known) in enumerate(entries):
+                current = container[key]
+                if current is not known and not _same_plain(current, known):
+                    return False
+                entries[position] = (key, current)
+        self._identical = _compiled_check(self._items)
+        return True
+
     def _same_hooks(self) -> bool:
         """Somewhere a hook was registered: was it on one of our modules?"""
         if any(list(hooks.items()) != known for hooks, known in self._hooks):
@@ -69,35 +82,38 @@ class Guards:
         self._registered = RemovableHandle.next_id
         return True
 
-    def _unchanged(self, index: int, current: tuple[Any, ...]) -> bool:
-        container, get, snapshot, size = self._checks[index]
-        if not any(map(is_not, current, snapshot)):
-            return True
-        if not all(a is b or _same_plain(a, b) for a, b in zip(current, snapshot, strict=True)):
-            return False
-        self._checks[index] = (container, get, current, size)
-        return True
-
 
 def _same_plain(a: Any, b: Any) -> bool:
     return type(a) is type(b) and isinstance(a, _PLAIN) and a == b
 
 
-Check = tuple[Any, Callable[[Any], tuple[Any, ...]], tuple[Any, ...], int]
+Item = tuple[Any, int, list[tuple[Any, Any]]]
 
 
-def _checks(survey: Survey, variable: set[Path]) -> Iterator[Check]:
+def _items(survey: Survey, variable: set[Path]) -> Iterator[Item]:
+    """Every container with its length and the values that must stay."""
     for path, container in survey.containers.items():
         keys = [key for key in survey.keys[path] if (*path, key) not in variable]
-        if keys:
-            get = itemgetter(*keys) if len(keys) > 1 else _single(keys[0])
-            yield container, get, get(container), len(container)
-        else:
-            yield container, lambda _: (), (), len(container)
+        yield container, len(container), [(key, container[key]) for key in keys]
 
 
-def _single(key: Any) -> Callable[[Any], tuple[Any, ...]]:
-    return lambda container: (container[key],)
+def _compiled_check(items: list[Item]) -> Callable[[], bool]:
+    """A function that compares identities. Generated, because it runs before every step: about 20 ns per value."""
+    names: dict[str, Any] = {}
+    lines = ["def identical():"]
+    for number, (container, size, entries) in enumerate(items):
+        names[f"c{number}"] = container
+        tests = [f"len(c{number}) != {size}"]
+        for position, (key, value) in enumerate(entries):
+            names[f"v{number}_{position}"] = value
+            names[f"k{number}_{position}"] = key
+            tests.append(f"c{number}[k{number}_{position}] is not v{number}_{position}")
+        lines.append(f"    if {' or '.join(tests)}: return False")
+    lines.append("    return True")
+    # default arguments are locals, which Python reads faster than globals
+    lines[0] = f"def identical({', '.join(f'{name}={name}' for name in names)}):"
+    exec("\n".join(lines), names)  # the source holds only names made here
+    return names["identical"]
 
 
 def changes(old: Survey, new: Survey) -> list[tuple[Path, str]]:

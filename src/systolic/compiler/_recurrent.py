@@ -192,18 +192,6 @@ def fresh_flat_weights() -> Iterator[None]:
             weights[:] = before
 
 
-@contextlib.contextmanager
-def without_weak_references(modules: Sequence[nn.RNNBase]) -> Iterator[None]:
-    """Recurrent modules refer weakly to their weights; PyTorch does not swap a tensor's contents while they do."""
-    for module in modules:
-        module._flat_weight_refs = []
-    try:
-        yield
-    finally:
-        for module in modules:
-            module._init_flat_weights()
-
-
 REPLACEMENTS.extend((_VF, kind, _replacement(kind)) for kind in _CELLS)
 REPLACEMENTS.append((_VF, "_pack_padded_sequence", _refuse_packed))
 CONTEXTS.append(fresh_flat_weights)

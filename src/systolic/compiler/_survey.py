@@ -129,6 +129,11 @@ class Survey:
         """Every optimizer that was walked, by the path at which it was first met."""
         return {p: item for p, item in self._objects.items() if isinstance(item, torch.optim.Optimizer)}
 
+    def trainable_tensors(self) -> list[torch.Tensor]:
+        """Tensors whose `requires_grad` and `.grad` matter: all but the state of optimizers."""
+        found = {id(t): t for path, t in self.tensors.items() if "state" not in path and t.is_floating_point()}
+        return list(found.values())
+
     def slots(self) -> Iterator[tuple[torch.Tensor, list[Path]]]:
         """Every distinct tensor with all its paths, in the order of discovery."""
         paths: dict[int, list[Path]] = {}

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import torch
 
 from ...runtime._dtypes import jax_dtype
+from ._bits import keep_mask
 from ._context import current
 from ._pullback import wide
 from ._table import lowers
@@ -72,7 +73,7 @@ def native_dropout(x: jax.Array, p: float, train: bool | None) -> tuple[jax.Arra
     """Zero elements with probability `p`, scale the rest by 1 / (1 - p); also the mask of what was kept."""
     if train is False:
         return x, jnp.ones(x.shape, jnp.bool_)
-    kept = _uniform(x.shape, jnp.float32) < 1 - p
+    kept = keep_mask(current().next_key(), 1.0 - p, x.shape)
     return native_dropout_backward(x, kept, 0.0 if p == 1 else 1 / (1 - p)), kept
 
 

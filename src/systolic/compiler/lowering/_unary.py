@@ -88,6 +88,12 @@ def _frexp(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     return mantissa, exponent
 
 
+@lowers(aten._local_scalar_dense.default)
+def _value(x: jax.Array) -> jax.Array:
+    """`.item()`: the number stays on the device, as a 0-dim array."""
+    return x
+
+
 def _reciprocal(x: jax.Array) -> jax.Array:
     return 1 / x
 

@@ -1,0 +1,28 @@
+"""Callbacks: code that runs at fixed points of `fit`, `validate`, `test` and `predict`."""
+
+from systolic.callbacks.callback import Callback
+from systolic.callbacks.checkpoint import Checkpoint
+from systolic.callbacks.early_stopping import EarlyStopping, EarlyStoppingReason
+from systolic.callbacks.lambda_function import LambdaCallback
+from systolic.callbacks.lr_monitor import LearningRateMonitor
+from systolic.callbacks.model_checkpoint import ModelCheckpoint
+from systolic.callbacks.model_summary import ModelSummary
+from systolic.callbacks.progress import ProgressBar, RichProgressBar, RichProgressBarTheme
+from systolic.callbacks.rich_model_summary import RichModelSummary
+from systolic.callbacks.timer import Timer
+
+__all__ = [
+    "Callback",
+    "Checkpoint",
+    "EarlyStopping",
+    "EarlyStoppingReason",
+    "LambdaCallback",
+    "LearningRateMonitor",
+    "ModelCheckpoint",
+    "ModelSummary",
+    "ProgressBar",
+    "RichModelSummary",
+    "RichProgressBar",
+    "RichProgressBarTheme",
+    "Timer",
+]

@@ -1,0 +1,208 @@
+"""Where progress is shown: on a terminal that can be redrawn, or as lines in a log."""
+
+import math
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Protocol
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar as BarShape
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from systolic.callbacks.progress._bar import Bar
+from systolic.callbacks.progress._theme import RichProgressBarTheme
+from systolic.callbacks.progress._ticker import Ticker
+
+_SPIN_EVERY_S = 0.1
+_WORTH_TELLING_S = 1.0
+_LINE_EVERY_S = 60.0
+_PATIENCE_S = 5.0
+
+
+class Display(Protocol):
+    """What a progress bar needs of the place where it is shown."""
+
+    interval: float
+    """Seconds between two calls of `tick`."""
+
+    def tick(self, bars: Sequence[Bar], metrics: str, *, final: bool) -> None:
+        """Show how far the bars are; the last one is the one that moves, and `final` says that it has stopped."""
+        ...
+
+    def finish(self, bar: Bar, metrics: str) -> None:
+        """Tell that a bar has reached its end."""
+        ...
+
+    def compile_start(self, description: str) -> None:
+        """Tell that the main thread will be busy compiling."""
+        ...
+
+    def compile_end(self, seconds: float) -> None:
+        """Tell that compiling is over."""
+        ...
+
+    def stop(self) -> None:
+        """Leave the terminal to others."""
+        ...
+
+
+class TerminalDisplay:
+    """Bars that are redrawn in place, with the metrics below."""
+
+    def __init__(self, console: Console, theme: RichProgressBarTheme, interval: float, leave: bool) -> None:
+        self.interval = interval
+        self._console = console
+        self._theme = theme
+        self._leave = leave
+        self._live: Live | None = None
+        self._bars: Sequence[Bar] = ()
+        self._metrics = ""
+        self._compiling: Spinner | None = None
+        self._ticker: Ticker | None = None
+
+    def tick(self, bars: Sequence[Bar], metrics: str, *, final: bool) -> None:
+        """Redraw."""
+        self._bars, self._metrics = bars, metrics
+        self._draw()
+
+    def finish(self, bar: Bar, metrics: str) -> None:
+        """Leave a line above the bars, if lines are to be left."""
+        if self._leave:
+            self._console.print(finished_line(bar, metrics), markup=False, highlight=False)
+
+    def compile_start(self, description: str) -> None:
+        """Show a spinner that turns while the main thread compiles."""
+        self._compiling = Spinner("dots", text=f"Compiling {description}")
+        self._draw()
+        self._ticker = Ticker(_SPIN_EVERY_S, self._draw)
+
+    def compile_end(self, seconds: float) -> None:
+        """Replace the spinner by a line, if compiling took long enough to wonder about."""
+        if self._compiling is None:
+            return
+        description = self._compiling.text
+        self._end_spinner()
+        if seconds >= _WORTH_TELLING_S:
+            self._console.print(f"{description}: {seconds:.1f} s", markup=False, highlight=False)
+
+    def stop(self) -> None:
+        """Draw the last state and give the terminal back."""
+        self._end_spinner()
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _end_spinner(self) -> None:
+        self._compiling = None
+        if self._ticker is not None:
+            self._ticker.stop()
+            self._ticker = None
+
+    def _draw(self) -> None:
+        if self._live is None:
+            self._live = Live(console=self._console, auto_refresh=False, get_renderable=self._render)
+            self._live.start()
+        self._live.refresh()
+
+    def _render(self) -> RenderableType:
+        theme = self._theme
+        grid = Table.grid(padding=(0, 1))
+        for bar in self._bars:
+            known = math.isfinite(bar.total)
+            shape = BarShape(
+                total=bar.total if known else None,
+                completed=bar.done,
+                width=40,
+                complete_style=theme.progress_bar,
+                finished_style=theme.progress_bar_finished,
+                pulse_style=theme.progress_bar_pulse,
+                animation_time=time.monotonic(),
+            )
+            times = f"{_clock(bar.elapsed)} • {_clock(bar.remaining)}"
+            grid.add_row(
+                Text(bar.label, theme.description),
+                shape,
+                Text(f"{bar.done}/{bar.total if known else '--'}", theme.batch_progress),
+                Text(times, theme.time),
+                Text(f"{_rate(bar)} it/s", theme.processing_speed),
+            )
+        parts: list[RenderableType] = [grid] if self._bars else []
+        if self._metrics:
+            parts.append(Text(f"  {self._metrics}", theme.metrics))
+        spinner = self._compiling  # read once: another thread may end it
+        return Group(*parts, *([spinner] if spinner else []))
+
+
+class LineDisplay:
+    """Lines without control characters, for logs: one for each epoch, and one a minute while an epoch lasts."""
+
+    interval = _LINE_EVERY_S
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._last_line = time.monotonic()
+        self._compiling = ""
+        self._announcer: Ticker | None = None
+        self._announced = False
+
+    def tick(self, bars: Sequence[Bar], metrics: str, *, final: bool) -> None:
+        """Tell how far the running bar is, unless something was told a moment ago or is about to be."""
+        if final or time.monotonic() - self._last_line < self.interval:
+            return
+        bar = bars[-1]
+        total = f"/{bar.total}" if math.isfinite(bar.total) else ""
+        self._line(
+            _joined(f"{bar.label}: {bar.done}{total} batches in {_clock(bar.elapsed)} ({_rate(bar)}/s)", metrics)
+        )
+
+    def finish(self, bar: Bar, metrics: str) -> None:
+        """Tell what an epoch or an evaluation came to."""
+        self._line(finished_line(bar, metrics))
+
+    def compile_start(self, description: str) -> None:
+        """Say that compiling takes long, if it does: a log that stands still looks like a program that hangs."""
+        self._compiling, self._announced = f"Compiling {description}", False
+        self._announcer = Ticker(_PATIENCE_S, self._announce)
+
+    def compile_end(self, seconds: float) -> None:
+        """Say how long it took, if it took long."""
+        self.stop()
+        if self._announced:
+            self._line(f"{self._compiling}: done in {seconds:.1f} s")
+
+    def stop(self) -> None:
+        """Nothing to give back but a thread."""
+        if self._announcer is not None:
+            self._announcer.stop()
+            self._announcer = None
+
+    def _announce(self) -> None:
+        if not self._announced:
+            self._announced = True
+            self._line(f"{self._compiling} ...")
+
+    def _line(self, text: str) -> None:
+        self._last_line = time.monotonic()
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def finished_line(bar: Bar, metrics: str) -> str:
+    """`Epoch 3/9: 1000 batches in 12.3 s (81.20/s), loss: 0.12`."""
+    batches = "1 batch" if bar.done == 1 else f"{bar.done} batches"
+    return _joined(f"{bar.label}: {batches} in {bar.elapsed:.1f} s ({_rate(bar)}/s)", metrics)
+
+
+def _joined(text: str, metrics: str) -> str:
+    return f"{text}, {metrics}" if metrics else text
+
+
+def _rate(bar: Bar) -> str:
+    return "--" if bar.rate is None else f"{bar.rate:.2f}"
+
+
+def _clock(seconds: float | None) -> str:
+    return "-:--:--" if seconds is None else str(timedelta(seconds=int(seconds)))

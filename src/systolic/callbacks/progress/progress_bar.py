@@ -1,0 +1,111 @@
+"""The base class of progress bars."""
+
+import math
+from typing import Any
+
+from rich.console import Console
+
+from systolic.callbacks._protocol import TrainerLike
+from systolic.callbacks.callback import Callback
+
+
+class ProgressBar(Callback):
+    """Base class of progress bars: knows how many batches there are, and which metrics to show.
+
+    The Trainer uses the one among its callbacks, for `LightningModule.print` too. A bar may only show
+    `trainer.progress_bar_metrics`, which are finished numbers: reading anything that is still on its way from the
+    devices would make every batch wait.
+    """
+
+    def __init__(self) -> None:
+        self._trainer: Any = None
+        self._module: Any = None
+
+    @property
+    def trainer(self) -> TrainerLike:
+        """The Trainer whose progress is shown."""
+        if self._trainer is None:
+            raise TypeError(f"{type(self).__name__} has no trainer before setup().")
+        return self._trainer
+
+    @property
+    def sanity_check_description(self) -> str:
+        """What the sanity check is called."""
+        return "Sanity Checking"
+
+    @property
+    def train_description(self) -> str:
+        """What training is called."""
+        return "Training"
+
+    @property
+    def validation_description(self) -> str:
+        """What validation is called."""
+        return "Validation"
+
+    @property
+    def test_description(self) -> str:
+        """What testing is called."""
+        return "Testing"
+
+    @property
+    def predict_description(self) -> str:
+        """What prediction is called."""
+        return "Predicting"
+
+    @property
+    def total_train_batches(self) -> int | float:
+        """Training batches in this epoch; infinite when the loader has no length."""
+        batches = self.trainer.num_training_batches
+        if self.trainer.max_epochs == -1 and self.trainer.max_steps > 0:
+            return min(batches, self.trainer.max_steps - self.trainer.global_step)
+        return batches
+
+    @property
+    def total_val_batches(self) -> int | float:
+        """Validation batches of all loaders; those of the sanity check during it."""
+        trainer = self.trainer
+        return sum(trainer.num_sanity_val_batches if trainer.sanity_checking else trainer.num_val_batches)
+
+    @property
+    def total_test_batches(self) -> int | float:
+        """Test batches of all loaders."""
+        return sum(self.trainer.num_test_batches)
+
+    @property
+    def total_predict_batches(self) -> int | float:
+        """Batches to predict of all loaders."""
+        return sum(self.trainer.num_predict_batches)
+
+    def epoch_description(self) -> str:
+        """`"Epoch 3/9"`; the last epoch is left out when nobody knows it."""
+        last = self.trainer.max_epochs
+        known = last is not None and last > 0 and math.isfinite(last)
+        return f"Epoch {self.trainer.current_epoch}" + (f"/{last - 1}" if last is not None and known else "")
+
+    def enable(self) -> None:
+        """Show progress."""
+        raise NotImplementedError(f"{type(self).__name__} must define enable().")
+
+    def disable(self) -> None:
+        """Show nothing."""
+        raise NotImplementedError(f"{type(self).__name__} must define disable().")
+
+    def print(self, *values: Any, sep: str = " ", end: str = "\n") -> None:
+        """Print without breaking the bar."""
+        text = sep.join(map(str, values))
+        Console().print(text, end=end, markup=False, highlight=False, soft_wrap=True)
+
+    def setup(self, trainer: TrainerLike, pl_module: Any, stage: str) -> None:
+        """Keep the Trainer and the module."""
+        self._trainer, self._module = trainer, pl_module
+
+    def get_metrics(self, trainer: TrainerLike, pl_module: Any) -> dict[str, Any]:
+        """What to show behind the bar; override to add or remove something."""
+        return dict(trainer.progress_bar_metrics)
+
+    def on_compile_start(self, trainer: TrainerLike, description: str) -> None:
+        """Called when the Trainer begins to trace and compile a step."""
+
+    def on_compile_end(self, trainer: TrainerLike, seconds: float) -> None:
+        """Called when the step is compiled."""
