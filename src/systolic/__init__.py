@@ -7,6 +7,7 @@ from .compiler import CaptureError as CaptureError
 from .compiler import DataDependentError as DataDependentError
 from .compiler import HiddenRandomnessError as HiddenRandomnessError
 from .compiler import UnsupportedOpError as UnsupportedOpError
+from .compiler import jax_op as jax_op
 from .compiler import jit as jit
 from .compiler import register_lowering as register_lowering
 from .core import LightningDataModule as LightningDataModule

@@ -25,9 +25,7 @@ def inputs(
 
 def check(*tensors: torch.Tensor, rtol: float = 1e-5, atol: float = 1e-6, **options: Any) -> Any:
     """Attention with these options equals eager PyTorch and is one op forward, one backward."""
-    compiled = check_step(
-        lambda *xs: F.scaled_dot_product_attention(*xs, **options), *tensors, rtol=rtol, atol=atol
-    )
+    compiled = check_step(lambda *xs: F.scaled_dot_product_attention(*xs, **options), *tensors, rtol=rtol, atol=atol)
     assert count(compiled, JAX_CALL) == 2
     return compiled
 

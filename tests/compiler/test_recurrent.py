@@ -40,7 +40,9 @@ def make(network: Any, **options: Any) -> nn.RNNBase:
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-@pytest.mark.parametrize(("layers", "bidirectional", "batch_first"), list(itertools.product((1, 2), (False, True), (False, True))))
+@pytest.mark.parametrize(
+    ("layers", "bidirectional", "batch_first"), list(itertools.product((1, 2), (False, True), (False, True)))
+)
 def test_stacks(network: Any, layers: int, bidirectional: bool, batch_first: bool) -> None:
     module = make(network, num_layers=layers, bidirectional=bidirectional, batch_first=batch_first)
     check(module, batch(batch_first))
@@ -103,13 +105,17 @@ def test_double_backward(network: Any) -> None:
         (gradient,) = torch.autograd.grad(module(x)[0].square().sum(), x, create_graph=True)
         return gradient.square().sum()
 
-    check_step(penalty, batch().detach().double().requires_grad_(), module=nn.ParameterList(list(module.parameters())[:2]))
+    check_step(
+        penalty, batch().detach().double().requires_grad_(), module=nn.ParameterList(list(module.parameters())[:2])
+    )
 
 
 @pytest.mark.parametrize("network", NETWORKS)
 def test_under_checkpointing(network: Any) -> None:
     module = make(network)
-    check_step(lambda x: checkpoint(lambda y: module(y.tanh())[0].sin(), x, use_reentrant=False), batch(), module=module)
+    check_step(
+        lambda x: checkpoint(lambda y: module(y.tanh())[0].sin(), x, use_reentrant=False), batch(), module=module
+    )
 
 
 @pytest.mark.parametrize("network", NETWORKS)

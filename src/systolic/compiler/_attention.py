@@ -21,7 +21,15 @@ Mask = jax.Array | None
 
 
 def plain_attention(
-    query: jax.Array, key: jax.Array, value: jax.Array, mask: Mask, draw: Mask, *, causal: bool, scale: float, dropout: float
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    mask: Mask,
+    draw: Mask,
+    *,
+    causal: bool,
+    scale: float,
+    dropout: float,
 ) -> jax.Array:
     """Attention by its definition, accumulated in float32 at least.
 
@@ -72,7 +80,15 @@ def _softmax(scores: jax.Array) -> jax.Array:
 
 
 def _gpu_attention(
-    query: jax.Array, key: jax.Array, value: jax.Array, mask: Mask, draw: Mask, *, causal: bool, scale: float, dropout: float
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    mask: Mask,
+    draw: Mask,
+    *,
+    causal: bool,
+    scale: float,
+    dropout: float,
 ) -> jax.Array:
     """Attention by cuDNN where it can; JAX wants (batch, length, heads, features)."""
     if not _cudnn_supports(query, key, value, mask, draw, causal):
@@ -104,7 +120,15 @@ def _cudnn_supports(query: jax.Array, key: jax.Array, value: jax.Array, mask: Ma
 
 
 def _tpu_attention(
-    query: jax.Array, key: jax.Array, value: jax.Array, mask: Mask, draw: Mask, *, causal: bool, scale: float, dropout: float
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    mask: Mask,
+    draw: Mask,
+    *,
+    causal: bool,
+    scale: float,
+    dropout: float,
 ) -> jax.Array:
     """Attention on TPU: the place for a kernel that never forms the whole score matrix."""
     return plain_attention(query, key, value, mask, draw, causal=causal, scale=scale, dropout=dropout)
@@ -143,7 +167,12 @@ def _autocast(*tensors: torch.Tensor | None) -> Any:
 
 
 def _require_valid(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, dropout: float, grouped: bool
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    dropout: float,
+    grouped: bool,
 ) -> None:
     """Refuse what PyTorch refuses."""
     if not query.dtype == key.dtype == value.dtype:
@@ -163,7 +192,9 @@ def _require_valid(
             "Number of heads in key and value must divide the number of heads in query: "
             f"query has {query.shape[-3]}, key {key.shape[-3]}, value {value.shape[-3]}."
         )
-    if not grouped and any(x.ndim > 2 and query.ndim > 2 and _clash(x.shape[-3], query.shape[-3]) for x in (key, value)):
+    if not grouped and any(
+        x.ndim > 2 and query.ndim > 2 and _clash(x.shape[-3], query.shape[-3]) for x in (key, value)
+    ):
         raise RuntimeError(
             f"query has {query.shape[-3]} heads, key {key.shape[-3]} and value {value.shape[-3]}. "
             "Pass enable_gqa=True for grouped-query attention."
@@ -188,6 +219,6 @@ def plain_backends() -> Iterator[None]:
 
 REPLACEMENTS.extend(
     (owner, "scaled_dot_product_attention", scaled_dot_product_attention)
-    for owner in (torch.nn.functional, torch._C._nn)
+    for owner in (torch.nn.functional, torch._C._nn)  # pyright: ignore[reportAttributeAccessIssue]
 )
 CONTEXTS.append(plain_backends)

@@ -95,7 +95,11 @@ Effect = SetItem | DeleteItem | ResizeList | Append | OptimizerState | Gradient
 
 
 def container_effects(
-    survey: Survey, before: dict[Path, Any], opaque: Iterable[Path], outputs: OutputList, in_place: Callable[[Path, Any], bool]
+    survey: Survey,
+    before: dict[Path, Any],
+    opaque: Iterable[Path],
+    outputs: OutputList,
+    in_place: Callable[[Path, Any], bool],
 ) -> list[Effect]:
     """Compare every container with its copy from before the step.
 

@@ -98,7 +98,11 @@ class Engine:
         self.last_numbers: list[Number] = []
 
     def run(
-        self, leaves: Sequence[Any], structure: Any, rebuild: Callable[[list[Any]], tuple[Any, ...]], numbers: dict[str, Number]
+        self,
+        leaves: Sequence[Any],
+        structure: Any,
+        rebuild: Callable[[list[Any]], tuple[Any, ...]],
+        numbers: dict[str, Number],
     ) -> StepResult:
         """Run one step.
 
@@ -140,7 +144,11 @@ class Engine:
         return None
 
     def _capture(
-        self, leaves: Sequence[Any], signature: Any, rebuild: Callable[[list[Any]], tuple[Any, ...]], numbers: dict[str, Number]
+        self,
+        leaves: Sequence[Any],
+        signature: Any,
+        rebuild: Callable[[list[Any]], tuple[Any, ...]],
+        numbers: dict[str, Number],
     ) -> tuple[_Entry, list[Number]]:
         roots = self.roots()
         guessed = [(o, fill_first_state(o)) for o in Survey(roots, self._appended).optimizers().values()]
@@ -162,7 +170,11 @@ class Engine:
         return entry, [*numbers.values(), *variable]
 
     def _captured(
-        self, leaves: Sequence[Any], rebuild: Callable[[list[Any]], tuple[Any, ...]], numbers: dict[str, Number], roots: dict[str, Any]
+        self,
+        leaves: Sequence[Any],
+        rebuild: Callable[[list[Any]], tuple[Any, ...]],
+        numbers: dict[str, Number],
+        roots: dict[str, Any],
     ) -> Captured:
         fakes = [_Kind(leaf) for leaf in leaves]
         make = lambda variable: Call(  # noqa: E731

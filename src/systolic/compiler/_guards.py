@@ -24,9 +24,7 @@ class Guards:
     attribute that nobody assigned. Where an identity differs, equality of type and value decides.
     """
 
-    def __init__(
-        self, survey: Survey, variable: Sequence[Path], conditions: list[tuple[HostExpression, str]]
-    ) -> None:
+    def __init__(self, survey: Survey, variable: Sequence[Path], conditions: list[tuple[HostExpression, str]]) -> None:
         self._conditions = [condition for condition, _ in conditions]
         self._items = list(_items(survey, set(variable)))
         self._identical = _compiled_check(self._items)

@@ -288,7 +288,8 @@ def _call_number() -> int:
 
     Inside activation checkpointing (which hooks saved tensors) there is none: backward shall compute again, not keep.
     """
-    hooked = torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+    autograd = torch._C._autograd  # pyright: ignore[reportAttributeAccessIssue]
+    hooked = autograd._top_saved_tensors_default_hooks(True) is not None
     return next(_COUNTERS[-1]) if _COUNTERS and not hooked else NO_CALL
 
 

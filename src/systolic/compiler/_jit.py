@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 import jax
 import torch
@@ -17,11 +17,14 @@ from ..runtime._device_tensor import DeviceTensor
 from ..runtime._placement import Placement
 from ._engine import Compile, Engine
 
+if TYPE_CHECKING:
+    from jaxlib._jax import Device
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def jit(function: Callable[P, R], *, devices: list[jax.Device] | None = None) -> JitFunction[P, R]:
+def jit(function: Callable[P, R], *, devices: list[Device] | None = None) -> JitFunction[P, R]:
     """Compile a PyTorch function, with everything that it changes, into one XLA program.
 
     Modules and optimizers that the function uses (from its closure, its globals, its arguments, or `self`) may be
@@ -58,7 +61,7 @@ def jit(function: Callable[P, R], *, devices: list[jax.Device] | None = None) ->
 class JitFunction(Generic[P, R]):
     """A compiled PyTorch function; see `jit`."""
 
-    def __init__(self, function: Callable[P, R], devices: list[jax.Device] | None) -> None:
+    def __init__(self, function: Callable[P, R], devices: list[Device] | None) -> None:
         functools.update_wrapper(self, function)
         self._function = function
         self._placement = Placement(devices or jax.devices()[:1])

@@ -65,7 +65,9 @@ class Program:
         self.buffers, self.layout = _lay_out(captured)
         self._donated = self.buffers[: self.layout.donated]
         self._kept = self.buffers[self.layout.donated :]
-        self._constants = [t.constant for t in captured.inputs if not isinstance(t, SlotInput) and t.constant is not None]
+        self._constants = [
+            t.constant for t in captured.inputs if not isinstance(t, SlotInput) and t.constant is not None
+        ]
         self._constant_arrays: list[Any] = []
         self._constant_versions: list[int] = []
         self._scalars: tuple[Any, Any] = (None, None)

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import torch
 from torch import _VF, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from ._errors import CaptureError, user_line_of
 from ._jax_op import jax_op
@@ -162,6 +163,15 @@ def _autocast(kind: str, x: torch.Tensor, states: Any, weights: Any) -> tuple[An
     return cast(x), states if kind == "gru" else tuple(map(cast, states)), tuple(map(cast, weights))
 
 
+def _refusing_packed(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """A module's `forward` that looks at its input first: deeper down only a question about a value would fail."""
+
+    def checked(self: nn.RNNBase, input: Any, hx: Any = None) -> Any:
+        return _refuse_packed() if isinstance(input, PackedSequence) else forward(self, input, hx)
+
+    return checked
+
+
 def _refuse_packed(*args: Any, **kwargs: Any) -> Any:
     raise CaptureError(
         "A packed sequence cannot be part of a compiled step: its shape depends on the data.\n"
@@ -193,5 +203,6 @@ def fresh_flat_weights() -> Iterator[None]:
 
 
 REPLACEMENTS.extend((_VF, kind, _replacement(kind)) for kind in _CELLS)
+REPLACEMENTS.extend((owner, "forward", _refusing_packed(owner.forward)) for owner in (nn.RNNBase, nn.LSTM, nn.GRU))
 REPLACEMENTS.append((_VF, "_pack_padded_sequence", _refuse_packed))
 CONTEXTS.append(fresh_flat_weights)

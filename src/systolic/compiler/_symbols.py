@@ -26,12 +26,12 @@ class SymbolTable:
         self.shape_env = ShapeEnv(allow_scalar_outputs=True, specialize_zero_one=False, duck_shape=False)
         self.symbols: list[sympy.Symbol] = []
 
-    def make(self, value: Number) -> SymNumber:
+    def make(self, value: Number) -> Any:
         """A symbolic number whose value at capture is `value`."""
         source = ConstantSource(f"number{len(self.symbols)}")
         if isinstance(value, float):
             symbol = self.shape_env.create_unspecified_symbol(value, source, DimDynamic.DYNAMIC)
-            number: SymNumber = self.shape_env.create_symfloatnode(symbol, hint=value, source=source)
+            number = self.shape_env.create_symfloatnode(symbol, hint=value, source=source)
         else:
             symbol = self.shape_env.create_symbol(
                 value, source, DimDynamic.DYNAMIC, None, positive=None, do_not_specialize_zero_one=True
@@ -62,7 +62,9 @@ _NAMES = {name: getattr(sympy_functions, name) for name in dir(sympy_functions) 
 
 def _compiled(expression: sympy.Basic, symbols: list[sympy.Symbol]) -> HostExpression:
     names = [f"v{i}" for i in range(len(symbols))]
-    renamed = expression.xreplace({s: sympy.Symbol(n, integer=s.is_integer) for s, n in zip(symbols, names, strict=True)})
+    renamed = expression.xreplace(
+        {s: sympy.Symbol(n, integer=s.is_integer) for s, n in zip(symbols, names, strict=True)}
+    )
     source = PythonPrinter().doprint(renamed)
     arguments = f"({', '.join(names)},)" if names else "_"
     body = f"def evaluate(values):\n    {arguments} = values\n    return {source}\n"

@@ -66,7 +66,7 @@ class HyperparametersMixin:
     @property
     def hparams_initial(self) -> AttributeDict:
         """The hyperparameters as they were when they were saved."""
-        return copy.deepcopy(getattr(self, "_hparams_initial", AttributeDict()))
+        return copy.deepcopy(self._hparams_initial if "_hparams_initial" in vars(self) else AttributeDict())
 
 
 def _caller() -> types.FrameType:

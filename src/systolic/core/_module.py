@@ -266,7 +266,12 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, nn.Module):
 
     @classmethod
     def load_from_checkpoint(
-        cls, checkpoint_path: Any, map_location: Any = "cpu", hparams_file: Any = None, strict: bool = True, **kwargs: Any
+        cls,
+        checkpoint_path: Any,
+        map_location: Any = "cpu",
+        hparams_file: Any = None,
+        strict: bool = True,
+        **kwargs: Any,
     ) -> Any:
         """Build a module from a checkpoint: its saved hyperparameters, overridden by `kwargs`, then its weights."""
         from ..checkpoint import load

@@ -98,7 +98,8 @@ def as_scalar(name: str, value: Any) -> torch.Tensor:
         MisconfigurationException: for anything that is not one number.
     """
     if isinstance(value, (bool, int, float, torch.SymInt, torch.SymFloat)):
-        return torch.scalar_tensor(value, dtype=torch.float32)
+        number: Any = value
+        return torch.scalar_tensor(number, dtype=torch.float32)
     if not isinstance(value, torch.Tensor):
         raise MisconfigurationException(
             f"self.log({name!r}, ...) expected a number, a tensor with one element or a torchmetrics Metric. "
@@ -145,7 +146,9 @@ class Results:
         width = max(chosen) + 1
         old = totals[:, :width].unbind(1)
         columns = [
-            _folded(old[i], self.entries[chosen[i]].reduction, values[chosen[i]], weights[chosen[i]]) if i in chosen else old[i]
+            _folded(old[i], self.entries[chosen[i]].reduction, values[chosen[i]], weights[chosen[i]])
+            if i in chosen
+            else old[i]
             for i in range(width)
         ]
         with torch.no_grad():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -11,6 +11,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from ._cells import Buffer
 from ._convert import put
+
+if TYPE_CHECKING:
+    from jaxlib._jax import Device
 
 DATA_AXIS = "data"
 
@@ -26,7 +29,7 @@ class Placement:
         key: the random key that the next step uses.
     """
 
-    def __init__(self, devices: Sequence[jax.Device], *, seed: int = 0, sync_batchnorm: bool = False) -> None:
+    def __init__(self, devices: Sequence[Device], *, seed: int = 0, sync_batchnorm: bool = False) -> None:
         self.devices = list(devices)
         self.mesh = Mesh(np.array(self.devices), (DATA_AXIS,))
         self.replicated = NamedSharding(self.mesh, PartitionSpec())

@@ -5,11 +5,15 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import jax
 
 from ..exceptions import MisconfigurationException
 from ..utilities._suggest import suggest
+
+if TYPE_CHECKING:
+    from jaxlib._jax import Device
 
 ACCELERATORS = ("auto", "tpu", "gpu", "cuda", "cpu")
 Devices = int | str | Sequence[int]
@@ -19,7 +23,7 @@ Devices = int | str | Sequence[int]
 _THREADS_FOR_SIMULATED_CORES = "16"
 
 
-def find_devices(accelerator: str = "auto", devices: Devices = "auto") -> list[jax.Device]:
+def find_devices(accelerator: str = "auto", devices: Devices = "auto") -> list[Device]:
     """The JAX devices for a request.
 
     Args:
@@ -134,7 +138,7 @@ _NO_GPU = (
 )
 
 
-def _cpu_devices(wanted: int | list[int] | None, request: Devices) -> list[jax.Device]:
+def _cpu_devices(wanted: int | list[int] | None, request: Devices) -> list[Device]:
     needed = 1 if wanted is None else wanted if isinstance(wanted, int) else max(wanted) + 1
     os.environ.setdefault("NPROC", _THREADS_FOR_SIMULATED_CORES)
     _create_cores(needed)
@@ -159,8 +163,8 @@ def _create_cores(count: int) -> None:
 
 
 def _select(
-    available: Sequence[jax.Device], wanted: int | list[int] | None, request: Devices, platform: str
-) -> list[jax.Device]:
+    available: Sequence[Device], wanted: int | list[int] | None, request: Devices, platform: str
+) -> list[Device]:
     has = f" This machine has {len(available)} {platform} device(s), indices 0 to {len(available) - 1}."
     if wanted is None:
         return list(available)

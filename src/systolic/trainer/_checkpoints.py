@@ -84,5 +84,3 @@ def _resolved(trainer: Any, path: Any) -> Any:
             f'ckpt_path="{path}" needs a ModelCheckpoint callback that has saved a checkpoint. Give a path instead.'
         )
     return found
-
-

@@ -182,5 +182,3 @@ def print_above_bar(trainer: Any, *args: Any, **kwargs: Any) -> None:
         bar.print(*args, **kwargs)
     else:
         Console().print(*args, **kwargs)
-
-

@@ -12,6 +12,7 @@ from ..metrics import Results
 from ._feed import feed
 from ._steps import EvaluationStep
 
+
 class EvaluationLoop:
     """Run every evaluation loader once, in eval mode, without gradients."""
 

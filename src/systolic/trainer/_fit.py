@@ -37,10 +37,17 @@ class FitLoop:
     def _done(self) -> bool:
         trainer = self.trainer
         epochs_done = trainer.max_epochs != -1 and trainer.current_epoch >= trainer.max_epochs
-        stop_allowed = trainer.current_epoch >= (trainer.min_epochs or 0) and trainer.global_step >= (trainer.min_steps or 0)
+        stop_allowed = trainer.current_epoch >= (trainer.min_epochs or 0) and trainer.global_step >= (
+            trainer.min_steps or 0
+        )
         if trainer.should_stop and not stop_allowed:
             trainer.should_stop = False
-        return epochs_done or self._steps_done() or (trainer.should_stop and stop_allowed) or not trainer.num_training_batches
+        return (
+            epochs_done
+            or self._steps_done()
+            or (trainer.should_stop and stop_allowed)
+            or not trainer.num_training_batches
+        )
 
     def _steps_done(self) -> bool:
         return self.trainer.max_steps != -1 and self.trainer.global_step >= self.trainer.max_steps

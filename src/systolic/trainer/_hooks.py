@@ -31,6 +31,12 @@ class HookTable:
         for hook in self.overridden(name):
             hook(self._trainer, self._module, *args)
 
+    def callbacks_where(self, chosen: Callable[[Callback], bool], name: str) -> None:
+        """Call a hook of some of the callbacks."""
+        for callback in self._callbacks:
+            if chosen(callback):
+                getattr(callback, name)(self._trainer, self._module)
+
     def module(self, name: str, *args: Any) -> Any:
         """Call a hook of the module, where it is overridden."""
         hook = self.module_hook(name)
@@ -72,7 +78,9 @@ def accepts(function: Bound, name: str) -> bool:
 def step_arguments(function: Bound, batch: Any, batch_idx: Any, dataloader_idx: int) -> list[Any]:
     """The positional arguments for a `*_step`: the batch, and as many indices as it takes."""
     parameters = [
-        p for p in inspect.signature(function).parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        p
+        for p in inspect.signature(function).parameters.values()
+        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
     ]
     variadic = any(p.kind is p.VAR_POSITIONAL for p in inspect.signature(function).parameters.values())
     available = [batch, batch_idx, dataloader_idx]

@@ -10,7 +10,12 @@ from torch.utils.data import DataLoader
 from ..data import CombinedLoader, check_loader, empty_loader_error, limit_batches, num_batches, scale_loader
 from ..exceptions import MisconfigurationException
 
-_METHODS = {"train": "train_dataloader", "validation": "val_dataloader", "test": "test_dataloader", "predict": "predict_dataloader"}
+_METHODS = {
+    "train": "train_dataloader",
+    "validation": "val_dataloader",
+    "test": "test_dataloader",
+    "predict": "predict_dataloader",
+}
 _LIMITS = {"train": "train", "validation": "val", "test": "test", "predict": "predict"}
 
 

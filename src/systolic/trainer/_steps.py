@@ -83,9 +83,7 @@ class TrainStep:
         hooks.both("on_after_backward")
         if self.updates and optimizer is not None:
             hooks.both("on_before_optimizer_step", optimizer)
-            module.configure_gradient_clipping(
-                optimizer, trainer.gradient_clip_val, trainer.gradient_clip_algorithm
-            )
+            module.configure_gradient_clipping(optimizer, trainer.gradient_clip_val, trainer.gradient_clip_algorithm)
 
 
 class EvaluationStep:

@@ -32,12 +32,13 @@ from ._options import (
     validation_interval,
 )
 from ._predict import predict
+from ._properties import TrainerProperties
 from ._reporting import Reporting
 from ._runner import EagerEngine
 from ._state import TrainerState
 
 
-class Trainer:
+class Trainer(TrainerProperties):
     """Trains, evaluates and predicts with a LightningModule; every step is one XLA program.
 
     Arguments have Lightning's names and meanings. These are systolic's own:
@@ -107,7 +108,11 @@ class Trainer:
         self.max_epochs, self.max_steps = _defaults.training_length(max_epochs, max_steps, quick, max_time)
         self.min_epochs, self.min_steps, self.max_time = min_epochs, min_steps, seconds_of(max_time)
         self.limits = _defaults.limits(
-            quick, train=limit_train_batches, val=limit_val_batches, test=limit_test_batches, predict=limit_predict_batches
+            quick,
+            train=limit_train_batches,
+            val=limit_val_batches,
+            test=limit_test_batches,
+            predict=limit_predict_batches,
         )
         self.val_check_interval: Any = 1.0 if val_check_interval is None else val_check_interval
         self.check_val_every_n_epoch = check_val_every_n_epoch
@@ -217,123 +222,6 @@ class Trainer:
         """Write a checkpoint: weights, and unless `weights_only` everything that is needed to continue."""
         _checkpoints.save(self, filepath, weights_only)
 
-    # ---- what modules and callbacks read
-
-    @property
-    def current_epoch(self) -> Any:
-        """The epoch, from 0; inside a compiled step a number that stays variable."""
-        return self._symbols.epoch if self._symbols is not None else self._current_epoch
-
-    @property
-    def global_step(self) -> Any:
-        """Optimizer steps so far; inside a compiled step a number that stays variable."""
-        return self._symbols.global_step if self._symbols is not None else self._global_step
-
-    @property
-    def logger(self) -> Any:
-        """The first logger, or None."""
-        return self.loggers[0] if self.loggers else None
-
-    @property
-    def log_dir(self) -> str | None:
-        """The directory of the first logger."""
-        return getattr(self.logger, "log_dir", None) if self.logger is not None else self.default_root_dir
-
-    @property
-    def callback_metrics(self) -> dict[str, torch.Tensor]:
-        """Every logged value by name. Reading it waits for the last dispatched step."""
-        return self._reporting.callback_metrics()
-
-    @property
-    def logged_metrics(self) -> dict[str, torch.Tensor]:
-        """The values that were sent to the loggers."""
-        return self._reporting.logged
-
-    @property
-    def progress_bar_metrics(self) -> dict[str, float]:
-        """The values of finished steps; reading them waits for nothing."""
-        return self._reporting.finished
-
-    @property
-    def num_devices(self) -> int:
-        """How many cores the run uses."""
-        return max(1, len(self.devices))
-
-    @property
-    def world_size(self) -> int:
-        """Processes times cores, as Lightning counts."""
-        return self.num_devices
-
-    @property
-    def global_rank(self) -> int:
-        """The number of this process."""
-        return 0
-
-    @property
-    def is_global_zero(self) -> bool:
-        """Whether this is the first process."""
-        return True
-
-    @property
-    def sanity_checking(self) -> bool:
-        """Whether the validation before training is running."""
-        return self.state.stage == "sanity_check"
-
-    @property
-    def training(self) -> bool:
-        """Whether training batches are being run."""
-        return self.state.stage == "train"
-
-    @property
-    def num_val_batches(self) -> list[int | float]:
-        """How many batches each validation loader gives."""
-        return self._evaluation_loaders("validation")[1]
-
-    @property
-    def num_sanity_val_batches(self) -> list[int | float]:
-        """How many batches of each validation loader the sanity check takes."""
-        steps = float("inf") if self.num_sanity_val_steps == -1 else self.num_sanity_val_steps
-        return [min(steps, limit) for limit in self._loaders_and_limits("validation")[1]]
-
-    @property
-    def num_test_batches(self) -> list[int | float]:
-        """How many batches each test loader gives."""
-        return self._loaders_and_limits("test")[1]
-
-    @property
-    def num_predict_batches(self) -> list[int | float]:
-        """How many batches each predict loader gives."""
-        return self._loaders_and_limits("predict")[1]
-
-    @property
-    def estimated_stepping_batches(self) -> int | float:
-        """How many optimizer steps fit will make."""
-        if self.max_epochs == -1:
-            return float("inf") if self.max_steps == -1 else self.max_steps
-        per_epoch = -(-self.num_training_batches // self.accumulate_grad_batches)
-        total = per_epoch * self.max_epochs
-        return total if self.max_steps == -1 else min(total, self.max_steps)
-
-    @property
-    def checkpoint_callback(self) -> Any:
-        """The first ModelCheckpoint."""
-        return _defaults.first_of(self.callbacks, "ModelCheckpoint")
-
-    @property
-    def early_stopping_callback(self) -> Any:
-        """The first EarlyStopping."""
-        return _defaults.first_of(self.callbacks, "EarlyStopping")
-
-    @property
-    def progress_bar_callback(self) -> Any:
-        """The progress bar."""
-        return _defaults.first_of(self.callbacks, "ProgressBar")
-
-    @property
-    def compiles(self) -> list[Any]:
-        """Every compilation of this run, with its reason and cost."""
-        return [entry for engine in self._engines for entry in engine.compiles]
-
     # ---- one run
 
     @contextlib.contextmanager
@@ -398,7 +286,8 @@ class Trainer:
     def _prepare_training(self) -> None:
         model = self.lightning_module
         loaders, _ = self._evaluation_loaders("validation")
-        self.enable_validation = bool(loaders) and any(self.num_val_batches) and _defaults.overrides(model, "validation_step")
+        has_step = _defaults.overrides(model, "validation_step")
+        self.enable_validation = has_step and bool(loaders) and any(self.num_val_batches)
         self.val_check_batch = validation_interval(
             self.val_check_interval, self.num_training_batches, self.check_val_every_n_epoch
         )
@@ -500,13 +389,9 @@ class Trainer:
 
     def _hooks_epoch_end(self, hook: str) -> None:
         """Callbacks that watch a metric come last: the module's own hook may have logged it."""
-        watching = [h for h in self._hooks.overridden(hook) if _defaults.watches_metrics(h.__self__)]
-        for bound in self._hooks.overridden(hook):
-            if bound not in watching:
-                bound(self, self.lightning_module)
+        self._hooks.callbacks_where(lambda c: not _defaults.watches_metrics(c), hook)
         self._hooks.module(hook)
-        for bound in watching:
-            bound(self, self.lightning_module)
+        self._hooks.callbacks_where(_defaults.watches_metrics, hook)
 
     def _optimizers_for_user(self, wrapped: bool) -> list[Any]:
         if not wrapped:

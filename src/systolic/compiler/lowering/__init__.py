@@ -6,6 +6,7 @@ from ._table import find_lowering as find_lowering
 from ._table import lowered_ops as lowered_ops
 from ._table import lowers as lowers
 from ._table import register_lowering as register_lowering
+
 from . import (  # isort: skip
     _adaptive_pooling as _adaptive_pooling,
     _batch_norm as _batch_norm,
@@ -31,6 +32,7 @@ from . import _activation as _activation
 from . import _comparison as _comparison
 from . import _complex as _complex
 from . import _creation as _creation
+from . import _distance as _distance
 from . import _extremum as _extremum
 from . import _layout as _layout
 from . import _matmul as _matmul
@@ -44,4 +46,3 @@ from . import _unary as _unary
 from . import _view_writes as _view_writes
 from . import _views as _views
 from . import _window as _window
-from . import _distance as _distance

@@ -1,0 +1,154 @@
+"""What modules and callbacks read from a Trainer; Lightning's names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..optim import LRSchedulerConfig
+from . import _defaults
+from ._reporting import Reporting
+from ._state import TrainerState
+
+
+class TrainerProperties:
+    """The read-only side of the Trainer."""
+
+    accumulate_grad_batches: int
+    callbacks: list[Any]
+    default_root_dir: str
+    devices: list[Any]
+    loggers: list[Any]
+    lr_scheduler_configs: list[LRSchedulerConfig]
+    max_epochs: int
+    max_steps: int
+    num_sanity_val_steps: int
+    num_training_batches: int | float
+    state: TrainerState
+    _current_epoch: int
+    _engines: list[Any]
+    _global_step: int
+    _reporting: Reporting
+    _symbols: Any
+
+    def _evaluation_loaders(self, stage: str) -> tuple[list[Any], list[int | float]]:
+        raise NotImplementedError
+
+    def _loaders_and_limits(self, stage: str) -> tuple[list[Any], list[int | float]]:
+        raise NotImplementedError
+
+    @property
+    def current_epoch(self) -> Any:
+        """The epoch, from 0; inside a compiled step a number that stays variable."""
+        return self._symbols.epoch if self._symbols is not None else self._current_epoch
+
+    @property
+    def global_step(self) -> Any:
+        """Optimizer steps so far; inside a compiled step a number that stays variable."""
+        return self._symbols.global_step if self._symbols is not None else self._global_step
+
+    @property
+    def logger(self) -> Any:
+        """The first logger, or None."""
+        return self.loggers[0] if self.loggers else None
+
+    @property
+    def log_dir(self) -> str | None:
+        """The directory of the first logger."""
+        return getattr(self.logger, "log_dir", None) if self.logger is not None else self.default_root_dir
+
+    @property
+    def callback_metrics(self) -> dict[str, torch.Tensor]:
+        """Every logged value by name. Reading it waits for the last dispatched step."""
+        return self._reporting.callback_metrics()
+
+    @property
+    def logged_metrics(self) -> dict[str, torch.Tensor]:
+        """The values that were sent to the loggers."""
+        return self._reporting.logged
+
+    @property
+    def progress_bar_metrics(self) -> dict[str, float]:
+        """The values of finished steps; reading them waits for nothing."""
+        return self._reporting.finished
+
+    @property
+    def num_devices(self) -> int:
+        """How many cores the run uses."""
+        return max(1, len(self.devices))
+
+    @property
+    def world_size(self) -> int:
+        """Processes times cores, as Lightning counts."""
+        return self.num_devices
+
+    @property
+    def global_rank(self) -> int:
+        """The number of this process."""
+        return 0
+
+    @property
+    def is_global_zero(self) -> bool:
+        """Whether this is the first process."""
+        return True
+
+    @property
+    def sanity_checking(self) -> bool:
+        """Whether the validation before training is running."""
+        return self.state.stage == "sanity_check"
+
+    @property
+    def training(self) -> bool:
+        """Whether training batches are being run."""
+        return self.state.stage == "train"
+
+    @property
+    def num_val_batches(self) -> list[int | float]:
+        """How many batches each validation loader gives."""
+        return self._evaluation_loaders("validation")[1]
+
+    @property
+    def num_sanity_val_batches(self) -> list[int | float]:
+        """How many batches of each validation loader the sanity check takes."""
+        steps = float("inf") if self.num_sanity_val_steps == -1 else self.num_sanity_val_steps
+        return [min(steps, limit) for limit in self._loaders_and_limits("validation")[1]]
+
+    @property
+    def num_test_batches(self) -> list[int | float]:
+        """How many batches each test loader gives."""
+        return self._loaders_and_limits("test")[1]
+
+    @property
+    def num_predict_batches(self) -> list[int | float]:
+        """How many batches each predict loader gives."""
+        return self._loaders_and_limits("predict")[1]
+
+    @property
+    def estimated_stepping_batches(self) -> int | float:
+        """How many optimizer steps fit will make."""
+        if self.max_epochs == -1:
+            return float("inf") if self.max_steps == -1 else self.max_steps
+        per_epoch = -(-self.num_training_batches // self.accumulate_grad_batches)
+        total = per_epoch * self.max_epochs
+        return total if self.max_steps == -1 else min(total, self.max_steps)
+
+    @property
+    def checkpoint_callback(self) -> Any:
+        """The first ModelCheckpoint."""
+        return _defaults.first_of(self.callbacks, "ModelCheckpoint")
+
+    @property
+    def early_stopping_callback(self) -> Any:
+        """The first EarlyStopping."""
+        return _defaults.first_of(self.callbacks, "EarlyStopping")
+
+    @property
+    def progress_bar_callback(self) -> Any:
+        """The progress bar."""
+        return _defaults.first_of(self.callbacks, "ProgressBar")
+
+    @property
+    def compiles(self) -> list[Any]:
+        """Every compilation of this run, with its reason and cost."""
+        return [entry for engine in self._engines for entry in engine.compiles]

@@ -1,0 +1,205 @@
+"""Checkpoint files: whole at every moment, and errors that say what to do."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from systolic.checkpoint import (
+    CheckpointFormatError,
+    CheckpointNotFoundError,
+    atomic_save,
+    copy_atomically,
+    link_atomically,
+    load,
+    remove,
+)
+from systolic.exceptions import MisconfigurationException
+
+
+def checkpoint(step: int = 0) -> dict[str, Any]:
+    model = nn.Linear(3, 2)
+    return {"state_dict": model.state_dict(), "global_step": step, "hyper_parameters": {"lr": 0.1, "layers": [1, 2]}}
+
+
+class Opaque:
+    pass
+
+
+def test_round_trip_creates_directories_and_leaves_no_other_file(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b" / "c.ckpt"
+    saved = checkpoint(7)
+    atomic_save(saved, path)
+    read = load(path)
+    assert read["global_step"] == 7
+    assert read["hyper_parameters"] == {"lr": 0.1, "layers": [1, 2]}
+    torch.testing.assert_close(read["state_dict"], saved["state_dict"], rtol=0, atol=0)
+    assert torch.load(path, weights_only=True).keys() == saved.keys()
+    assert os.listdir(path.parent) == ["c.ckpt"]
+
+
+def test_the_same_state_gives_the_same_bytes(tmp_path: Path) -> None:
+    saved = checkpoint()
+    atomic_save(saved, tmp_path / "first.ckpt")
+    atomic_save(saved, tmp_path / "another-name.ckpt")
+    assert (tmp_path / "first.ckpt").read_bytes() == (tmp_path / "another-name.ckpt").read_bytes()
+
+
+def test_file_mode_is_that_of_an_ordinary_file(tmp_path: Path) -> None:
+    atomic_save(checkpoint(), tmp_path / "a.ckpt")
+    (tmp_path / "plain").write_bytes(b"")
+    assert (tmp_path / "a.ckpt").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_a_failed_save_keeps_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.ckpt"
+    atomic_save(checkpoint(1), path)
+    with pytest.raises(AttributeError, match="Can't pickle local object|Can't get local object"):
+        atomic_save({**checkpoint(2), "f": lambda: None}, path)
+    assert load(path)["global_step"] == 1
+    assert os.listdir(tmp_path) == ["a.ckpt"]
+
+
+_SAVE_FOREVER = """
+import itertools, sys, torch
+from systolic.checkpoint import atomic_save
+state = {f"p{i}": torch.randn(64, 1024) for i in range(20)}
+for step in itertools.count():
+    atomic_save({"state_dict": state, "step": step}, sys.argv[1])
+"""
+
+
+def test_a_kill_at_any_instant_leaves_a_whole_file(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{i}" / "a.ckpt" for i in range(3)]
+    processes = [subprocess.Popen([sys.executable, "-c", _SAVE_FOREVER, str(path)]) for path in paths]
+    for i, (path, process) in enumerate(zip(paths, processes, strict=True)):
+        while not path.exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        time.sleep(0.1 + 0.037 * i)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert len(load(path)["state_dict"]) == 20
+        names = [name for name in os.listdir(path.parent) if not name.endswith(".systolic-tmp")]
+        assert names == ["a.ckpt"]
+
+
+def test_what_a_killed_process_left_is_removed_later(tmp_path: Path) -> None:
+    old, young = tmp_path / ".a.ckpt.0.systolic-tmp", tmp_path / ".a.ckpt.1.systolic-tmp"
+    for left in (old, young):
+        left.write_bytes(b"half")
+    os.utime(old, (time.time() - 7200,) * 2)
+    atomic_save(checkpoint(), tmp_path / "a.ckpt")
+    assert sorted(os.listdir(tmp_path)) == [young.name, "a.ckpt"]
+
+
+def test_objects_that_weights_only_refuses_are_named_when_saving_and_when_loading(tmp_path: Path) -> None:
+    path = tmp_path / "a.ckpt"
+    with pytest.warns(UserWarning, match=r"test_files\.Opaque.*weights_only=True"):
+        atomic_save({**checkpoint(), "hyper_parameters": {"o": Opaque()}}, path)
+    with pytest.raises(CheckpointFormatError, match=r"test_files\.Opaque.*weights_only=False"):
+        load(path)
+    assert isinstance(load(path, weights_only=False)["hyper_parameters"]["o"], Opaque)
+
+
+def test_a_missing_file_is_named_with_its_neighbours(tmp_path: Path) -> None:
+    atomic_save(checkpoint(), tmp_path / "epoch=1.ckpt")
+    with pytest.raises(CheckpointNotFoundError, match="Did you mean 'epoch=1.ckpt'"):
+        load(tmp_path / "epoch=7.ckpt")
+    with pytest.raises(FileNotFoundError, match=r"is a directory.*'epoch=1\.ckpt'"):
+        load(tmp_path)
+    with pytest.raises(MisconfigurationException, match="there is no directory"):
+        load(tmp_path / "nowhere" / "a.ckpt")
+
+
+def test_a_file_that_was_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "a.ckpt"
+    atomic_save(checkpoint(), path)
+    whole = path.read_bytes()
+    for size in (0, 10, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        with pytest.raises(CheckpointFormatError, match=f"{size} bytes.*is not a checkpoint, or was cut off"):
+            load(path)
+
+
+def test_a_damaged_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.ckpt"
+    atomic_save(checkpoint(), path)
+    damaged = bytearray(path.read_bytes())
+    damaged[40:140] = bytes(100)
+    path.write_bytes(damaged)
+    with pytest.raises(CheckpointFormatError, match=r"a\.ckpt"):
+        load(path)
+
+
+def test_files_that_hold_something_else(tmp_path: Path) -> None:
+    path = tmp_path / "a.ckpt"
+    path.write_text("hello")
+    with pytest.raises(CheckpointFormatError, match="not a checkpoint"):
+        load(path)
+    torch.save(torch.ones(3), path)
+    with pytest.raises(CheckpointFormatError, match="an object of type Tensor"):
+        load(path)
+    torch.save(nn.Linear(1, 1).state_dict(), path)
+    with pytest.raises(CheckpointFormatError, match=r"only 'weight', 'bias'.*model\.load_state_dict"):
+        load(path)
+
+
+def test_urls_are_refused(tmp_path: Path) -> None:
+    for use in (load, lambda path: atomic_save({}, path)):
+        with pytest.raises(MisconfigurationException, match="mount the bucket"):
+            use("gs://bucket/a.ckpt")
+
+
+def test_only_a_dict_can_be_saved(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="A checkpoint is a dict, received list"):
+        atomic_save([1], tmp_path / "a.ckpt")  # type: ignore[arg-type]
+
+
+def test_home_and_variables_are_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("RUN", "r1")
+    atomic_save(checkpoint(3), "~/$RUN/a.ckpt")
+    assert load(tmp_path / "r1" / "a.ckpt")["global_step"] == 3
+
+
+def test_a_copy_is_a_file_of_its_own(tmp_path: Path) -> None:
+    atomic_save(checkpoint(1), tmp_path / "a.ckpt")
+    copy_atomically(tmp_path / "a.ckpt", tmp_path / "b.ckpt")
+    atomic_save(checkpoint(2), tmp_path / "a.ckpt")
+    assert load(tmp_path / "b.ckpt")["global_step"] == 1
+    assert (tmp_path / "a.ckpt").stat().st_nlink == 1
+
+
+def test_links_are_relative_and_can_replace_anything(tmp_path: Path) -> None:
+    atomic_save(checkpoint(1), tmp_path / "run" / "a.ckpt")
+    link = tmp_path / "run" / "last.ckpt"
+    for before in (lambda: None, lambda: atomic_save(checkpoint(9), link), lambda: (remove(link), link.mkdir())):
+        before()
+        link_atomically(tmp_path / "run" / "a.ckpt", link)
+        assert os.readlink(link) == "a.ckpt"
+    (tmp_path / "run").rename(tmp_path / "moved")
+    assert load(tmp_path / "moved" / "last.ckpt")["global_step"] == 1
+
+
+def test_removing_a_link_keeps_the_file(tmp_path: Path) -> None:
+    atomic_save(checkpoint(), tmp_path / "a.ckpt")
+    link_atomically(tmp_path / "a.ckpt", tmp_path / "last.ckpt")
+    remove(tmp_path / "last.ckpt")
+    remove(tmp_path / "last.ckpt")
+    assert os.listdir(tmp_path) == ["a.ckpt"]
+
+
+def test_a_legacy_file_can_be_read(tmp_path: Path) -> None:
+    torch.save(checkpoint(4), tmp_path / "old.ckpt", _use_new_zipfile_serialization=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert load(tmp_path / "old.ckpt")["global_step"] == 4

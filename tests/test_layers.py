@@ -1,0 +1,58 @@
+"""Imports point down the layers, and never back (docs/design/architecture.md)."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "systolic"
+
+# A package may import those on lines below its own, and itself.
+LAYERS = [
+    {"trainer"},
+    {"callbacks", "loggers", "checkpoint", "metrics", "data", "optim", "core"},
+    {"compiler"},
+    {"runtime"},
+    {"utilities"},
+    {"exceptions"},
+]
+RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+MODULES = sorted(p for p in SOURCE.rglob("*.py") if p != SOURCE / "__init__.py")
+
+
+def imported_packages(path: Path) -> set[str]:
+    """The top-level packages of systolic that a module imports, at any depth of nesting."""
+    package = ["systolic", *path.relative_to(SOURCE).parts[:-1]]
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            full = [*base, *(node.module.split(".") if node.module else [])]
+            names = [[*full, alias.name] for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name.split(".") for alias in node.names]
+        else:
+            continue
+        found |= {name[1] for name in names if name[0] == "systolic" and len(name) > 1}
+    return {name for name in found if name in RANK}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_imports_point_down(path: Path) -> None:
+    own = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    assert own in RANK, f"{own} has no place in the layers"
+    upwards = {name for name in imported_packages(path) if name != own and RANK[name] < RANK[own]}
+    assert not upwards, f"{path.relative_to(SOURCE)} imports {sorted(upwards)}, which stand above {own}"
+
+
+def test_compiler_does_not_know_the_trainer() -> None:
+    for path in (SOURCE / "compiler").rglob("*.py"):
+        assert not imported_packages(path) & {"trainer", "callbacks", "core", "data"}
+
+
+def test_files_stay_short() -> None:
+    sizes = {str(p.relative_to(SOURCE)): p.read_text().count("\n") for p in MODULES}
+    assert {name: n for name, n in sizes.items() if n > 500} == {}
+    assert sorted(sizes.values())[len(sizes) // 2] <= 150
