@@ -17,9 +17,7 @@ from systolic.exceptions import MisconfigurationException
 from systolic.loggers import CSVLogger
 
 
-def make(
-    tmp_path: Path, trainer: dict[str, Any] | None = None, **arguments: Any
-) -> tuple[FakeTrainer, ModelCheckpoint]:
+def make(tmp_path: Path, trainer: dict[str, Any] | None = None, **arguments: Any) -> tuple[FakeTrainer, ModelCheckpoint]:
     callback = ModelCheckpoint(dirpath=tmp_path / "c", **arguments)
     return FakeTrainer(default_root_dir=str(tmp_path), callbacks=[callback], **(trainer or {})), callback
 
@@ -195,15 +193,17 @@ def test_accumulation_saves_a_step_once(tmp_path: Path) -> None:
     assert len(trainer.saved) == len(files(tmp_path)) == 2
 
 
-def test_time_interval(tmp_path: Path) -> None:
-    trainer, _ = make(tmp_path, train_time_interval=timedelta(seconds=0.05), save_top_k=-1)
+def test_time_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    trainer, _ = make(tmp_path, train_time_interval=timedelta(seconds=5), save_top_k=-1)
     trainer.start()
     for step in range(1, 4):
         trainer.global_step = step
         trainer.call("on_train_batch_end", None, None, step)
         assert len(trainer.saved) == int(step >= 3)
         if step == 2:
-            time.sleep(0.06)
+            now[0] += 6
 
 
 def test_a_step_save_waits_for_the_first_validation_but_last_does_not(tmp_path: Path) -> None:
@@ -240,9 +240,7 @@ def test_saves_follow_validation_when_it_does_not_run_once_an_epoch(tmp_path: Pa
     "trainer_arguments",
     [{}, {"val_check_interval": 0.5}, {"enable_validation": False}, {"check_val_every_n_epoch": 2}],
 )
-def test_an_unknown_monitor_is_an_error_that_lists_the_metrics(
-    trainer_arguments: dict[str, Any], tmp_path: Path
-) -> None:
+def test_an_unknown_monitor_is_an_error_that_lists_the_metrics(trainer_arguments: dict[str, Any], tmp_path: Path) -> None:
     trainer, _ = make(tmp_path, trainer_arguments, monitor="val_los", save_on_train_epoch_end=None)
     trainer.log(train_loss=1.0)
     with pytest.raises(MisconfigurationException, match=r"monitor='val_los'.*Logged so far: .*'train_loss'"):

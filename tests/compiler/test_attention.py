@@ -157,9 +157,7 @@ def test_multihead_attention(train: bool, need_weights: bool) -> None:
     module = nn.MultiheadAttention(8, 2, batch_first=True).train(train)
     padding = torch.tensor([[False] * 4, [False, False, True, True]])
     x = torch.randn(2, 4, 8, requires_grad=True)
-    check_step(
-        lambda a, mask: module(a, a, a, key_padding_mask=mask, need_weights=need_weights)[0], x, padding, module=module
-    )
+    check_step(lambda a, mask: module(a, a, a, key_padding_mask=mask, need_weights=need_weights)[0], x, padding, module=module)
 
 
 @pytest.mark.parametrize("train", [True, False])

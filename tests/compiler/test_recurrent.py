@@ -105,17 +105,13 @@ def test_double_backward(network: Any) -> None:
         (gradient,) = torch.autograd.grad(module(x)[0].square().sum(), x, create_graph=True)
         return gradient.square().sum()
 
-    check_step(
-        penalty, batch().detach().double().requires_grad_(), module=nn.ParameterList(list(module.parameters())[:2])
-    )
+    check_step(penalty, batch().detach().double().requires_grad_(), module=nn.ParameterList(list(module.parameters())[:2]))
 
 
 @pytest.mark.parametrize("network", NETWORKS)
 def test_under_checkpointing(network: Any) -> None:
     module = make(network)
-    check_step(
-        lambda x: checkpoint(lambda y: module(y.tanh())[0].sin(), x, use_reentrant=False), batch(), module=module
-    )
+    check_step(lambda x: checkpoint(lambda y: module(y.tanh())[0].sin(), x, use_reentrant=False), batch(), module=module)
 
 
 @pytest.mark.parametrize("network", NETWORKS)

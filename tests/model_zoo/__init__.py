@@ -10,3 +10,5 @@ from . import _sequences as _sequences
 from . import _tabular as _tabular
 from ._case import CASES as CASES
 from ._case import Case as Case
+from ._optimizers import OPTIMIZERS as OPTIMIZERS
+from ._optimizers import Lion as Lion

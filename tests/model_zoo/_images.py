@@ -21,7 +21,7 @@ def images() -> tuple[torch.Tensor]:
 def cnn_batch_norm() -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(3, 6, 3, padding=1, bias=False), nn.BatchNorm2d(6), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(6, 8, 3, bias=False), nn.BatchNorm2d(8, momentum=None), nn.ReLU(), nn.Flatten(), nn.Linear(32, 5),
+        nn.Conv2d(6, 8, 3, bias=False), nn.BatchNorm2d(8, momentum=0.3), nn.ReLU(), nn.Flatten(), nn.Linear(32, 5),
     )  # fmt: skip
 
 

@@ -54,9 +54,10 @@ class InPlaceAndViews(nn.Module):
         h.view(-1, 2, 4)[:, 1].add_(h[:, :4] * 0.5)
         h[:, -1] = h[:, 0].detach()
         h.masked_fill_(h > 3, 3.0)
-        left, right = h.split(4, dim=1)
-        left.relu_()
-        right.mul_(torch.sigmoid(left))
+        left, right = h[:, :4], h[:, 4:]
+        left.mul_(0.5)
+        right.add_(torch.sigmoid(x[:, :1])).sub_(left)
+        h.neg_().squeeze_()
         with torch.no_grad():
             self.mean.mul_(0.9).add_(h.mean(0), alpha=0.1)
             self.table[1] = h[0]

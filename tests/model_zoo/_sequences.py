@@ -133,7 +133,7 @@ class EncoderLayers(nn.Module):
 class LlamaBlock(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.heads = heads
+        self.head_width = width // heads
         self.norm1, self.norm2 = nn.RMSNorm(width), nn.RMSNorm(width)
         self.query, self.leave = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
         self.key, self.value = nn.Linear(width, width // 2, bias=False), nn.Linear(width, width // 2, bias=False)
@@ -154,7 +154,7 @@ class LlamaBlock(nn.Module):
         return F.scaled_dot_product_attention(query, key, value, is_causal=True).transpose(1, 2).flatten(2)
 
     def by_head(self, x: torch.Tensor) -> torch.Tensor:
-        return x.unflatten(2, (-1, x.shape[2] // self.heads if x.shape[2] == 8 else x.shape[2] // 2 * 2 // self.heads)).transpose(1, 2)
+        return x.unflatten(2, (-1, self.head_width)).transpose(1, 2)
 
     def rotated(self, x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
         cos, sin = angles.cos().repeat(1, 2), angles.sin().repeat(1, 2)

@@ -8,4 +8,5 @@ def say(message: RenderableType) -> None:
 
     The console is made anew each time: it must follow `sys.stdout`, which a running progress bar replaces.
     """
-    Console().print(message, markup=False, highlight=False, soft_wrap=isinstance(message, str))
+    is_text = isinstance(message, str)
+    Console().print(message, markup=not is_text, highlight=False, soft_wrap=is_text)

@@ -127,9 +127,7 @@ class Callback:
     def on_test_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Called after the last test batch."""
 
-    def on_test_batch_start(
-        self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
-    ) -> None:
+    def on_test_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
         """Called before each test step."""
 
     def on_test_batch_end(
@@ -149,9 +147,7 @@ class Callback:
     def on_predict_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Called after the last batch of prediction."""
 
-    def on_predict_batch_start(
-        self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
-    ) -> None:
+    def on_predict_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
         """Called before each step of prediction."""
 
     def on_predict_batch_end(

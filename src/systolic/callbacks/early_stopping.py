@@ -138,7 +138,7 @@ class EarlyStopping(Callback):
 
     def _judge(self, current: Tensor) -> tuple[EarlyStoppingReason, str | None]:
         """Whether to stop, and what to tell; keeps count of the checks without improvement."""
-        name, order = f"{self.monitor} = {current}", "<" if self.mode == "min" else ">"
+        name, order = f"{self.monitor} = {current:.6g}", "<" if self.mode == "min" else ">"
         if self.check_finite and not torch.isfinite(current):
             message = f"{name} is not finite (best so far: {self.best_score:.3f}). Stopping."
             return EarlyStoppingReason.NON_FINITE_METRIC, message

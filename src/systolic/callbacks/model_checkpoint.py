@@ -166,9 +166,7 @@ class ModelCheckpoint(Checkpoint):
         self._last_time_checked = time.monotonic()
         self._waits_for_metric = self._validated = False
 
-    def on_train_batch_end(
-        self, trainer: TrainerLike, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: TrainerLike, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Save when enough steps were taken, or enough time has passed."""
         if not self._between_batches:
             return
@@ -207,9 +205,7 @@ class ModelCheckpoint(Checkpoint):
     def _saves_on_train_epoch_end(self, trainer: TrainerLike) -> bool:
         if self._save_on_train_epoch_end is not None:
             return self._save_on_train_epoch_end
-        return validates_once_an_epoch(trainer) or (
-            trainer.check_val_every_n_epoch == 1 and not has_validation(trainer)
-        )
+        return validates_once_an_epoch(trainer) or (trainer.check_val_every_n_epoch == 1 and not has_validation(trainer))
 
     def _save_if_due(self, trainer: TrainerLike, *, own_moment: bool, metric_may_come: bool) -> None:
         waited = self._waits_for_metric
@@ -326,10 +322,10 @@ class ModelCheckpoint(Checkpoint):
 
     def _save_newest(self, trainer: TrainerLike, metrics: dict[str, Tensor]) -> None:
         previous = self.best_model_path
-        self.best_model_path = path = self._free_path(metrics, None, may_replace=previous)
+        replaced = previous if self.save_top_k == 1 else ""
+        self.best_model_path = path = self._free_path(metrics, None, may_replace=replaced)
         self._write(trainer, path)
-        if self.save_top_k == 1:
-            self._remove_superseded(trainer, previous, path)
+        self._remove_superseded(trainer, replaced, path)
 
     def _save_ranked(self, trainer: TrainerLike, metrics: dict[str, Tensor]) -> None:
         current = metrics[str(self.monitor)].detach().clone().squeeze()

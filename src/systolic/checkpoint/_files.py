@@ -158,14 +158,22 @@ def _remove_abandoned(directory: str) -> None:
 
 
 def _warn_if_not_plain(temporary: str, target: str) -> None:
-    unsafe = get_unsafe_globals_in_checkpoint(temporary)
-    if unsafe:
+    try:
+        torch.load(temporary, map_location="meta", weights_only=True)  # on "meta" no tensor's data is read
+    except pickle.UnpicklingError:
         warnings.warn(
-            f"{target!r} holds more than tensors and plain values ({', '.join(sorted(unsafe))}), so "
+            f"{target!r} holds more than tensors and plain values ({_unsafe_names(temporary)}), so "
             "torch.load(weights_only=True) will refuse it. Look in hparams, state_dict() and on_save_checkpoint() for "
             "these objects, and save strings, numbers, lists or dicts in their place.",
             stacklevel=4,
         )
+
+
+def _unsafe_names(path: str) -> str:
+    try:
+        return ", ".join(sorted(get_unsafe_globals_in_checkpoint(path))) or "unknown objects"
+    except pickle.UnpicklingError:  # this scan knows fewer of pickle's instructions than loading does
+        return "unknown objects"
 
 
 def _require_file(path: str) -> None:
@@ -196,9 +204,8 @@ def _explain(path: str, error: Exception) -> str:
             "or copy it again and compare the sizes."
         )
     if isinstance(error, pickle.UnpicklingError):
-        unsafe = ", ".join(sorted(get_unsafe_globals_in_checkpoint(path))) or "unknown objects"
         return (
-            f"{path!r} holds more than tensors and plain values: {unsafe}. If you trust whoever wrote it, pass "
-            "weights_only=False, or allow these classes with torch.serialization.add_safe_globals([...])."
+            f"{path!r} is damaged, or holds more than tensors and plain values: {_unsafe_names(path)}. If you trust its "
+            "origin, pass weights_only=False, or allow these classes with torch.serialization.add_safe_globals([...])."
         )
     return f"{path!r} cannot be read: {str(error).splitlines()[0] if str(error) else type(error).__name__}"

@@ -152,9 +152,7 @@ def scaled_dot_product_attention(
     _require_valid(query, key, value, attn_mask, dropout_p, enable_gqa)
     draw = next_key() if dropout_p > 0 else None
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
-    return _attention(
-        query, key, value, attn_mask, draw, causal=bool(is_causal), scale=factor, dropout=float(dropout_p)
-    )
+    return _attention(query, key, value, attn_mask, draw, causal=bool(is_causal), scale=factor, dropout=float(dropout_p))
 
 
 def _autocast(*tensors: torch.Tensor | None) -> Any:
@@ -192,9 +190,7 @@ def _require_valid(
             "Number of heads in key and value must divide the number of heads in query: "
             f"query has {query.shape[-3]}, key {key.shape[-3]}, value {value.shape[-3]}."
         )
-    if not grouped and any(
-        x.ndim > 2 and query.ndim > 2 and _clash(x.shape[-3], query.shape[-3]) for x in (key, value)
-    ):
+    if not grouped and any(x.ndim > 2 and query.ndim > 2 and _clash(x.shape[-3], query.shape[-3]) for x in (key, value)):
         raise RuntimeError(
             f"query has {query.shape[-3]} heads, key {key.shape[-3]} and value {value.shape[-3]}. "
             "Pass enable_gqa=True for grouped-query attention."

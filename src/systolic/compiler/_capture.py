@@ -12,12 +12,14 @@ import torch
 from torch import fx, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch._subclasses.functional_tensor import dispatch_functionalize
-from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.proxy_tensor import decompose, make_fx
 
 from ._decompose import OpPolicy
+from ._draws import number_draws
 from ._effects import Effect, Gradient, OptimizerState, container_effects
 from ._errors import HiddenRandomnessError
 from ._explain import explained
+from ._fixed_shapes import fix_shapes
 from ._graph import SlotInput, TensorInput, clean_graph
 from ._modules import tracking_modules
 from ._patches import capturing
@@ -132,9 +134,11 @@ class _Tracing:
             with refusing_hidden_randomness(find_line), Stragglers() as self.stragglers, self.mode:
                 values = [*call.numbers.values(), *(self.survey.values[p] for p in self.symbol_paths)]
                 symbols = [self.table.make(value) for value in values]
-                traced = dispatch_functionalize(lambda tensors, symbols: self._traced(tensors, symbols))
-                module = make_fx(traced, decomposition_table=OpPolicy(), tracing_mode="real")(fakes, symbols)
+                functional = dispatch_functionalize(lambda tensors, symbols: self._traced(tensors, symbols))
+                module = make_fx(_with_policy(functional), tracing_mode="real")(fakes, symbols)
+                number_draws(module.graph)
         assert self.result is not None
+        fix_shapes(module.graph, self.table)
         cleaned = clean_graph(module, len(self.slots), len(call.leaves), self.table)
         return Captured(
             graph=cleaned.graph,
@@ -162,6 +166,7 @@ class _Tracing:
         for slot, stand_in in zip(self.slots, self.stand_ins, strict=True):
             if slot.tensor.requires_grad and slot.tensor.is_leaf:
                 stand_in.requires_grad_()
+                _copy_hooks(slot.tensor, stand_in)
             if isinstance(slot.tensor, nn.Parameter):
                 stand_in._is_param = True  # pyright: ignore[reportAttributeAccessIssue]
         self.stragglers.stand_ins = {id(s.tensor): t for s, t in zip(self.slots, self.stand_ins, strict=True)}
@@ -170,7 +175,10 @@ class _Tracing:
         before = {path: _copy(container) for path, container in self._containers()}
         arguments = self.call.rebuild(flat[len(self.slots) :])
         numbers = dict(zip(self.call.numbers, symbols[:given], strict=True))
+        self.stragglers.active = True
         result = self.call.function(*arguments, **numbers)
+        self.stragglers.active = False
+        self.stragglers.require_unchanged()
         self._collect(result, before)
         return self.outputs.values
 
@@ -262,6 +270,24 @@ class _Tracing:
                 container.extend(contents) if isinstance(container, list) else container.update(contents)
             for optimizer, state in states:
                 optimizer.state = state
+
+
+def _with_policy(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, traced under our policy; given as an argument of make_fx, the policy would be copied into a dict."""
+
+    def traced(tensors: Any, symbols: Any) -> Any:
+        with decompose(OpPolicy()):
+            return function(tensors, symbols)
+
+    return traced
+
+
+def _copy_hooks(tensor: torch.Tensor, stand_in: torch.Tensor) -> None:
+    """Give a stand-in the hooks on the tensor's gradient."""
+    for hook in (tensor._backward_hooks or {}).values():
+        stand_in.register_hook(hook)
+    for hook in (tensor._post_accumulate_grad_hooks or {}).values():
+        stand_in.register_post_accumulate_grad_hook(hook)
 
 
 def _slots_of(survey: Survey) -> list[Slot]:

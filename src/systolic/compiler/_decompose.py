@@ -11,16 +11,16 @@ from torch._ops import OpOverload
 
 from ._errors import UnsupportedOpError, user_line_of
 from ._modules import current_module
+from . import _unchecked as _unchecked  # isort: skip
+from ._refused import CONDITIONS, REFUSED
 from .lowering import find_lowering
 
 DecompositionTable = Mapping[OpOverload, Callable[..., Any]]
 
-_REFUSED: dict[OpOverload, str] = {}
-
 
 def refuse_op(op: OpOverload, reason: str) -> None:
     """Never lower `op`, and say why; for ops whose result shape depends on data, or that are known to be wrong."""
-    _REFUSED[op] = reason
+    REFUSED[op] = reason
 
 
 class OpPolicy(Mapping[OpOverload, Callable[..., Any]]):
@@ -34,11 +34,15 @@ class OpPolicy(Mapping[OpOverload, Callable[..., Any]]):
         self._rules = core_aten_decompositions()
 
     def __contains__(self, op: object) -> bool:
-        return isinstance(op, OpOverload) and (op in _REFUSED or find_lowering(op) is None) and not _is_internal(op)
+        if not isinstance(op, OpOverload) or _is_internal(op):
+            return False
+        return op in REFUSED or op in CONDITIONS or find_lowering(op) is None
 
     def __getitem__(self, op: OpOverload) -> Callable[..., Any]:
-        if op in _REFUSED:
-            return _refusal(op, _REFUSED[op])
+        if op in REFUSED:
+            return _refusal(op, REFUSED[op])
+        if op in CONDITIONS:
+            return _conditional(op, CONDITIONS[op])
         if op in self._rules:
             return self._rules[op]
         if torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), torch._C.DispatchKey.CompositeImplicitAutograd):
@@ -70,6 +74,14 @@ _BOOKKEEPING = {
     torch.ops.aten.is_non_overlapping_and_dense.default,
     torch.ops.aten._local_scalar_dense.default,
 }
+
+
+def _conditional(op: OpOverload, condition: Callable[..., str | None]) -> Callable[..., Any]:
+    def decide(*args: Any, **kwargs: Any) -> Any:
+        reason = condition(*args, **kwargs)
+        return NotImplemented if reason is None else _refusal(op, reason)(*args, **kwargs)
+
+    return decide
 
 
 def _refusal(op: OpOverload, reason: str) -> Callable[..., Any]:

@@ -112,7 +112,7 @@ class Engine:
             rebuild: makes the positional arguments from a list of tensors.
             numbers: Python numbers that may differ in every call.
         """
-        signature = (structure, tuple([leaf.aval for leaf in leaves]))
+        signature = (structure, tuple([(leaf.shape, leaf.dtype) for leaf in leaves]))
         found = self._find(signature, numbers)
         if found is None:
             found = self._capture(leaves, signature, rebuild, numbers)
@@ -198,6 +198,8 @@ class Engine:
             return "first call"
         same = [entry for entry in self._entries if entry.signature == signature]
         if not same:
+            if any(entry.signature[1] == signature[1] for entry in self._entries):
+                return f"other arguments that are no tensors: {signature[0]}"
             return f"other shapes or structure of the arguments: {signature[1]}"
         found = changes(same[0].program.captured.survey, survey)
         for path, _ in found:

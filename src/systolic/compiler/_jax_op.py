@@ -87,9 +87,7 @@ class _OfLeaves:
     settings: tuple[tuple[str, type, Any], ...]
 
     def __call__(self, *arrays: Any) -> Any:
-        return self.function(
-            *jax.tree.unflatten(self.structure, arrays), **{name: value for name, _, value in self.settings}
-        )
+        return self.function(*jax.tree.unflatten(self.structure, arrays), **{name: value for name, _, value in self.settings})
 
 
 @dataclass(frozen=True)

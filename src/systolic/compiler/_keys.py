@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import torch
 
 from .lowering import lowers
+from .lowering._bits import keep_mask
 from .lowering._context import current
 
 WORDS = 4
@@ -39,6 +40,4 @@ def _lower() -> jax.Array:
 
 def bernoulli(draw: jax.Array, probability: float, shape: Sequence[int], number: int = 0) -> jax.Array:
     """Booleans that are true with `probability`, from key data; another `number` gives other ones."""
-    key = jax.random.wrap_key_data(draw, impl="rbg")
-    key = jax.random.fold_in(key, number) if number else key
-    return jax.random.uniform(key, tuple(shape), jnp.float32) < probability
+    return keep_mask(jax.random.fold_in(jax.random.wrap_key_data(draw, impl="rbg"), number), probability, shape)

@@ -70,7 +70,8 @@ class Program:
         ]
         self._constant_arrays: list[Any] = []
         self._constant_versions: list[int] = []
-        self._scalars: tuple[Any, Any] = (None, None)
+        self._scalars: Any = None
+        self._scalar_values: list[Any] = []
         self.fingerprint = _fingerprint(captured.graph, self.layout)
         self.is_new = self.fingerprint not in executables
         if self.is_new:
@@ -106,12 +107,11 @@ class Program:
         return self._constant_arrays
 
     def _scalar_array(self, numbers: Sequence[Number]) -> Any:
-        key, array = self._scalars
-        if key != numbers:
-            values = [expression(numbers) for expression in self.captured.scalars]
-            array = self.placement.replicate(np.array(values, np.float64))
-            self._scalars = (list(numbers), array)
-        return array
+        values = [expression(numbers) for expression in self.captured.scalars]
+        if values != self._scalar_values:
+            self._scalar_values = values
+            self._scalars = self.placement.shard(np.array([values], np.float64))
+        return self._scalars
 
     def result_cells(self, results: list[jax.Array]) -> dict[int, Cell]:
         """The outputs of one run by number, as cells that own their arrays."""
@@ -211,7 +211,7 @@ def _fingerprint(graph: fx.Graph, layout: Layout) -> str:
         arguments = fx.map_arg((node.args, node.kwargs), lambda n: f"%{numbers[n]}")
         value = node.meta.get("val")
         kind = (tuple(value.shape), value.dtype) if isinstance(value, torch.Tensor) else type(value)
-        digest.update(f"{target}{arguments}{kind}\n".encode())
+        digest.update(f"{target}{arguments}{kind}{node.meta.get('draw', '')}\n".encode())
     return digest.hexdigest()
 
 
@@ -240,7 +240,7 @@ def _numbers(graph: fx.Graph, skip: int, scalars: Any) -> list[Any]:
     """The host's numbers as the kind of scalar that the graph expects."""
     placeholders = [node for node in graph.nodes if node.op == "placeholder"][skip:]
     dtypes = [jnp.float32 if isinstance(n.meta["val"], torch.SymFloat) else jnp.int64 for n in placeholders]
-    return [scalars[i].astype(dtype) for i, dtype in enumerate(dtypes)]
+    return [scalars[0, i].astype(dtype) for i, dtype in enumerate(dtypes)]
 
 
 def _unpacked(buffers: list[jax.Array], piece: Piece) -> jax.Array:

@@ -14,6 +14,8 @@ Path = tuple[Any, ...]
 
 # nn.Module's own bookkeeping: walked by kind (parameters, buffers, submodules) or not part of what a step computes
 _MODULE_INTERNALS = frozenset(vars(nn.Module())) - {"training"}
+# where recurrent modules keep their weights a second time; refreshed from the parameters in every forward
+_RECURRENT_CACHE = frozenset({"_flat_weight_refs"})
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _OPTIMIZER_INTERNALS = frozenset(vars(torch.optim.SGD([torch.zeros(1)]))) - {"param_groups", "state"}
 # switches between equivalent implementations of one optimizer; capture chooses them itself
@@ -90,7 +92,8 @@ class Survey:
         for kind in ("_parameters", "_buffers"):
             self._visit_dict(getattr(module, kind), (*path, kind), getattr(module, kind).keys())
         own = vars(module)
-        self._visit_dict(own, path, [name for name in own if name not in _MODULE_INTERNALS])
+        hidden = _MODULE_INTERNALS | _RECURRENT_CACHE if isinstance(module, nn.RNNBase) else _MODULE_INTERNALS
+        self._visit_dict(own, path, [name for name in own if name not in hidden])
         for kind in _HOOKS:
             hooks = getattr(module, kind)
             self.hooks.append(hooks)

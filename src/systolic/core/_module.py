@@ -74,7 +74,11 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, nn.Module):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Clip the gradients of an optimizer's parameters by norm ("norm", the default) or by value ("value")."""
+        """Clip the gradients of an optimizer's parameters by norm ("norm") or by value; default: as the Trainer says."""
+        if gradient_clip_val is None:
+            gradient_clip_val = self.trainer.gradient_clip_val
+        if gradient_clip_algorithm is None:
+            gradient_clip_algorithm = self.trainer.gradient_clip_algorithm
         if not gradient_clip_val:
             return
         parameters = [p for group in optimizer.param_groups for p in group["params"]]

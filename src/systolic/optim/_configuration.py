@@ -79,7 +79,8 @@ def _read(returned: Any) -> OptimizerConfiguration:
         return _read_dict(returned)
     if isinstance(returned, (list, tuple)):
         if len(returned) == 2 and all(isinstance(part, (list, tuple)) for part in returned):
-            return OptimizerConfiguration(list(returned[0]), [_read_scheduler(s) for s in returned[1]])
+            optimizers = [_require_optimizer(optimizer) for optimizer in returned[0]]
+            return OptimizerConfiguration(optimizers, [_read_scheduler(s) for s in returned[1]])
         if all(isinstance(part, dict) for part in returned):
             read = [_read_dict(part) for part in returned]
             return OptimizerConfiguration([r.optimizers[0] for r in read], [s for r in read for s in r.schedulers])
@@ -94,6 +95,14 @@ def _short(value: Any) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return f"{type(value).__name__} of {', '.join(type(v).__name__ for v in value)}"
     return type(value).__name__
+
+
+def _require_optimizer(optimizer: Any) -> Optimizer:
+    if not isinstance(optimizer, Optimizer):
+        raise MisconfigurationException(
+            f"`configure_optimizers` must return torch.optim.Optimizer objects. Received: {_short(optimizer)}."
+        )
+    return optimizer
 
 
 def _read_dict(returned: dict[str, Any]) -> OptimizerConfiguration:
@@ -132,6 +141,15 @@ def _read_scheduler(given: Any, monitor: str | None = None) -> LRSchedulerConfig
     if config.interval not in ("epoch", "step"):
         raise MisconfigurationException(
             f"The 'interval' of an lr_scheduler is 'epoch' or 'step'. Received: {config.interval!r}."
+        )
+    if not isinstance(config.frequency, int) or config.frequency < 1:
+        raise MisconfigurationException(
+            f"The 'frequency' of an lr_scheduler is an integer >= 1. Received: {config.frequency!r}."
+        )
+    if not callable(getattr(config.scheduler, "step", None)):
+        raise MisconfigurationException(
+            "An lr_scheduler of `configure_optimizers` needs a method `step`, as those of torch.optim.lr_scheduler "
+            f"have. Received: {_short(config.scheduler)}."
         )
     config.reduce_on_plateau = config.reduce_on_plateau or isinstance(config.scheduler, ReduceLROnPlateau)
     if config.reduce_on_plateau and config.monitor is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import weakref
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -142,5 +143,12 @@ def bring_back(tensor: DeviceTensor) -> None:
 
 def _swap(tensor: torch.Tensor, replacement: torch.Tensor) -> None:
     grad, tensor.grad = tensor.grad, None
-    torch.utils.swap_tensors(tensor, replacement)
+    if weakref.getweakrefs(tensor) and tensor._use_count() == 1:
+        # PyTorch declines here, because a weak reference does not move along. It shall not: the object stays the same
+        # (recurrent modules refer weakly to their weights)
+        tensor.__class__, replacement.__class__ = replacement.__class__, tensor.__class__
+        tensor.__dict__, replacement.__dict__ = replacement.__dict__, tensor.__dict__
+        torch._C._swap_tensor_impl(tensor, replacement)
+    else:
+        torch.utils.swap_tensors(tensor, replacement)
     tensor.grad = None if grad is None else copy.copy(grad)

@@ -28,6 +28,8 @@ def _contents(trainer: Any, weights_only: bool) -> dict[str, Any]:
     contents: dict[str, Any] = {
         "epoch": trainer._current_epoch,
         "global_step": trainer._global_step,
+        "epochs_done": trainer._epochs_done,
+        "batches_that_stepped": trainer._steps_dispatched,
         "systolic_version": __version__,
         "state_dict": module.state_dict(),
     }
@@ -69,9 +71,9 @@ def restore(trainer: Any, path: Any) -> None:
     for callback in trainer.callbacks:
         if callback.state_key in states:
             callback.load_state_dict(states[callback.state_key])
-    trainer._current_epoch = checkpoint["epoch"] + 1
+    trainer._current_epoch = checkpoint.get("epochs_done", checkpoint["epoch"] + 1)
     trainer._global_step = checkpoint["global_step"]
-    trainer._steps_dispatched = checkpoint["global_step"] * trainer.accumulate_grad_batches
+    trainer._steps_dispatched = checkpoint.get("batches_that_stepped", checkpoint["global_step"])
 
 
 def _resolved(trainer: Any, path: Any) -> Any:

@@ -153,6 +153,11 @@ def monitored(trainer: Any, config: LRSchedulerConfig) -> torch.Tensor | None:
             f"ReduceLROnPlateau is conditioned on the metric {config.monitor!r}, which is not available. "
             f"Available: {sorted(metrics)}. Log it with self.log, or set 'strict': False.{suggest(str(config.monitor), metrics)}"
         )
+    if value is None:
+        warnings.warn(
+            f"ReduceLROnPlateau waits for the metric {config.monitor!r}, which was not logged: the learning rate stays.",
+            stacklevel=2,
+        )
     return value
 
 

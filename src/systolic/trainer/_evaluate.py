@@ -54,7 +54,8 @@ class EvaluationLoop:
             if starts:
                 hooks.both(f"{name}_batch_start", batch.host, batch.index, index)
             numbers = {"batch_idx": batch.index, "epoch": trainer._current_epoch, "global_step": trainer._global_step}
-            result = self.engine.run(batch.leaves, (batch.spec, index), batch.rebuild, numbers)
+            key, rebuild = self.step.statics.enter(batch.spec, batch.statics)
+            result = self.engine.run(batch.leaves, (key, index), rebuild, numbers)
             trainer._throttle(result)
             if ends:
                 hooks.both(f"{name}_batch_end", result.value()["output"], batch.host, batch.index, index)

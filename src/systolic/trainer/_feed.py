@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..data import BatchSpec, flatten_batch, iterate
+from ..data import BatchSpec, flatten_batch, iterate, num_batches
 from ..runtime._convert import to_jax_array
 from ..runtime._placement import Placement
 from ..runtime._prefetch import Prefetcher
@@ -25,6 +26,8 @@ class FedBatch:
         spec: how to put them together again.
         dataloader_idx: which loader it came from.
         index: its number in that loader.
+        is_last: whether no batch follows.
+        statics: what it holds besides tensors, for the compiler to watch; empty in eager mode.
     """
 
     host: Any
@@ -32,10 +35,8 @@ class FedBatch:
     spec: BatchSpec
     dataloader_idx: int
     index: int
-
-    def rebuild(self, leaves: list[Any]) -> tuple[Any]:
-        """The positional arguments of a step, made of other tensors."""
-        return (self.spec.unflatten(leaves),)
+    is_last: bool
+    statics: list[Any]
 
 
 def feed(
@@ -58,15 +59,16 @@ def feed(
         limit: how many batches to take.
     """
 
-    def prepare(item: tuple[int, Any]) -> FedBatch:
-        index, batch = item
+    def prepare(item: tuple[int, Any, bool]) -> FedBatch:
+        index, batch, is_last = item
         if transform is not None:
             batch = transform(batch, dataloader_idx)
         tensors, spec = flatten_batch(batch)
         leaves = tensors if placement is None else [placement.shard(_as_array(t)) for t in tensors]
         if placement is None:
             leaves = [torch.from_numpy(t) if isinstance(t, np.ndarray) else t for t in tensors]
-        return FedBatch(batch, leaves, spec, dataloader_idx, index)
+        statics = spec.statics if placement is not None else []
+        return FedBatch(batch, leaves, spec, dataloader_idx, index, is_last, statics)
 
     batches = _limited(loader, limit)
     if placement is None or depth == 0:
@@ -74,13 +76,31 @@ def feed(
     return iter(Prefetcher(batches, prepare, depth))
 
 
-def _limited(loader: Iterable[Any], limit: int | float) -> Iterator[tuple[int, Any]]:
+def _limited(loader: Iterable[Any], limit: int | float) -> Iterator[tuple[int, Any, bool]]:
+    """Numbered batches, each with whether it is the last; only a loader of unknown length is read one batch ahead."""
     if limit == 0:
         return
-    for index, batch in enumerate(iterate(loader)):
-        yield index, batch
-        if index + 1 >= limit:
+    end = min(limit, num_batches(loader))
+    batches = iterate(loader)
+    if end == math.inf:
+        yield from _until_exhausted(batches)
+        return
+    for index, batch in enumerate(batches):
+        yield index, batch, index + 1 >= end
+        if index + 1 >= end:
             return
+
+
+def _until_exhausted(batches: Iterator[Any]) -> Iterator[tuple[int, Any, bool]]:
+    held: list[Any] = []
+    index = 0
+    for batch in batches:
+        if held:
+            yield index, held.pop(), False
+            index += 1
+        held.append(batch)
+    if held:
+        yield index, held.pop(), True
 
 
 def _as_array(value: Any) -> Any:

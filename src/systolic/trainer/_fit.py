@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from typing import Any
 
 from ..data import empty_loader_error, set_epoch
@@ -27,27 +26,22 @@ class FitLoop:
     def run(self) -> None:
         """Run all epochs."""
         trainer = self.trainer
+        if self._done():
+            return
+        self._started = time.monotonic()
         trainer._hooks.both("on_train_start")
         while not self._done():
             trainer._hooks_epoch_start()
+            trainer._in_epoch = True
             self._epoch()
+            trainer._in_epoch = False
             trainer._current_epoch += 1
         trainer._hooks.both("on_train_end")
 
     def _done(self) -> bool:
         trainer = self.trainer
         epochs_done = trainer.max_epochs != -1 and trainer.current_epoch >= trainer.max_epochs
-        stop_allowed = trainer.current_epoch >= (trainer.min_epochs or 0) and trainer.global_step >= (
-            trainer.min_steps or 0
-        )
-        if trainer.should_stop and not stop_allowed:
-            trainer.should_stop = False
-        return (
-            epochs_done
-            or self._steps_done()
-            or (trainer.should_stop and stop_allowed)
-            or not trainer.num_training_batches
-        )
+        return epochs_done or self._stops() or not trainer.num_training_batches
 
     def _steps_done(self) -> bool:
         return self.trainer.max_steps != -1 and self.trainer.global_step >= self.trainer.max_steps
@@ -67,21 +61,25 @@ class FitLoop:
         seen = 0
         for batch in batches:
             trainer._batch_idx = batch.index
-            trainer.is_last_batch = batch.index + 1 == trainer.num_training_batches
+            trainer.is_last_batch = batch.is_last
             if starts and self._batch_start(batch) == -1:
+                trainer.is_last_batch = True
+                self._schedule(batch.index)
                 break
-            key = self._phase(batch)
+            key, rebuild = self.step.statics.enter(batch.spec, batch.statics)
             numbers = {"batch_idx": batch.index, "epoch": trainer._current_epoch, "global_step": trainer._global_step}
-            result = self.engine.run(batch.leaves, key, batch.rebuild, numbers)
+            result = self.engine.run(batch.leaves, (key, *self._phase(batch)), rebuild, numbers)
             seen += 1
             trainer._throttle(result)
             self._count(result)
-            self._schedule("step")
+            self._schedule(batch.index)
             if ends:
                 hooks.both("on_train_batch_end", self._output(result), batch.host, batch.index)
-            reporting.step(result, batch.index)
+            reporting.step(result, self.step.updates)
+            self._watch_time()
             if self._validation_is_due(batch.index):
                 self.validation.run()
+            self._schedule(batch.index, plateau=True)
             if self._stops():
                 break
         else:
@@ -98,7 +96,7 @@ class FitLoop:
         window = self.trainer.accumulate_grad_batches
         self.step.clears = batch.index % window == 0
         self.step.updates = (batch.index + 1) % window == 0 or self.trainer.is_last_batch
-        return (batch.spec, self.step.clears, self.step.updates)
+        return self.step.clears, self.step.updates
 
     def _count(self, result: Any) -> None:
         trainer = self.trainer
@@ -111,17 +109,27 @@ class FitLoop:
     def _output(self, result: Any) -> Any:
         return result.value()["output"]
 
-    def _schedule(self, interval: str) -> None:
-        """Advance the schedulers of this interval."""
+    def _schedule(self, batch_idx: int, plateau: bool = False) -> None:
+        """Advance the schedulers that are due after a batch.
+
+        Those that watch a metric come after validation; with the interval "epoch", after the epoch's own values.
+        """
         trainer = self.trainer
-        if not trainer.lightning_module.automatic_optimization or (interval == "step" and not self.step.updates):
+        if not trainer.lr_scheduler_configs or not trainer.lightning_module.automatic_optimization:
             return
-        count = trainer.global_step if interval == "step" else trainer.current_epoch + 1
+        if self.step.updates or trainer.is_last_batch:
+            self._advance("step", batch_idx + 1, plateau)
+        if trainer.is_last_batch and not plateau:
+            self._advance("epoch", trainer.current_epoch + 1, plateau)
+
+    def _advance(self, interval: str, count: int, plateau: bool) -> None:
+        trainer = self.trainer
         for config in trainer.lr_scheduler_configs:
-            if config.interval == interval and count % config.frequency == 0:
-                metric = trainer._monitored(config) if config.reduce_on_plateau else None
-                if not config.reduce_on_plateau or metric is not None:
-                    trainer.lightning_module.lr_scheduler_step(config.scheduler, metric)
+            if config.interval != interval or config.reduce_on_plateau != plateau or count % config.frequency:
+                continue
+            metric = trainer._monitored(config) if plateau else None
+            if not plateau or metric is not None:
+                trainer.lightning_module.lr_scheduler_step(config.scheduler, metric)
 
     def _validation_is_due(self, batch_idx: int) -> bool:
         trainer = self.trainer
@@ -132,25 +140,29 @@ class FitLoop:
             return False
         if trainer.is_last_batch and trainer.val_check_batch == float("inf"):
             return True
+        if trainer.should_stop and self._may_stop():
+            return True
         done = self.batches_seen if every_epochs is None else batch_idx + 1
         return done % trainer.val_check_batch == 0
 
-    def _stops(self) -> bool:
+    def _watch_time(self) -> None:
         trainer = self.trainer
         if trainer.max_time is not None and time.monotonic() - self._started >= trainer.max_time:
             trainer.should_stop = True
-        enough = trainer.global_step >= (trainer.min_steps or 0) and trainer.current_epoch >= (trainer.min_epochs or 0)
-        return self._steps_done() or (trainer.should_stop and enough)
+
+    def _may_stop(self) -> bool:
+        trainer = self.trainer
+        return trainer.global_step >= (trainer.min_steps or 0) and trainer.current_epoch >= (trainer.min_epochs or 0)
+
+    def _stops(self) -> bool:
+        return self._steps_done() or (self.trainer.should_stop and self._may_stop())
 
     def _epoch_end(self) -> None:
         trainer = self.trainer
-        trainer._reporting.epoch_end(trainer._train_results, "on_train_epoch_end")
-        if any(c.reduce_on_plateau and c.interval == "epoch" for c in trainer.lr_scheduler_configs):
-            _warn_missing(trainer)
-        self._schedule("epoch")
+        trainer._reporting.epoch_end(trainer._train_results, self._end_epoch_schedulers)
 
-
-def _warn_missing(trainer: Any) -> None:
-    for config in trainer.lr_scheduler_configs:
-        if config.reduce_on_plateau and not config.strict and config.monitor not in trainer.callback_metrics:
-            warnings.warn(f"ReduceLROnPlateau waits for {config.monitor!r}, which was not logged.", stacklevel=2)
+    def _end_epoch_schedulers(self) -> None:
+        """Before ModelCheckpoint: a checkpoint of the epoch's end holds the learning rate of the next one."""
+        trainer = self.trainer
+        if trainer.is_last_batch and trainer.lightning_module.automatic_optimization:
+            self._advance("epoch", trainer.current_epoch + 1, plateau=True)

@@ -12,6 +12,7 @@ from ..metrics import Results, StepLog
 from ..runtime._device_tensor import DeviceTensor
 from ._feed import feed
 from ._hooks import step_arguments
+from ._statics import BatchStatics
 
 
 class PredictStep:
@@ -20,6 +21,7 @@ class PredictStep:
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
         self.dataloader_idx = 0
+        self.statics = BatchStatics()
 
     def __call__(self, batch: Any, batch_idx: Any, epoch: Any, global_step: Any) -> dict[str, Any]:
         """Run the step."""
@@ -58,7 +60,8 @@ def predict(trainer: Any, loaders: list[Any], limits: list[int | float], keep: b
         for batch in feed(loader, trainer._placement, limit=limit, **options):
             hooks.both("on_predict_batch_start", batch.host, batch.index, index)
             numbers = {"batch_idx": batch.index, "epoch": trainer._current_epoch, "global_step": trainer._global_step}
-            result = engine.run(batch.leaves, (batch.spec, index), batch.rebuild, numbers)
+            key, rebuild = step.statics.enter(batch.spec, batch.statics)
+            result = engine.run(batch.leaves, (key, index), rebuild, numbers)
             trainer._throttle(result)
             output = result.value()["output"]
             hooks.both("on_predict_batch_end", output, batch.host, batch.index, index)

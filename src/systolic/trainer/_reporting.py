@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -29,12 +30,17 @@ class Reporting:
         self.logged: dict[str, torch.Tensor] = {}
         self.finished: dict[str, float] = {}
 
-    def step(self, result: Any, batch_idx: int) -> None:
-        """Note a dispatched training step; starts fetching its values when they are wanted."""
+    def step(self, result: Any, updates: bool) -> None:
+        """Note a dispatched training step; starts fetching its values when they are wanted.
+
+        Args:
+            result: what the step returned.
+            updates: whether an optimizer stepped; as in Lightning, loggers count only such batches.
+        """
         trainer = self._trainer
         self._latest = result
-        due = (trainer._steps_dispatched + 1) % trainer.log_every_n_steps == 0
-        trainer._steps_dispatched += 1
+        trainer._steps_dispatched += updates
+        due = updates and trainer._steps_dispatched % trainer.log_every_n_steps == 0
         now = time.monotonic()
         if due or now >= self._bar_due:
             self._bar_due = now + _BAR_REFRESH_SECONDS
@@ -42,7 +48,7 @@ class Reporting:
                 if array.size <= _FETCHED_ELEMENTS:
                     array.copy_to_host_async()
             self._pending.append((trainer._steps_dispatched - 1 if due else -1, result))
-        while self._pending and all(a.is_ready() for a in self._pending[0][1].arrays):
+        while self._pending and all(a.is_deleted() or a.is_ready() for a in self._pending[0][1].arrays):
             self._deliver(*self._pending.popleft())
 
     def flush(self) -> None:
@@ -87,13 +93,13 @@ class Reporting:
             self._latest = None
         return self.metrics
 
-    def epoch_end(self, results: Results, hook: str) -> None:
-        """The training epoch is over: reduce its values, call the hooks, send the values to the loggers."""
+    def epoch_end(self, results: Results, before_checkpoints: Callable[[], None]) -> None:
+        """The training epoch is over: reduce its values, send them to the loggers, call the hooks."""
         trainer = self._trainer
         self.flush()
         self.callback_metrics()
         self._publish(results, results.epoch_values())
-        trainer._hooks_epoch_end(hook)
+        trainer._hooks_epoch_end(before_checkpoints)
         results.reset()
 
     def _publish(self, results: Results, values: dict[str, torch.Tensor]) -> None:

@@ -11,6 +11,7 @@ from ..data import batch_size_of
 from ..exceptions import MisconfigurationException
 from ..metrics import StepLog
 from ._hooks import HookTable, step_arguments
+from ._statics import BatchStatics, unwatched
 
 
 class TrainStep:
@@ -19,6 +20,7 @@ class TrainStep:
     Attributes:
         clears: whether gradients are cleared first (the first batch of an accumulation window).
         updates: whether the optimizer steps (the last batch of the window).
+        statics: what it read of batches besides tensors.
     """
 
     def __init__(self, trainer: Any, module: Any, hooks: HookTable) -> None:
@@ -27,18 +29,19 @@ class TrainStep:
         self._hooks = hooks
         self.clears = True
         self.updates = True
+        self.statics = BatchStatics()
 
     def __call__(self, batch: Any, batch_idx: Any, epoch: Any, global_step: Any) -> dict[str, Any]:
         """Run the step; returns the user's output and the values to report."""
         trainer, module = self._trainer, self._module
-        log = StepLog(trainer._train_results, lambda: batch_size_of(batch))
+        log = StepLog(trainer._train_results, lambda: batch_size_of(unwatched(batch)))
         with trainer._inside_step("training_step", log, SimpleNamespace(epoch=epoch, global_step=global_step)):
             batch = _after_transfer(self._hooks, batch)
             if not module.automatic_optimization:
                 before = trainer._manual_steps
                 output = module.training_step(*step_arguments(module.training_step, batch, batch_idx, 0))
                 steps = trainer._manual_steps - before
-                return {"output": _detached(output), "logged": log.finish(), "steps": steps}
+                return {"output": _detached(output, None), "logged": log.finish(), "steps": steps}
             output = self._optimize(batch, batch_idx, epoch)
             return {"output": output, "logged": log.finish(), "steps": int(self.updates)}
 
@@ -49,41 +52,50 @@ class TrainStep:
         def closure() -> torch.Tensor | None:
             output = module.training_step(*step_arguments(module.training_step, batch, batch_idx, 0))
             loss = _loss_of(output)
-            outputs.append(output)
-            if loss is None:
-                return None
-            self._backward(loss / trainer.accumulate_grad_batches, batch_idx, epoch)
+            self._clear(batch_idx, epoch)
+            if loss is not None:
+                loss = loss / trainer.accumulate_grad_batches
+                self._backward(loss)
+            outputs.append(_detached(output, loss))
+            self._before_step()
             return loss
 
         optimizers = trainer.optimizers
         if not optimizers or not self.updates:
             with torch.enable_grad():
                 closure()
-            return _detached(outputs[0])
+            return outputs[-1]
         module.optimizer_step(epoch, batch_idx, optimizers[0], closure)
         if not outputs:
             raise MisconfigurationException(
                 "`optimizer_step` was overridden and never called its `optimizer_closure`, so training_step did not "
                 "run. Call optimizer.step(closure=optimizer_closure)."
             )
-        for group in optimizers[0].param_groups:
-            for parameter in group["params"]:
+        if trainer.accumulate_grad_batches == 1 and self._hooks.module_hook("optimizer_zero_grad") is None:
+            for parameter in (p for group in optimizers[0].param_groups for p in group["params"]):
                 # kept until here for hooks; as part of the state they would cost as much memory as the parameters
                 parameter.grad = None
-        return _detached(outputs[0])
+        return outputs[-1]
 
-    def _backward(self, loss: torch.Tensor, batch_idx: Any, epoch: Any) -> None:
-        trainer, module, hooks = self._trainer, self._module, self._hooks
-        optimizer = trainer.optimizers[0] if trainer.optimizers else None
-        if self.clears and optimizer is not None:
-            hooks.both("on_before_zero_grad", optimizer)
-            module.optimizer_zero_grad(epoch, batch_idx, optimizer)
-        hooks.both("on_before_backward", loss)
-        module.backward(loss)
-        hooks.both("on_after_backward")
-        if self.updates and optimizer is not None:
-            hooks.both("on_before_optimizer_step", optimizer)
-            module.configure_gradient_clipping(optimizer, trainer.gradient_clip_val, trainer.gradient_clip_algorithm)
+    def _clear(self, batch_idx: Any, epoch: Any) -> None:
+        trainer = self._trainer
+        if self.clears and trainer.optimizers:
+            self._hooks.both("on_before_zero_grad", trainer.optimizers[0])
+            self._module.optimizer_zero_grad(epoch, batch_idx, trainer.optimizers[0])
+
+    def _backward(self, loss: torch.Tensor) -> None:
+        self._hooks.both("on_before_backward", loss)
+        self._module.backward(loss)
+        self._hooks.both("on_after_backward")
+
+    def _before_step(self) -> None:
+        trainer = self._trainer
+        if self.updates and trainer.optimizers:
+            optimizer = trainer.optimizers[0]
+            self._hooks.both("on_before_optimizer_step", optimizer)
+            self._module.configure_gradient_clipping(
+                optimizer, trainer.gradient_clip_val, trainer.gradient_clip_algorithm
+            )
 
 
 class EvaluationStep:
@@ -95,12 +107,13 @@ class EvaluationStep:
         self._hooks = hooks
         self._stage = stage
         self.dataloader_idx = 0
+        self.statics = BatchStatics()
 
     def __call__(self, batch: Any, batch_idx: Any, epoch: Any, global_step: Any) -> dict[str, Any]:
         """Run the step; returns the user's output and the values to report."""
         trainer = self._trainer
         function = getattr(self._module, f"{self._stage}_step")
-        log = StepLog(trainer._eval_results, lambda: batch_size_of(batch))
+        log = StepLog(trainer._eval_results, lambda: batch_size_of(unwatched(batch)))
         symbols = SimpleNamespace(epoch=epoch, global_step=global_step)
         with trainer._inside_step(f"{self._stage}_step", log, symbols), torch.no_grad():
             batch = _after_transfer(self._hooks, batch, self.dataloader_idx)
@@ -145,9 +158,13 @@ def _described(output: Any) -> str:
     return f"a dict with the keys {list(output)}" if isinstance(output, dict) else type(output).__name__
 
 
-def _detached(output: Any) -> Any:
+def _detached(output: Any, loss: torch.Tensor | None) -> Any:
+    """What hooks see of a step's output: a dict; its loss is the one divided for accumulation, as in Lightning."""
+    if output is None:
+        return {}
     if isinstance(output, torch.Tensor):
-        return {"loss": output.detach()}
-    if isinstance(output, dict):
-        return {k: v.detach() if isinstance(v, torch.Tensor) else v for k, v in output.items()}
-    return output
+        return {"loss": (output if loss is None else loss).detach()}
+    if not isinstance(output, dict):
+        return output
+    found = {name: value.detach() if isinstance(value, torch.Tensor) else value for name, value in output.items()}
+    return found if loss is None else {**found, "loss": loss.detach()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -132,7 +132,7 @@ class Trainer(TrainerProperties):
     def _reset_run_state(self) -> None:
         self.state = TrainerState()
         self.should_stop = False
-        self.is_last_batch = False
+        self.is_last_batch = self._in_epoch = False
         self.ckpt_path: Any = None
         self.optimizers: list[torch.optim.Optimizer] = []
         self.lr_scheduler_configs: list[LRSchedulerConfig] = []
@@ -293,6 +293,9 @@ class Trainer(TrainerProperties):
         )
         configuration = read_configuration(model, model.configure_optimizers(), model.automatic_optimization)
         self.optimizers, self.lr_scheduler_configs = configuration.optimizers, configuration.schedulers
+        for config in self.lr_scheduler_configs:
+            # schedulers make optimizers note their first step; an attribute that changes in it would be a new trace
+            setattr(getattr(config.scheduler, "optimizer", config), "_opt_called", True)
         model.train()
 
     def _sanity_check(self, validation: EvaluationLoop) -> None:
@@ -334,6 +337,7 @@ class Trainer(TrainerProperties):
             engine: Any = EagerEngine(step)
         else:
             roots = {"model": self.lightning_module, "logged": (results or self._train_results).state}
+            roots["batch"] = step.statics.numbers
             if results is None:
                 roots |= {f"optimizer{i}": optimizer for i, optimizer in enumerate(self.optimizers)}
             engine = Engine(step, lambda: roots, self._placement)
@@ -370,7 +374,17 @@ class Trainer(TrainerProperties):
         if self._placement is not None and self._placement.platform == "cpu" and len(self.devices) > 1:
             self._in_flight.append(result)
             if len(self._in_flight) > 1:
-                self._in_flight.popleft().wait()
+                earlier = self._in_flight.popleft()
+                alive = [array for array in earlier.arrays if not array.is_deleted()]  # others went into a later step
+                for array in alive:
+                    array.block_until_ready()
+                if not alive:
+                    result.wait()
+
+    @property
+    def _epochs_done(self) -> int:
+        """How many epochs a run that continues from here need not repeat; of a started one the rest is left out."""
+        return self._current_epoch + self._in_epoch
 
     def _before_transfer(self) -> Any:
         return self._hooks.module_hook("on_before_batch_transfer")
@@ -387,10 +401,12 @@ class Trainer(TrainerProperties):
     def _hooks_epoch_start(self) -> None:
         self._hooks.both("on_train_epoch_start")
 
-    def _hooks_epoch_end(self, hook: str) -> None:
+    def _hooks_epoch_end(self, before_checkpoints: Callable[[], None]) -> None:
         """Callbacks that watch a metric come last: the module's own hook may have logged it."""
+        hook = "on_train_epoch_end"
         self._hooks.callbacks_where(lambda c: not _defaults.watches_metrics(c), hook)
         self._hooks.module(hook)
+        before_checkpoints()
         self._hooks.callbacks_where(_defaults.watches_metrics, hook)
 
     def _optimizers_for_user(self, wrapped: bool) -> list[Any]:

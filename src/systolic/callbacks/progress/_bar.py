@@ -14,28 +14,39 @@ class Bar:
         label: What is going on.
         total: How many batches there will be; infinite when unknown.
         now: The time, by `time.monotonic()`.
+
+    Attributes:
+        done: How many batches are done.
+        elapsed: Seconds from the start to the last mark, pauses included.
     """
 
     def __init__(self, label: str, total: float, now: float) -> None:
         self.label = label
         self.total = total
         self.done = 0
+        self.elapsed = 0.0
         self._started = now
         self._first: tuple[float, int] | None = None
-        self._last = now
+        self._newest = (now, 0)
         self._pauses = 0
         self._paused_at = 0.0
         self._paused = 0.0
+        self._paused_before_newest = 0.0
 
     def mark(self, now: float) -> None:
         """Note that `done` batches were done at this time; the first mark is where the rate is counted from."""
-        self._last = now
-        if self._first is None and self.done:
-            self._first, self._paused = (now, self.done), 0.0
+        self.elapsed = now - self._started
+        if self.done == self._newest[1]:
+            return
+        self._newest = (now, self.done)
+        if self._first is None:
+            self._first, self._paused = self._newest, 0.0
+        self._paused_before_newest = self._paused
 
     def pause(self, now: float) -> None:
         """Stop the rate's clock; pauses may nest."""
         if self._pauses == 0:
+            self.mark(now)
             self._paused_at = now
         self._pauses += 1
 
@@ -46,18 +57,13 @@ class Bar:
             self._paused += now - self._paused_at
 
     @property
-    def elapsed(self) -> float:
-        """Seconds from the start to the last mark, pauses included."""
-        return self._last - self._started
-
-    @property
     def rate(self) -> float | None:
         """Batches a second, or None when it is too early to tell."""
         if self._first is None:
             return None
-        since, before = self._first
-        running = self._last - since - self._paused
-        return (self.done - before) / running if running > 0 and self.done > before else None
+        (since, before), (until, after) = self._first, self._newest
+        running = until - since - self._paused_before_newest
+        return (after - before) / running if running > 0 and after > before else None
 
     @property
     def remaining(self) -> float | None:

@@ -155,9 +155,7 @@ class LineDisplay:
             return
         bar = bars[-1]
         total = f"/{bar.total}" if math.isfinite(bar.total) else ""
-        self._line(
-            _joined(f"{bar.label}: {bar.done}{total} batches in {_clock(bar.elapsed)} ({_rate(bar)}/s)", metrics)
-        )
+        self._line(_joined(f"{bar.label}: {bar.done}{total} batches in {_clock(bar.elapsed)} ({_rate(bar)}/s)", metrics))
 
     def finish(self, bar: Bar, metrics: str) -> None:
         """Tell what an epoch or an evaluation came to."""

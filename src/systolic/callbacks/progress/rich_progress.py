@@ -104,9 +104,7 @@ class RichProgressBar(ProgressBar):
         self._tell_finished()
         self._train = self._begin(self.epoch_description(), self.total_train_batches)
 
-    def on_train_batch_end(
-        self, trainer: TrainerLike, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: TrainerLike, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Count, and redraw when it is time to."""
         if self._train is not None:
             self._train.done = batch_idx + 1
@@ -116,8 +114,8 @@ class RichProgressBar(ProgressBar):
     def on_train_epoch_end(self, trainer: TrainerLike, pl_module: Any) -> None:
         """Show the bar full."""
         if self._train is not None:
-            self._finished = self._train
             self._tick(final=True)
+            self._finished = self._train
 
     def on_train_end(self, trainer: TrainerLike, pl_module: Any) -> None:
         """Show the last epoch's metrics and end."""
@@ -230,7 +228,8 @@ class RichProgressBar(ProgressBar):
         if display is None or not bars:
             return
         before = time.monotonic()
-        bars[-1].mark(before)
+        if bars[-1] is not self._finished:  # what hooks take after its end is not the epoch's time
+            bars[-1].mark(before)
         display.tick(bars, self._metrics(), final=final)
         after = time.monotonic()
         self._due = after + max(display.interval, (after - before) / _SHARE_OF_TIME)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import torch
 
+from ._channels_last import Value, alike, array_of, held_like, spatial_axes, takes_channels_last
 from ._pooling import scatter_to_planes
 from ._pullback import pullback, wide
 from ._table import lowers
@@ -20,9 +21,9 @@ def _windows(size: int, count: int) -> list[tuple[int, int]]:
     return [(i * size // count, -((i + 1) * size // -count)) for i in range(count)]
 
 
-def _average(x: jax.Array, sizes: Sequence[int]) -> jax.Array:
+def _average(x: jax.Array, axes: Sequence[int], sizes: Sequence[int]) -> jax.Array:
     values = wide(x)
-    for axis, count in zip(range(x.ndim - len(sizes), x.ndim), sizes, strict=True):
+    for axis, count in zip(axes, sizes, strict=True):
         size = x.shape[axis]
         if size == count:
             continue
@@ -39,44 +40,55 @@ def _average(x: jax.Array, sizes: Sequence[int]) -> jax.Array:
 
 
 @lowers(aten._adaptive_avg_pool2d.default, aten._adaptive_avg_pool3d.default, aten.adaptive_avg_pool1d.default)
-def adaptive_avg_pool(x: jax.Array, output_size: Sequence[int]) -> jax.Array:
+@takes_channels_last
+def adaptive_avg_pool(x: Value, output_size: Sequence[int]) -> Value:
     """Mean of each window."""
-    return _average(x, output_size)
+    return held_like(_average(array_of(x), spatial_axes(x, len(output_size)), output_size), x)
+
+
+def _average_backward(spatial: int, grad: Value, x: Value) -> Value:
+    grad, x = alike(grad, x)
+    axes, sizes = spatial_axes(x, spatial), grad.shape[-spatial:]
+    source = wide(array_of(x))
+    spread = pullback(lambda x: _average(x, axes, sizes), (source,), wide(array_of(grad)))[0]
+    return held_like(spread.astype(x.dtype), x)
 
 
 @lowers(aten._adaptive_avg_pool2d_backward.default)
-def adaptive_avg_pool2d_backward(grad: jax.Array, x: jax.Array) -> jax.Array:
+@takes_channels_last
+def adaptive_avg_pool2d_backward(grad: Value, x: Value) -> Value:
     """Each window's gradient, shared by its elements."""
-    return pullback(lambda x: _average(x, grad.shape[-2:]), (wide(x),), wide(grad))[0].astype(x.dtype)
+    return _average_backward(2, grad, x)
 
 
 @lowers(aten._adaptive_avg_pool3d_backward.default)
-def adaptive_avg_pool3d_backward(grad: jax.Array, x: jax.Array) -> jax.Array:
+def adaptive_avg_pool3d_backward(grad: Value, x: Value) -> Value:
     """Each window's gradient, shared by its elements."""
-    return pullback(lambda x: _average(x, grad.shape[-3:]), (wide(x),), wide(grad))[0].astype(x.dtype)
+    return _average_backward(3, grad, x)
 
 
 @lowers(aten.adaptive_max_pool2d.default, aten.adaptive_max_pool3d.default)
-def adaptive_max_pool(x: jax.Array, output_size: Sequence[int]) -> tuple[jax.Array, jax.Array]:
+@takes_channels_last
+def adaptive_max_pool(x: Value, output_size: Sequence[int]) -> tuple[Value, Value]:
     """Largest element of each window, and its flat position.
 
     Dimensions are reduced from the last to the first, which keeps the first of equal elements in memory order.
     """
-    spatial = len(output_size)
-    values = x
-    positions = jnp.zeros(x.shape, jnp.int32)
+    values = array_of(x)
+    positions = jnp.zeros(values.shape, jnp.int32)
     stride = 1
-    for axis in reversed(range(x.ndim - spatial, x.ndim)):
+    for axis, count in reversed(list(zip(spatial_axes(x, len(output_size)), output_size, strict=True))):
+        size = values.shape[axis]
         best, at = [], []
-        for start, end in _windows(x.shape[axis], output_size[axis - x.ndim]):
+        for start, end in _windows(size, count):
             part = jax.lax.slice_in_dim(values, start, end, axis=axis)
             inner = jax.lax.slice_in_dim(positions, start, end, axis=axis)
             chosen = jnp.argmax(part, axis, keepdims=True).astype(jnp.int32)
             best.append(jnp.take_along_axis(part, chosen, axis))
             at.append(jnp.take_along_axis(inner, chosen, axis) + (chosen + start) * stride)
         values, positions = jnp.concatenate(best, axis), jnp.concatenate(at, axis)
-        stride *= x.shape[axis]
-    return values, positions
+        stride *= size
+    return held_like(values, x), held_like(positions, x)
 
 
 @lowers(aten.adaptive_max_pool2d_backward.default)

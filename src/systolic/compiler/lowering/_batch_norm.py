@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import jax
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 import torch
 from jax import lax
 
+from ._channels_last import ChannelsLast, Value, alike, array_of, held_like, takes_channels_last
 from ._context import current
 from ._pullback import wide
 from ._table import lowers
@@ -18,55 +20,68 @@ aten = torch.ops.aten
 Maybe = jax.Array | None
 
 
-def _groups(x: jax.Array) -> int:
+def _groups(x: Value) -> int:
     """Into how many parts of the batch training statistics are split: one a core, where it divides evenly."""
     shards = current().batch_shards
     return shards if shards > 1 and x.shape[0] % shards == 0 else 1
 
 
 def _split(x: jax.Array, groups: int) -> jax.Array:
-    """[N, C, ...] as [groups, N / groups, C, ...]."""
+    """[N, ...] as [groups, N / groups, ...]."""
     return x.reshape(groups, x.shape[0] // groups, *x.shape[1:])
 
 
-def _reduced(x: jax.Array) -> tuple[int, ...]:
+def _inner(x: Value) -> int:
+    """How many dimensions follow that of the channels in the array that holds `x`."""
+    return 0 if isinstance(x, ChannelsLast) else x.ndim - 2
+
+
+def _reduced(split: jax.Array, inner: int) -> tuple[int, ...]:
     """The dimensions of a split input that statistics run over: all but group and channel."""
-    return (1, *range(3, x.ndim))
+    return tuple(axis for axis in range(1, split.ndim) if axis != split.ndim - 1 - inner)
 
 
-def _statistics(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Mean and biased variance of a split input, kept as [groups, 1, C, 1, ...]."""
-    mean = x.mean(_reduced(x), keepdims=True)
-    return mean, jnp.square(x - mean).mean(_reduced(x), keepdims=True)
+def _count(split: jax.Array, inner: int) -> int:
+    """How many elements each statistic is made from."""
+    return math.prod(split.shape[axis] for axis in _reduced(split, inner))
 
 
-def _per_channel(values: jax.Array, rank: int) -> jax.Array:
-    """[C] as [C, 1, ...], to broadcast over a (split) input whose unsplit form has `rank` dimensions."""
-    return wide(values).reshape((-1,) + (1,) * (rank - 2))
+def _statistics(split: jax.Array, inner: int) -> tuple[jax.Array, jax.Array]:
+    """Mean and biased variance of a split input, with 1 for each dimension that they run over."""
+    axes = _reduced(split, inner)
+    mean = split.mean(axes, keepdims=True)
+    return mean, jnp.square(split - mean).mean(axes, keepdims=True)
 
 
-def _scaled(xhat: jax.Array, weight: Maybe, bias: Maybe, rank: int) -> jax.Array:
+def _per_channel(values: jax.Array, inner: int) -> jax.Array:
+    """[C] as [C, 1, ...], to broadcast over a (split) input."""
+    return wide(values).reshape((-1,) + (1,) * inner)
+
+
+def _scaled(xhat: jax.Array, weight: Maybe, bias: Maybe, inner: int) -> jax.Array:
     if weight is not None:
-        xhat = xhat * _per_channel(weight, rank)
-    return xhat if bias is None else xhat + _per_channel(bias, rank)
+        xhat = xhat * _per_channel(weight, inner)
+    return xhat if bias is None else xhat + _per_channel(bias, inner)
 
 
-def _evaluate(x: jax.Array, weight: Maybe, bias: Maybe, mean: jax.Array, variance: jax.Array, eps: float) -> jax.Array:
+def _evaluate(x: Value, weight: Maybe, bias: Maybe, mean: jax.Array, variance: jax.Array, eps: float) -> Value:
+    inner = _inner(x)
     rstd = lax.rsqrt(wide(variance) + eps)
-    centred = wide(x) - _per_channel(mean, x.ndim)
-    return _scaled(centred * _per_channel(rstd, x.ndim), weight, bias, x.ndim).astype(x.dtype)
+    centred = wide(array_of(x)) - _per_channel(mean, inner)
+    return held_like(_scaled(centred * _per_channel(rstd, inner), weight, bias, inner).astype(x.dtype), x)
 
 
-def _train(x: jax.Array, weight: Maybe, bias: Maybe, eps: float) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+def _train(x: Value, weight: Maybe, bias: Maybe, eps: float) -> tuple[Value, jax.Array, jax.Array, jax.Array]:
     """Normalised `x`, and per channel its mean, one over its deviation and its unbiased variance."""
-    split = _split(wide(x), _groups(x))
-    mean, variance = _statistics(split)
+    array, inner = array_of(x), _inner(x)
+    split = _split(wide(array), _groups(x))
+    mean, variance = _statistics(split, inner)
     rstd = lax.rsqrt(variance + eps)
-    out = _scaled((split - mean) * rstd, weight, bias, x.ndim).reshape(x.shape).astype(x.dtype)
-    count = split.size // max(split.shape[0] * split.shape[2], 1)
+    out = _scaled((split - mean) * rstd, weight, bias, inner).reshape(array.shape).astype(x.dtype)
+    count = _count(split, inner)
     unbiased = variance * (count / (count - 1)) if count > 1 else jnp.full_like(variance, jnp.nan)
     mean, rstd, unbiased = (value.reshape(split.shape[0], -1).mean(0) for value in (mean, rstd, unbiased))
-    return out, mean, rstd, unbiased
+    return held_like(out, x), mean, rstd, unbiased
 
 
 def _moved(running: jax.Array, fresh: jax.Array, momentum: float) -> jax.Array:
@@ -81,8 +96,9 @@ def _unsaved() -> tuple[jax.Array, jax.Array]:
 
 
 @lowers(aten._native_batch_norm_legit_functional.default)
+@takes_channels_last
 def batch_norm_functional(
-    x: jax.Array,
+    x: Value,
     weight: Maybe,
     bias: Maybe,
     running_mean: jax.Array,
@@ -90,7 +106,7 @@ def batch_norm_functional(
     training: bool,
     momentum: float,
     eps: float,
-) -> tuple[jax.Array, ...]:
+) -> tuple[Value, ...]:
     """Output, saved mean and one over deviation, new running mean and variance."""
     if not training:
         out = _evaluate(x, weight, bias, running_mean, running_var, eps)
@@ -100,15 +116,16 @@ def batch_norm_functional(
 
 
 @lowers(aten._batch_norm_with_update_functional.default)
+@takes_channels_last
 def batch_norm_with_update(
-    x: jax.Array,
+    x: Value,
     weight: Maybe,
     bias: Maybe,
     running_mean: jax.Array,
     running_var: jax.Array,
     momentum: float,
     eps: float,
-) -> tuple[jax.Array, ...]:
+) -> tuple[Value, ...]:
     """As `batch_norm_functional` in training, with an empty reserve in the middle."""
     out, mean, rstd, new_mean, new_var = batch_norm_functional(
         x, weight, bias, running_mean, running_var, True, momentum, eps
@@ -117,15 +134,16 @@ def batch_norm_with_update(
 
 
 @lowers(aten._batch_norm_no_update.default)
+@takes_channels_last
 def batch_norm_no_update(
-    x: jax.Array,
+    x: Value,
     weight: Maybe,
     bias: Maybe,
     running_mean: Maybe,
     running_var: Maybe,
     momentum: float,
     eps: float,
-) -> tuple[jax.Array, ...]:
+) -> tuple[Value, ...]:
     """Normalise with the running statistics where there are some, with the batch's own where not."""
     reserve = jnp.zeros(tuple(current().output[3].shape), jnp.uint8)
     if running_mean is None or running_var is None:
@@ -134,30 +152,33 @@ def batch_norm_no_update(
 
 
 @lowers(aten._native_batch_norm_legit.no_stats)
+@takes_channels_last
 def batch_norm_no_stats(
-    x: jax.Array, weight: Maybe, bias: Maybe, training: bool, momentum: float, eps: float
-) -> tuple[jax.Array, ...]:
+    x: Value, weight: Maybe, bias: Maybe, training: bool, momentum: float, eps: float
+) -> tuple[Value, ...]:
     """Normalise with the batch's own statistics."""
     return _train(x, weight, bias, eps)[:3]
 
 
 @lowers(aten._native_batch_norm_legit_no_training.default)
+@takes_channels_last
 def batch_norm_no_training(
-    x: jax.Array,
+    x: Value,
     weight: Maybe,
     bias: Maybe,
     running_mean: jax.Array,
     running_var: jax.Array,
     momentum: float,
     eps: float,
-) -> tuple[jax.Array, ...]:
+) -> tuple[Value, ...]:
     """Normalise with the running statistics."""
     return (_evaluate(x, weight, bias, running_mean, running_var, eps), *_unsaved())
 
 
 @lowers(aten.native_batch_norm.default, aten._native_batch_norm_legit.default)
+@takes_channels_last
 def native_batch_norm(
-    x: jax.Array,
+    x: Value,
     weight: Maybe,
     bias: Maybe,
     running_mean: Maybe,
@@ -165,7 +186,7 @@ def native_batch_norm(
     training: bool,
     momentum: float,
     eps: float,
-) -> tuple[jax.Array, ...]:
+) -> tuple[Value, ...]:
     """Without new running statistics: functional graphs use this form where there are none to update."""
     if training or running_mean is None or running_var is None:
         return _train(x, weight, bias, eps)[:3]
@@ -173,9 +194,10 @@ def native_batch_norm(
 
 
 @lowers(aten.native_batch_norm_backward.default)
+@takes_channels_last
 def native_batch_norm_backward(
-    grad: jax.Array,
-    x: jax.Array,
+    grad: Value,
+    x: Value,
     weight: Maybe,
     running_mean: Maybe,
     running_var: Maybe,
@@ -184,22 +206,23 @@ def native_batch_norm_backward(
     train: bool,
     eps: float,
     output_mask: Sequence[bool],
-) -> tuple[Maybe, Maybe, Maybe]:
+) -> tuple[Value | None, Maybe, Maybe]:
     """Gradients of input, weight and bias, each only where `output_mask` asks for it."""
+    grad, x = alike(grad, x)
+    array, inner = array_of(x), _inner(x)
     groups = _groups(x) if train else 1
-    split, grad = _split(wide(x), groups), _split(wide(grad), groups)
-    mean, rstd = _used_statistics(split, running_mean, running_var, save_mean, save_invstd, train, eps)
-    axes = _reduced(split)
+    split, grads = _split(wide(array), groups), _split(wide(array_of(grad)), groups)
+    mean, rstd = _used_statistics(split, inner, running_mean, running_var, save_mean, save_invstd, train, eps)
+    axes = _reduced(split, inner)
     xhat = (split - mean) * rstd
-    grad_weight = (grad * xhat).sum(axes, keepdims=True)
-    grad_bias = grad.sum(axes, keepdims=True)
-    grad_x = grad
+    grad_weight = (grads * xhat).sum(axes, keepdims=True)
+    grad_bias = grads.sum(axes, keepdims=True)
+    grad_x = grads
     if train:
-        count = split.size // max(split.shape[0] * split.shape[2], 1)
-        grad_x = grad - (grad_bias + xhat * grad_weight) / count
-    grad_x = _scaled(grad_x * rstd, weight, None, x.ndim).reshape(x.shape)
+        grad_x = grads - (grad_bias + xhat * grad_weight) / max(_count(split, inner), 1)
+    grad_x = _scaled(grad_x * rstd, weight, None, inner).reshape(array.shape)
     return (
-        grad_x if output_mask[0] else None,
+        held_like(grad_x, x) if output_mask[0] else None,
         grad_weight.sum(0).reshape(-1) if output_mask[1] else None,
         grad_bias.sum(0).reshape(-1) if output_mask[2] else None,
     )
@@ -207,6 +230,7 @@ def native_batch_norm_backward(
 
 def _used_statistics(
     split: jax.Array,
+    inner: int,
     running_mean: Maybe,
     running_var: Maybe,
     save_mean: Maybe,
@@ -217,22 +241,22 @@ def _used_statistics(
     """The mean and one over the deviation that the forward normalised with."""
     if train and split.shape[0] > 1:
         # what was saved is the mean over groups, as the saved shape has no room for each group's own
-        mean, variance = _statistics(split)
+        mean, variance = _statistics(split, inner)
         return mean, lax.rsqrt(variance + eps)
-    rank = split.ndim - 1
     if train:
         assert save_mean is not None, "a training batch norm saves its mean"
         assert save_invstd is not None, "a training batch norm saves one over its deviation"
-        return _per_channel(save_mean, rank), _per_channel(save_invstd, rank)
+        return _per_channel(save_mean, inner), _per_channel(save_invstd, inner)
     assert running_mean is not None, "an evaluating batch norm has a running mean"
     assert running_var is not None, "an evaluating batch norm has a running variance"
-    return _per_channel(running_mean, rank), _per_channel(lax.rsqrt(wide(running_var) + eps), rank)
+    return _per_channel(running_mean, inner), _per_channel(lax.rsqrt(wide(running_var) + eps), inner)
 
 
 @lowers(aten.batch_norm_backward.default)
+@takes_channels_last
 def batch_norm_backward(
-    grad: jax.Array,
-    x: jax.Array,
+    grad: Value,
+    x: Value,
     weight: Maybe,
     running_mean: Maybe,
     running_var: Maybe,
@@ -242,7 +266,7 @@ def batch_norm_backward(
     eps: float,
     output_mask: Sequence[bool],
     reserve: jax.Array,
-) -> tuple[Maybe, Maybe, Maybe]:
+) -> tuple[Value | None, Maybe, Maybe]:
     """As `native_batch_norm_backward`."""
     return native_batch_norm_backward(
         grad, x, weight, running_mean, running_var, save_mean, save_invstd, update, eps, output_mask

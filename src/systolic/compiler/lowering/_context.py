@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
+import torch
+from torch import fx
 
 
 @dataclass
@@ -19,6 +21,7 @@ class LoweringContext:
         batch_shards: over how many cores the batch dimension is split; 1 when it is not.
         platform: "tpu", "gpu" or "cpu": the machine that the program is for.
         output: the fake value (or tuple of them) that PyTorch announced for the node being lowered.
+        node: that node.
         stash: pullbacks of already lowered forward calls, so that their backward need not run the forward again.
     """
 
@@ -26,15 +29,28 @@ class LoweringContext:
     batch_shards: int = 1
     platform: str = "cpu"
     output: Any = None
+    node: fx.Node | None = None
     stash: dict[int, Any] = field(default_factory=dict)
-    random_ops: int = 0
+    _drawing: tuple[fx.Node | None, int] = (None, 0)
 
     def next_key(self) -> jax.Array:
-        """A key that no other random op of this program gets."""
+        """A key that no other random op of this program gets, unless it is the same op computed once more."""
         assert self.key is not None, "a random op was lowered in a program without a key"
-        self.random_ops += 1
-        return jax.random.fold_in(self.key, self.random_ops)
+        count = self._drawing[1] + 1 if self._drawing[0] is self.node else 0
+        self._drawing = (self.node, count)
+        draw = self.node.meta.get("draw", 0) if self.node is not None else 0
+        return jax.random.fold_in(self.key, draw * _KEYS_PER_OP + count)
 
+    def operand(self, index: int) -> torch.Tensor:
+        """The fake tensor that PyTorch traced an argument of the op with; it has strides, which arrays lack."""
+        assert self.node is not None, "a lowering asked for an operand outside of a graph"
+        source = self.node.args[index]
+        assert isinstance(source, fx.Node)
+        return source.meta["val"]
+
+
+_KEYS_PER_OP = 64
+"""No op draws more keys than this; the numbers of two ops' keys never meet."""
 
 _STACK: list[LoweringContext] = []
 

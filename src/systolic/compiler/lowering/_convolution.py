@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import torch
 from jax import lax
 
+from ._channels_last import ChannelsLast, Value, ordinary, takes_channels_last
 from ._pullback import pullback, wide
 from ._table import lowers
 
@@ -16,9 +17,10 @@ aten = torch.ops.aten
 
 
 @lowers(aten.convolution.default, aten.convolution_overrideable.default)
+@takes_channels_last
 def convolution(
-    x: jax.Array,
-    weight: jax.Array,
+    x: Value,
+    weight: Value,
     bias: jax.Array | None,
     stride: Sequence[int],
     padding: Sequence[int],
@@ -26,17 +28,20 @@ def convolution(
     transposed: bool,
     output_padding: Sequence[int],
     groups: int,
-) -> jax.Array:
+) -> Value:
     """`x` [N, C, ...] with `weight` [out, in / groups, ...], or [in, out / groups, ...] when transposed."""
-    out = _convolve(x, weight, stride, padding, dilation, transposed, output_padding, groups)
-    return out if bias is None else out + bias.reshape((-1,) + (1,) * (out.ndim - 2))
+    out = _convolve(_entering(x), ordinary(weight), stride, padding, dilation, transposed, output_padding, groups)
+    if bias is not None:
+        out = out + bias
+    return _leaving(out)
 
 
 @lowers(aten.convolution_backward.default, aten.convolution_backward_overrideable.default)
+@takes_channels_last
 def convolution_backward(
-    grad: jax.Array,
-    x: jax.Array,
-    weight: jax.Array,
+    grad: Value,
+    x: Value,
+    weight: Value,
     bias_sizes: Sequence[int] | None,
     stride: Sequence[int],
     padding: Sequence[int],
@@ -45,17 +50,27 @@ def convolution_backward(
     output_padding: Sequence[int],
     groups: int,
     output_mask: Sequence[bool],
-) -> tuple[jax.Array | None, jax.Array | None, jax.Array | None]:
+) -> tuple[Value | None, jax.Array | None, jax.Array | None]:
     """Gradients of input, weight and bias, each only where `output_mask` asks for it."""
+    grad, x, weight = _entering(grad), _entering(x), ordinary(weight)
 
     def forward(x: jax.Array, weight: jax.Array) -> jax.Array:
         return _convolve(x, weight, stride, padding, dilation, transposed, output_padding, groups)
 
     grad_x = pullback(lambda x: forward(x, weight), (x,), grad)[0] if output_mask[0] else None
     grad_weight = pullback(lambda weight: forward(x, weight), (weight,), grad)[0] if output_mask[1] else None
-    summed = (0, *range(2, grad.ndim))
-    grad_bias = wide(grad).sum(summed).astype(grad.dtype) if output_mask[2] else None
-    return grad_x, grad_weight, grad_bias
+    grad_bias = wide(grad).sum(range(grad.ndim - 1)).astype(grad.dtype) if output_mask[2] else None
+    return None if grad_x is None else _leaving(grad_x), grad_weight, grad_bias
+
+
+def _entering(x: Value) -> jax.Array:
+    """[N, C, ...] as [N, ..., C]."""
+    return x.array if isinstance(x, ChannelsLast) else jnp.moveaxis(x, 1, -1)
+
+
+def _leaving(out: jax.Array) -> Value:
+    """The reverse; images stay as they are, for the ops that follow."""
+    return ChannelsLast(out) if out.ndim == 4 else jnp.moveaxis(out, -1, 1)
 
 
 def _convolve(
@@ -68,6 +83,7 @@ def _convolve(
     output_padding: Sequence[int],
     groups: int,
 ) -> jax.Array:
+    """`x` [N, ..., C] with a weight as PyTorch has it."""
     spatial = x.ndim - 2
     stride, padding, dilation, output_padding = (
         _per_dimension(v, spatial) for v in (stride, padding, dilation, output_padding)
@@ -75,7 +91,7 @@ def _convolve(
     if not transposed:
         return lax.conv_general_dilated(
             x,
-            weight,
+            _kernel_first(weight),
             stride,
             [(p, p) for p in padding],
             rhs_dilation=dilation,
@@ -86,7 +102,7 @@ def _convolve(
     reach = [d * (k - 1) for d, k in zip(dilation, weight.shape[2:], strict=True)]
     return lax.conv_general_dilated(
         x,
-        _mirrored(weight, groups),
+        _kernel_first(_mirrored(weight, groups)),
         (1,) * spatial,
         [(r - p, r - p + extra) for r, p, extra in zip(reach, padding, output_padding, strict=True)],
         lhs_dilation=stride,
@@ -94,6 +110,11 @@ def _convolve(
         dimension_numbers=_layout(spatial),
         feature_group_count=groups,
     )
+
+
+def _kernel_first(weight: jax.Array) -> jax.Array:
+    """[out, in, ...] as [..., in, out]."""
+    return jnp.moveaxis(weight, (1, 0), (-2, -1))
 
 
 def _mirrored(weight: jax.Array, groups: int) -> jax.Array:
@@ -110,4 +131,4 @@ def _per_dimension(values: Sequence[int], spatial: int) -> tuple[int, ...]:
 
 def _layout(spatial: int) -> tuple[str, str, str]:
     letters = "DHW"[3 - spatial :]
-    return f"NC{letters}", f"OI{letters}", f"NC{letters}"
+    return f"N{letters}C", f"{letters}IO", f"N{letters}C"

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from ._dtype import normal_axis, promoted
+from ._dtype import announced_shape, normal_axis, promoted
 from ._reduction import vector_norm
 from ._table import lowers
 
@@ -48,7 +48,9 @@ def _distance_gradient(difference: jax.Array, distance: jax.Array, grad: jax.Arr
 def _cdist_backward(grad: jax.Array, x: jax.Array, y: jax.Array, p: float, cdist: jax.Array) -> jax.Array:
     grad, x, y, cdist = promoted(grad, x, y, cdist)
     difference = x[..., :, None, :] - y[..., None, :, :]
-    return jnp.sum(_distance_gradient(difference, cdist[..., None], grad[..., None], p), -2)
+    slope = jnp.sum(_distance_gradient(difference, cdist[..., None], grad[..., None], p), -2)
+    # without elements there is nothing to add up over the dimensions that `y` brought
+    return slope if slope.size else jnp.zeros(announced_shape(), slope.dtype)
 
 
 @lowers(aten._pdist_forward.default)

@@ -12,6 +12,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 from ...runtime._dtypes import jax_dtype
+from ._channels_last import ChannelsLast, layout_aware, ordinary
 from ._context import LoweringContext, lowering_context
 from ._table import find_lowering
 
@@ -37,7 +38,7 @@ def interpret(graph: fx.Graph, inputs: Sequence[Any], context: LoweringContext) 
             elif node.op == "call_function":
                 values[node] = _call(node, values, context)
             elif node.op == "output":
-                result = fx.map_arg(node.args[0], values.__getitem__)
+                result = fx.map_arg(node.args[0], lambda source: ordinary(values[source]))
                 return tuple(result) if isinstance(result, (list, tuple)) else result
             else:
                 raise AssertionError(f"unexpected node {node.op} {node.target} in a captured graph")
@@ -59,17 +60,19 @@ def _last_uses(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:
 
 
 def _call(node: fx.Node, values: dict[fx.Node, Any], context: LoweringContext) -> Any:
-    args = fx.map_arg(node.args, values.__getitem__)
-    kwargs = fx.map_arg(node.kwargs, values.__getitem__)
     target = node.target
     if not isinstance(target, OpOverload):
         # getitem, and the arithmetic on symbolic numbers that the tracer records as plain Python functions
+        args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
         return _symbolic(target)(*args, **kwargs)
     lowering = find_lowering(target)
     assert lowering is not None, f"{target} passed capture without a lowering"
     expected = node.meta.get("val")
-    context.output = expected
-    return _as_announced(lowering(*args, **kwargs), expected, target)
+    context.output, context.node = expected, node
+    aware = layout_aware(node, lowering)
+    load = values.__getitem__ if aware else lambda source: ordinary(values[source])
+    args, kwargs = fx.map_arg((node.args, node.kwargs), load)
+    return _as_announced((aware or lowering)(*args, **kwargs), expected, target)
 
 
 def _symbolic(target: Any) -> Any:
@@ -89,7 +92,8 @@ _SYMBOLIC: dict[Any, Any] = {
 def _as_announced(value: Any, expected: Any, target: OpOverload) -> Any:
     """Give a result the dtype that PyTorch announced; a wrong shape is our defect and stops here."""
     if isinstance(expected, torch.Tensor):
-        value = jnp.asarray(value, jax_dtype(expected.dtype))
+        dtype = jax_dtype(expected.dtype)
+        value = value.astype(dtype) if isinstance(value, ChannelsLast) else jnp.asarray(value, dtype)
         assert value.shape == tuple(expected.shape), (
             f"lowering of {target} gave shape {value.shape}, PyTorch has {tuple(expected.shape)}"
         )

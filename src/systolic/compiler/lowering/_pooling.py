@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,16 @@ import numpy as np
 import torch
 from jax import lax
 
+from ._channels_last import (
+    Value,
+    alike,
+    array_of,
+    held_like,
+    in_order_of,
+    ordinary,
+    spatial_axes,
+    takes_channels_last,
+)
 from ._pullback import index32, pullback, wide
 from ._table import lowers
 
@@ -33,21 +44,26 @@ def output_size(size: int, kernel: int, stride: int, padding: int, dilation: int
 
 
 def _window(
-    shape: Sequence[int],
+    x: Value,
     kernel: Sequence[int],
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
     ceil_mode: bool,
 ) -> Window:
-    """Kernel, stride, dilation and padding of a `reduce_window` over all dimensions of `shape`."""
-    outer = len(shape) - len(kernel)
+    """Kernel, stride, dilation and padding of a `reduce_window` over all dimensions of the array in `x`."""
+    outer = x.ndim - len(kernel)
     sides = []
-    for size, k, s, p, d in zip(shape[outer:], kernel, stride, padding, dilation, strict=True):
+    for size, k, s, p, d in zip(x.shape[outer:], kernel, stride, padding, dilation, strict=True):
         windows = output_size(size, k, s, p, d, ceil_mode)
         sides.append((p, max(0, (windows - 1) * s + d * (k - 1) + 1 - size - p)))
     ones = (1,) * outer
-    return (*ones, *kernel), (*ones, *stride), (*ones, *dilation), (*((0, 0),) * outer, *sides)
+    return (
+        in_order_of(x, (*ones, *kernel)),
+        in_order_of(x, (*ones, *stride)),
+        in_order_of(x, (*ones, *dilation)),
+        in_order_of(x, (*((0, 0),) * outer, *sides)),
+    )
 
 
 def _arguments(
@@ -73,10 +89,10 @@ def _largest(x: jax.Array, window: Window) -> jax.Array:
     return lax.reduce_window(x, _lowest(x.dtype), lax.max, kernel, stride, padding, window_dilation=dilation)
 
 
-def _largest_index(x: jax.Array, window: Window, spatial: int) -> jax.Array:
-    """The flat position of each window's largest element, the first among equals."""
+def _largest_index(x: jax.Array, window: Window, axes: Sequence[int]) -> jax.Array:
+    """The flat position, in the plane of `axes`, of each window's largest element, the first among equals."""
     kernel, stride, dilation, padding = window
-    plane = x.shape[-spatial:]
+    plane = [size if axis in axes else 1 for axis, size in enumerate(x.shape)]
     positions = jnp.arange(math.prod(plane), dtype=jnp.int32).reshape(plane)
 
     def larger(a: tuple[jax.Array, jax.Array], b: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -94,15 +110,17 @@ def _largest_index(x: jax.Array, window: Window, spatial: int) -> jax.Array:
 
 def _max_pool(
     spatial: int,
-    x: jax.Array,
+    x: Value,
     kernel: Sequence[int],
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
     ceil_mode: bool,
-) -> tuple[jax.Array, jax.Array]:
-    window = _window(x.shape, *_arguments(spatial, kernel, stride, padding, dilation), ceil_mode)
-    return _largest(x, window), _largest_index(x, window, spatial)
+) -> tuple[Value, Value]:
+    window = _window(x, *_arguments(spatial, kernel, stride, padding, dilation), ceil_mode)
+    array = array_of(x)
+    index = _largest_index(array, window, spatial_axes(x, spatial))
+    return held_like(_largest(array, window), x), held_like(index, x)
 
 
 def scatter_to_planes(values: jax.Array, indices: jax.Array, plane: Sequence[int], add: bool) -> jax.Array:
@@ -120,75 +138,80 @@ def scatter_to_planes(values: jax.Array, indices: jax.Array, plane: Sequence[int
 
 def _max_pool_backward(
     spatial: int,
-    grad: jax.Array,
-    x: jax.Array,
+    grad: Value,
+    x: Value,
     kernel: Sequence[int],
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
     ceil_mode: bool,
-    indices: jax.Array,
-) -> jax.Array:
+    indices: Value,
+) -> Value:
     arguments = _arguments(spatial, kernel, stride, padding, dilation)
     if set(arguments[3]) != {1}:
-        return scatter_to_planes(wide(grad), indices, x.shape[-spatial:], add=True).astype(x.dtype)
+        spread = scatter_to_planes(wide(ordinary(grad)), ordinary(indices), x.shape[-spatial:], add=True)
+        return spread.astype(x.dtype)
+    grad, x = alike(grad, x)
     # XLA's select-and-scatter takes the first of equal elements too; the indices, then unused, are never computed
-    window = _window(x.shape, *arguments, ceil_mode)
-    return pullback(lambda x: _largest(x, window), (wide(x),), wide(grad))[0].astype(x.dtype)
+    window = _window(x, *arguments, ceil_mode)
+    spread = pullback(lambda x: _largest(x, window), (wide(array_of(x)),), wide(array_of(grad)))[0]
+    return held_like(spread.astype(x.dtype), x)
 
 
 @lowers(aten.max_pool2d_with_indices.default)
+@takes_channels_last
 def max_pool2d_with_indices(
-    x: jax.Array,
+    x: Value,
     kernel_size: Sequence[int],
     stride: Sequence[int] = (),
     padding: Sequence[int] = (0,),
     dilation: Sequence[int] = (1,),
     ceil_mode: bool = False,
-) -> tuple[jax.Array, jax.Array]:
+) -> tuple[Value, Value]:
     """Largest element of each window, and its flat position."""
     return _max_pool(2, x, kernel_size, stride, padding, dilation, ceil_mode)
 
 
 @lowers(aten.max_pool3d_with_indices.default)
 def max_pool3d_with_indices(
-    x: jax.Array,
+    x: Value,
     kernel_size: Sequence[int],
     stride: Sequence[int] = (),
     padding: Sequence[int] = (0,),
     dilation: Sequence[int] = (1,),
     ceil_mode: bool = False,
-) -> tuple[jax.Array, jax.Array]:
+) -> tuple[Value, Value]:
     """Largest element of each window, and its flat position."""
     return _max_pool(3, x, kernel_size, stride, padding, dilation, ceil_mode)
 
 
 @lowers(aten.max_pool2d_with_indices_backward.default)
+@takes_channels_last
 def max_pool2d_with_indices_backward(
-    grad: jax.Array,
-    x: jax.Array,
+    grad: Value,
+    x: Value,
     kernel_size: Sequence[int],
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
     ceil_mode: bool,
-    indices: jax.Array,
-) -> jax.Array:
+    indices: Value,
+) -> Value:
     """Each window's gradient goes to its largest element."""
     return _max_pool_backward(2, grad, x, kernel_size, stride, padding, dilation, ceil_mode, indices)
 
 
 @lowers(aten.max_pool3d_with_indices_backward.default)
 def max_pool3d_with_indices_backward(
-    grad: jax.Array,
-    x: jax.Array,
+    grad: Value,
+    x: Value,
     kernel_size: Sequence[int],
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
     ceil_mode: bool,
-    indices: jax.Array,
-) -> jax.Array:
+    indices: Value,
+) -> Value:
     """Each window's gradient goes to its largest element."""
     return _max_pool_backward(3, grad, x, kernel_size, stride, padding, dilation, ceil_mode, indices)
 
@@ -202,104 +225,111 @@ def _counts(size: int, kernel: int, stride: int, padding: int, windows: int, inc
 
 def _avg_pool(
     spatial: int,
-    x: jax.Array,
+    x: Value,
     kernel: Sequence[int],
     stride: Sequence[int],
     padding: Sequence[int],
     ceil_mode: bool,
     count_include_pad: bool,
     divisor_override: int | None,
-) -> jax.Array:
+) -> Value:
     kernel, stride, padding, dilation = _arguments(spatial, kernel, stride, padding, (1,))
-    sizes, strides, _, sides = _window(x.shape, kernel, stride, padding, dilation, ceil_mode)
-    values = wide(x)
+    sizes, strides, _, sides = _window(x, kernel, stride, padding, dilation, ceil_mode)
+    values = wide(array_of(x))
     total = lax.reduce_window(values, np.zeros((), values.dtype), lax.add, sizes, strides, sides)
     divisor: np.ndarray | int = divisor_override or 1
     if not divisor_override:
-        for axis in range(spatial):
-            plane = x.shape[-spatial:]
-            windows = total.shape[-spatial + axis]
-            counts = _counts(plane[axis], kernel[axis], stride[axis], padding[axis], windows, count_include_pad)
-            divisor = divisor * counts.reshape((-1,) + (1,) * (spatial - 1 - axis))
+        plane = x.shape[-spatial:]
+        for axis, size, k, s, p in zip(spatial_axes(x, spatial), plane, kernel, stride, padding, strict=True):
+            counts = _counts(size, k, s, p, total.shape[axis], count_include_pad)
+            divisor = divisor * counts.reshape((-1,) + (1,) * (x.ndim - 1 - axis))
     if jnp.issubdtype(x.dtype, jnp.integer):
-        return lax.div(total, jnp.broadcast_to(jnp.asarray(divisor, total.dtype), total.shape))
-    return (total / np.asarray(divisor, total.dtype)).astype(x.dtype)
+        return held_like(lax.div(total, jnp.broadcast_to(jnp.asarray(divisor, total.dtype), total.shape)), x)
+    return held_like((total / np.asarray(divisor, total.dtype)).astype(x.dtype), x)
+
+
+def _avg_pool_backward(spatial: int, grad: Value, x: Value, *options: Any) -> Value:
+    grad, x = alike(grad, x)
+
+    def forward(array: jax.Array) -> jax.Array:
+        return array_of(_avg_pool(spatial, held_like(array, x), *options))
+
+    spread = pullback(forward, (wide(array_of(x)),), wide(array_of(grad)))[0]
+    return held_like(spread.astype(x.dtype), x)
 
 
 @lowers(aten.avg_pool2d.default)
+@takes_channels_last
 def avg_pool2d(
-    x: jax.Array,
+    x: Value,
     kernel_size: Sequence[int],
     stride: Sequence[int] = (),
     padding: Sequence[int] = (0,),
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
-) -> jax.Array:
+) -> Value:
     """Mean of each window."""
     return _avg_pool(2, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
 @lowers(aten.avg_pool3d.default)
 def avg_pool3d(
-    x: jax.Array,
+    x: Value,
     kernel_size: Sequence[int],
     stride: Sequence[int] = (),
     padding: Sequence[int] = (0,),
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
-) -> jax.Array:
+) -> Value:
     """Mean of each window."""
     return _avg_pool(3, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
 @lowers(aten.avg_pool1d.default)
 def avg_pool1d(
-    x: jax.Array,
+    x: Value,
     kernel_size: Sequence[int],
     stride: Sequence[int] = (),
     padding: Sequence[int] = (0,),
     ceil_mode: bool = False,
     count_include_pad: bool = True,
-) -> jax.Array:
+) -> Value:
     """Mean of each window."""
     return _avg_pool(1, x, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
 @lowers(aten.avg_pool2d_backward.default)
+@takes_channels_last
 def avg_pool2d_backward(
-    grad: jax.Array,
-    x: jax.Array,
+    grad: Value,
+    x: Value,
     kernel_size: Sequence[int],
     stride: Sequence[int],
     padding: Sequence[int],
     ceil_mode: bool,
     count_include_pad: bool,
     divisor_override: int | None,
-) -> jax.Array:
+) -> Value:
     """Each window's gradient, shared by its elements."""
-
-    def forward(x: jax.Array) -> jax.Array:
-        return _avg_pool(2, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
-
-    return pullback(forward, (wide(x),), wide(grad))[0].astype(x.dtype)
+    return _avg_pool_backward(
+        2, grad, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+    )
 
 
 @lowers(aten.avg_pool3d_backward.default)
 def avg_pool3d_backward(
-    grad: jax.Array,
-    x: jax.Array,
+    grad: Value,
+    x: Value,
     kernel_size: Sequence[int],
     stride: Sequence[int],
     padding: Sequence[int],
     ceil_mode: bool,
     count_include_pad: bool,
     divisor_override: int | None,
-) -> jax.Array:
+) -> Value:
     """Each window's gradient, shared by its elements."""
-
-    def forward(x: jax.Array) -> jax.Array:
-        return _avg_pool(3, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
-
-    return pullback(forward, (wide(x),), wide(grad))[0].astype(x.dtype)
+    return _avg_pool_backward(
+        3, grad, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+    )

@@ -19,6 +19,9 @@ Number = int | float | bool | complex
 @lowers(aten.gather.default)
 def gather(x: jax.Array, dim: int, index: jax.Array, sparse_grad: bool = False) -> jax.Array:
     """The elements along `dim` at `index`, which may be smaller than `x` in the other dimensions."""
+    if index.size == 0:
+        # an empty index may have any number of dimensions
+        return jnp.zeros(index.shape, x.dtype)
     if x.ndim == 0 or index.ndim == 0:
         return jnp.take(x.reshape(-1), index32(index, x.size), mode="fill")
     dim %= x.ndim

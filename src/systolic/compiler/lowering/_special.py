@@ -56,11 +56,25 @@ def _spherical_bessel_j0(x: jax.Array) -> jax.Array:
     return jnp.where(jnp.isinf(x), 0, jnp.sinc(x / math.pi))
 
 
+def _trigamma(x: jax.Array) -> jax.Array:
+    """The derivative of `digamma`: reflected to the right half, moved there by recurrence to where its series holds."""
+    left = x < 0.5
+    sine = jnp.sin(math.pi * x)
+    right = jnp.where(left, 1 - x, x)
+    total = jnp.zeros_like(x)
+    for _ in range(6):
+        total = total + 1 / (right * right)
+        right = right + 1
+    square = 1 / (right * right)
+    total = total + (1 + 1 / (2 * right) + square * (1 / 6 - square * (1 / 30 - square / 42))) / right
+    return jnp.where(left, (math.pi / sine) ** 2 - total, total)
+
+
 @lowers(aten.polygamma.default)
 def _polygamma(order: int, x: jax.Array) -> jax.Array:
     x = widened(x)
-    if order == 0:
-        return _digamma(x)
+    if order < 2:
+        return _trigamma(x) if order else _digamma(x)
     sign = -1 if order % 2 == 0 else 1
     return sign * math.factorial(order) * special.zeta(jnp.asarray(order + 1, x.dtype), x)
 

@@ -11,7 +11,9 @@ import jax
 import jax.numpy as jnp
 import torch
 
+from ._context import current
 from ._dtype import normal_axis
+from ._memory import Places, storage_places
 from ._table import lowers
 from ._views import slice_bounds
 
@@ -46,16 +48,33 @@ def diagonal(x: jax.Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> jax
 
 
 @lowers(aten.as_strided.default, aten.as_strided_copy.default)
-def as_strided(
+def _as_strided(
     x: jax.Array, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> jax.Array:
-    """Elements by their position in memory; the tensor that is viewed must be contiguous."""
-    return jnp.take(x.reshape(-1), strided_positions(size, stride, storage_offset), axis=0)
+    return _strided_view(_viewed_places(size, stride, storage_offset), size, stride)(x)
 
 
-def strided_positions(size: Sequence[int], stride: Sequence[int], offset: int | None) -> jax.Array:
-    """Where in memory each element of a strided view lies."""
-    positions = jnp.full(tuple(size), offset or 0, jnp.int32)
+def _viewed_places(size: Sequence[int], stride: Sequence[int], offset: int | None) -> Places:
+    """The places of a strided view of the first operand; PyTorch's tracer knows how that one lies in memory."""
+    viewed = current().operand(0)
+    return storage_places(viewed, size, stride, offset)
+
+
+def _strided_view(places: Places, size: Sequence[int], stride: Sequence[int]) -> Callable[[jax.Array], jax.Array]:
+    """Take elements by their position in memory."""
+    assert places.reachable, "a strided view that reaches beyond its tensor passed capture"
+
+    def view(x: jax.Array) -> jax.Array:
+        flat = jnp.transpose(x, places.order).reshape(-1)
+        at = places.index if places.index is not None else _strided_positions(size, stride, places.offset)
+        return jnp.take(flat, at, axis=0)
+
+    return view
+
+
+def _strided_positions(size: Sequence[int], stride: Sequence[int], offset: int) -> jax.Array:
+    """Where each element of a strided view lies; computed by the program, so that no constant grows with the view."""
+    positions = jnp.full(tuple(size), offset, jnp.int32)
     for axis, step in enumerate(stride):
         positions = positions + jax.lax.broadcasted_iota(jnp.int32, tuple(size), axis) * step
     return positions
@@ -103,7 +122,7 @@ def _diagonal_scatter(x: jax.Array, source: jax.Array, offset: int = 0, dim1: in
 def _as_strided_scatter(
     x: jax.Array, source: jax.Array, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> jax.Array:
-    return _replaced(x, source, lambda v: as_strided(v, size, stride, storage_offset))
+    return _replaced(x, source, _strided_view(_viewed_places(size, stride, storage_offset), size, stride))
 
 
 @lowers(aten.slice_backward.default)

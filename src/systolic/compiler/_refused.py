@@ -1,0 +1,74 @@
+"""Ops that are never lowered, and the reason that the user reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from .lowering._memory import storage_places
+
+aten = torch.ops.aten
+
+_SHAPE = "the shape of its result depends on the values, and a compiled program has fixed shapes. Use {} instead"
+_MASK = _SHAPE.format("torch.where(mask, x, other), x * mask or x.masked_fill(~mask, value)")
+
+REFUSED: dict[OpOverload, str] = {
+    aten.masked_select.default: _MASK,
+    aten.nonzero.default: _SHAPE.format("torch.nonzero_static with a known size, or a mask"),
+    aten.argwhere.default: _SHAPE.format("torch.nonzero_static with a known size, or a mask"),
+}
+REFUSED |= dict.fromkeys(
+    (aten._unique.default, aten._unique2.default, aten.unique_dim.default, aten.unique_consecutive.default),
+    _SHAPE.format("a mask or torch.bincount, or find the unique values in the data loader,"),
+)
+REFUSED |= dict.fromkeys(
+    (aten.resize_.default, aten.resize.default, aten.resize_as_.default, aten.set_.source_Tensor),
+    "it changes how much memory stands behind a tensor, and tensors on the devices have none of their own",
+)
+
+
+def _masked_reading(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> str | None:
+    return _MASK if any(map(_is_mask, indices)) else None
+
+
+def _masked_writing(x: torch.Tensor, indices: Sequence[torch.Tensor | None], *_: Any, **__: Any) -> str | None:
+    if any(map(_is_mask, indices)) and sum(index is not None for index in indices) > 1:
+        return "a boolean mask next to other indices selects as many elements as the values say. Use torch.where instead"
+    return None
+
+
+def _is_mask(index: torch.Tensor | None) -> bool:
+    return index is not None and index.dtype in (torch.bool, torch.uint8)
+
+
+def _strided(x: torch.Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> str | None:
+    return _beyond(x, size, stride, storage_offset)
+
+
+def _strided_writing(
+    x: torch.Tensor, source: torch.Tensor, size: Any, stride: Any, storage_offset: int | None = None
+) -> str | None:
+    if not storage_places(x, size, stride, storage_offset).distinct:
+        return "it writes to a tensor whose elements share memory. Clone the tensor first"
+    return _beyond(x, size, stride, storage_offset)
+
+
+def _beyond(x: torch.Tensor, size: Any, stride: Any, storage_offset: int | None) -> str | None:
+    if storage_places(x, size, stride, storage_offset).reachable:
+        return None
+    return "it reaches elements that are in the tensor's memory and not in the tensor. Call it on the whole tensor"
+
+
+CONDITIONS: dict[OpOverload, Callable[..., str | None]] = {
+    aten.index.Tensor: _masked_reading,
+    aten._unsafe_index.Tensor: _masked_reading,
+    aten.index_put.default: _masked_writing,
+    aten._unsafe_index_put.default: _masked_writing,
+    aten.as_strided.default: _strided,
+    aten.as_strided_copy.default: _strided,
+    aten.as_strided_scatter.default: _strided_writing,
+}
+"""By op: from the arguments of a call to the reason against that call, or None where it can be lowered."""

@@ -1,0 +1,283 @@
+"""Batch values that are no tensors: numbers stay variable, and what a step never reads costs no new trace.
+
+Numbers stand in a dict that the engine surveys like the module's attributes. For everything else (file names, None,
+objects) a trace records what it reads: dicts do that key by key, what other containers hold counts as read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from torch.utils._pytree import register_pytree_node
+
+from ..data import BatchSpec
+from ..data._batch import LEAF, Node, Static, Tree
+
+Number = int | float
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_EXACT_IN_FLOAT64 = 2**53
+_TRACES_BEFORE_WARNING = 4
+
+
+class BatchStatics:
+    """The values of one step function's batches that are no tensors.
+
+    Attributes:
+        numbers: the numbers of the current batch, by where they stand in it; part of what the engine surveys.
+    """
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, Number] = {}
+        self._structures: dict[Hashable, _Structure] = {}
+
+    def enter(self, spec: BatchSpec, statics: Sequence[Any]) -> tuple[Any, Callable[[list[Any]], tuple[Any]]]:
+        """Prepare for a batch.
+
+        Args:
+            spec: the batch without its tensors.
+            statics: `spec.statics`.
+
+        Returns:
+            A value that is equal for batches which differ in nothing that a trace read, numbers aside; and a function
+            that makes the step's argument from the batch's tensors.
+        """
+        if not statics:
+            if self.numbers:
+                self.numbers.clear()
+            return spec, lambda leaves: (spec.unflatten(leaves),)
+        key = spec.structure_key()
+        structure = self._structures.get(key)
+        if structure is None:
+            structure = self._structures[key] = _Structure(key, list(_labels(spec.tree, "")))
+        self._keep_numbers(structure.labels, statics)
+        return BatchKey(structure, statics), lambda leaves: (self._traceable(spec, structure, statics, leaves),)
+
+    def _keep_numbers(self, labels: list[str], statics: Sequence[Any]) -> None:
+        known = dict(self.numbers)
+        self.numbers.clear()
+        for label, value in zip(labels, statics, strict=True):
+            if _is_number(value):
+                # the engine's fast check compares identities, so an equal number stays the same object
+                self.numbers[label] = known[label] if _same(known.get(label), value) else value
+
+    def _traceable(self, spec: BatchSpec, structure: _Structure, statics: Sequence[Any], leaves: list[Any]) -> Any:
+        structure.note_trace(statics)
+        builder = _Builder(iter(leaves), structure, statics, self.numbers)
+        return builder.build(spec.tree, parent_records=False)
+
+
+class _Structure:
+    """What is known of all batches of one structure: the names of their statics, and which of them a trace read."""
+
+    def __init__(self, key: Hashable, labels: list[str]) -> None:
+        self.key = key
+        self.labels = labels
+        self.read: set[int] = set()
+        self._traced: list[Sequence[Any]] = []
+
+    def note_trace(self, statics: Sequence[Any]) -> None:
+        """Warn when values that were read differ in trace after trace."""
+        self._traced.append(statics)
+        if len(self._traced) != _TRACES_BEFORE_WARNING:
+            return
+        first = self._traced[0]
+        changing = [
+            self.labels[i] for i in sorted(self.read) if any(not _same(t[i], first[i]) for t in self._traced[1:])
+        ]
+        if changing:
+            warnings.warn(
+                f"The step is traced again for every new value of batch{', batch'.join(changing)}. Values that are no "
+                "tensors cost nothing while the step does not read them; that is noticed in batches that are dicts. "
+                "Return a dict from the dataset or collate function, and read the value in a hook.",
+                stacklevel=2,
+            )
+
+
+class BatchKey:
+    """Compares batches by structure, and by those values that some trace of the structure has read so far.
+
+    A later trace may read more. Then older keys are compared by those values, too, so that none matches by mistake.
+    """
+
+    __slots__ = ("_statics", "_structure")
+
+    def __init__(self, structure: _Structure, statics: Sequence[Any]) -> None:
+        self._structure = structure
+        self._statics = statics
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, BatchKey)
+            and self._structure is other._structure
+            and all(_same(self._statics[i], other._statics[i]) for i in self._structure.read)
+        )
+
+    def __hash__(self) -> int:
+        return hash(self._structure.key)
+
+    def __repr__(self) -> str:
+        read = {self._structure.labels[i]: self._statics[i] for i in sorted(self._structure.read)}
+        return f"BatchKey({', '.join(f'batch{label}={value!r:.60}' for label, value in read.items())})"
+
+
+class _Builder:
+    """Makes a batch for a trace: like `BatchSpec.unflatten`, with numbers from the engine and dicts that record."""
+
+    def __init__(
+        self, leaves: Iterator[Any], structure: _Structure, statics: Sequence[Any], numbers: dict[str, Number]
+    ) -> None:
+        self._leaves = leaves
+        self._structure = structure
+        self._statics = statics
+        self._numbers = numbers
+        self._position = 0
+
+    def build(self, tree: Tree, parent_records: bool) -> Any:
+        """The value of a tree; without a recording dict around it, its statics count as read."""
+        if tree is LEAF:
+            return next(self._leaves)
+        if isinstance(tree, Static):
+            return self._static(parent_records)
+        assert isinstance(tree, Node)
+        if tree.kind is dict:
+            return self._recording(tree)
+        return tree.rebuild([self.build(child, parent_records) for child in tree.children])
+
+    def _static(self, parent_records: bool) -> Any:
+        index = self._position
+        self._position += 1
+        if self._structure.labels[index] in self._numbers:
+            return self._numbers[self._structure.labels[index]]
+        if not parent_records:
+            self._structure.read.add(index)
+        return self._statics[index]
+
+    def _recording(self, tree: Node) -> dict[Any, Any]:
+        values, unread = [], {}
+        for name, child in zip(tree.context[0], tree.children, strict=True):  # type: ignore[index]
+            start = self._position
+            values.append(self.build(child, parent_records=True))
+            own = [i for i in range(start, self._position) if self._structure.labels[i] not in self._numbers]
+            if own and not isinstance(values[-1], RecordingDict):
+                unread[name] = own
+        plain = tree.rebuild(values)
+        if not unread:
+            return plain
+        recording = RecordingDict(plain)
+        recording.watch(unread, self._structure.read)
+        return recording
+
+
+def _reading_all(name: str) -> Any:
+    """A dict's method that first notes every key as read."""
+    method = getattr(dict, name)
+
+    def read_all(self: RecordingDict, *args: Any) -> Any:
+        self._note_all()
+        return method(self, *args)
+
+    return read_all
+
+
+def _plain_dict(values: Iterable[Any], keys: Any) -> dict[Any, Any]:
+    return dict(zip(keys, values, strict=True))
+
+
+class RecordingDict(dict[Any, Any]):
+    """A dict that notes which of its values that are no tensors were read. Looking at keys alone reads nothing."""
+
+    _unread: Mapping[Any, list[int]] = {}
+    _read: set[int] = set()
+
+    def watch(self, unread: Mapping[Any, list[int]], read: set[int]) -> None:
+        """Note reads of these keys in `read`, as the numbers given for them."""
+        self._unread = unread
+        self._read = read
+
+    def _note(self, key: Any) -> None:
+        self._read.update(self._unread.get(key, ()))
+
+    def _note_all(self) -> None:
+        for key in self._unread:
+            self._note(key)
+
+    def __getitem__(self, key: Any) -> Any:
+        self._note(key)
+        return super().__getitem__(key)
+
+    def __iter__(self) -> Iterator[Any]:
+        # defined so that `dict(batch)` and `**batch` do not copy past `__getitem__`, as C code does for plain dicts
+        return super().__iter__()
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        self._note(key)
+        return super().get(key, default)
+
+    def pop(self, key: Any, *default: Any) -> Any:
+        self._note(key)
+        return super().pop(key, *default)
+
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        self._note(key)
+        return super().setdefault(key, default)
+
+    items = _reading_all("items")
+    values = _reading_all("values")
+    popitem = _reading_all("popitem")
+    copy = _reading_all("copy")
+    __eq__ = _reading_all("__eq__")
+    __ne__ = _reading_all("__ne__")
+    __or__ = _reading_all("__or__")
+    __ror__ = _reading_all("__ror__")
+    __repr__ = _reading_all("__repr__")
+    __reduce_ex__ = _reading_all("__reduce_ex__")
+
+
+# what a step returns or keeps is taken apart by type, and must not hold a dict of ours
+register_pytree_node(RecordingDict, lambda batch: (list(batch.values()), tuple(dict.keys(batch))), _plain_dict)
+
+
+def unwatched(batch: Any) -> Any:
+    """The batch with plain dicts, for code of ours that looks at its tensors only."""
+    if isinstance(batch, RecordingDict):
+        return {key: unwatched(value) for key, value in dict.items(batch)}
+    if type(batch) in (list, tuple):
+        return type(batch)(unwatched(value) for value in batch)
+    return batch
+
+
+def _labels(tree: Tree, label: str) -> Iterator[str]:
+    """Where each static stands, as Python text behind the word "batch"."""
+    if isinstance(tree, Static):
+        yield label
+    elif isinstance(tree, Node):
+        for name, child in zip(_names(tree), tree.children, strict=True):
+            yield from _labels(child, label + name)
+
+
+def _names(node: Node) -> list[str]:
+    context: Any = node.context
+    if issubclass(node.kind, Mapping):
+        return [f"[{key!r}]" for key in context[0]]
+    if dataclasses.is_dataclass(node.kind):
+        return [f".{name}" for name in context]
+    return [f"[{index}]" for index in range(len(node.children))]
+
+
+def _is_number(value: Any) -> bool:
+    if type(value) not in (int, float) or not math.isfinite(value) or abs(value) > _EXACT_IN_FLOAT64:
+        return False
+    return value != 0 or math.copysign(1, value) > 0  # the engine's guards do not tell -0.0 from 0.0
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Equal plain values (0.0 and -0.0 differ, nan is itself), or the same object."""
+    if a is b:
+        return True
+    if type(a) is not type(b) or not isinstance(a, _PLAIN):
+        return False
+    return repr(a) == repr(b) if isinstance(a, float | complex) else a == b
