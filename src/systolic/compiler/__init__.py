@@ -2,6 +2,7 @@
 
 from . import _attention as _attention
 from . import _recurrent as _recurrent
+from . import _symbolic_extrema as _symbolic_extrema
 from ._engine import Compile as Compile
 from ._engine import Engine as Engine
 from ._engine import StepResult as StepResult

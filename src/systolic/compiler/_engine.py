@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import torch
@@ -76,6 +76,24 @@ class StepResult:
             effect.apply(lambda template: fill(self.program, self._cells, template, self._numbers))
 
 
+class Notice(Protocol):
+    """Is told of compilations."""
+
+    def started(self, reason: str) -> None:
+        """Compilation begins."""
+
+    def finished(self, seconds: float) -> None:
+        """Compilation has ended."""
+
+
+class _Silence:
+    def started(self, reason: str) -> None:
+        pass
+
+    def finished(self, seconds: float) -> None:
+        pass
+
+
 class Engine:
     """A step function with its compiled programs.
 
@@ -83,9 +101,17 @@ class Engine:
         function: the step, in plain PyTorch.
         roots: returns the objects that it uses, by name.
         placement: the devices.
+        notice: is told of compilations.
     """
 
-    def __init__(self, function: Callable[..., Any], roots: Callable[[], dict[str, Any]], placement: Placement) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        roots: Callable[[], dict[str, Any]],
+        placement: Placement,
+        notice: Notice | None = None,
+    ) -> None:
+        self._notice = notice or _Silence()
         self.function = function
         self.roots = roots
         self.placement = placement
@@ -94,6 +120,7 @@ class Engine:
         self._executables: dict[str, Any] = {}
         self._variable: set[Path] = set()
         self._frozen: set[Path] = set()
+        self._proven: set[Path] = set()
         self._appended: set[int] = set()
         self.last_numbers: list[Number] = []
 
@@ -180,17 +207,23 @@ class Engine:
         make = lambda variable: Call(  # noqa: E731
             self.function, fakes, rebuild, numbers, roots, frozenset(variable), frozenset(self._appended)
         )
-        if not self._variable:
-            return capture(make(()))
-        try:
-            return capture(make(self._variable))
-        except Exception:
-            # a symbolic number was used in a way that only a plain number allows: freeze it, and compile per value.
-            # An error that has another cause comes back from the second try.
-            captured = capture(make(()))
-            self._frozen |= self._variable
-            self._variable = set()
-            return captured
+        for variable in dict.fromkeys((frozenset(self._variable), frozenset(self._variable & self._proven))):
+            if not variable:
+                break
+            try:
+                return self._proved(capture(make(variable)), variable)
+            except Exception:
+                # a symbolic number was used in a way that only a plain number allows: freeze it, and compile per value.
+                # An error that has another cause comes back from the last try.
+                continue
+        return self._proved(capture(make(())), frozenset())
+
+    def _proved(self, captured: Captured, variable: frozenset[Path]) -> Captured:
+        """Remember which numbers can be variable, and freeze the others."""
+        self._frozen |= self._variable - variable
+        self._variable = set(variable)
+        self._proven |= variable
+        return captured
 
     def _explain(self, signature: Any, survey: Survey) -> str:
         if not self._entries:
@@ -211,11 +244,13 @@ class Engine:
     def _compile(self, entry: _Entry, leaves: Sequence[Any], values: list[Number]) -> None:
         entry.pending = False
         if entry.program.is_new:
+            last = self.compiles[-1]
+            self._notice.started(last.reason)
             started = time.perf_counter()
             with jax.enable_x64(True):
                 entry.program.function.lower(*entry.program.arguments(leaves, values)).compile()
-            last = self.compiles[-1]
             self.compiles[-1] = Compile(last.reason, last.trace_seconds, time.perf_counter() - started, True)
+            self._notice.finished(last.trace_seconds + self.compiles[-1].compile_seconds)
 
     def release(self) -> None:
         """Give the objects ordinary CPU tensors again, with the current values, and forget the programs."""

@@ -69,7 +69,7 @@ class Program:
             t.constant for t in captured.inputs if not isinstance(t, SlotInput) and t.constant is not None
         ]
         self._constant_arrays: list[Any] = []
-        self._constant_versions: list[int] = []
+        self._constant_versions: list[Any] = []
         self._scalars: Any = None
         self._scalar_values: list[Any] = []
         self.fingerprint = _fingerprint(captured.graph, self.layout)
@@ -100,9 +100,9 @@ class Program:
             self.placement.key.array = key
 
     def _current_constants(self) -> list[Any]:
-        versions = [t._version for t in self._constants]
+        versions = [_version(t) for t in self._constants]
         if versions != self._constant_versions:
-            self._constant_arrays = [self.placement.replicate(to_jax_array(t)) for t in self._constants]
+            self._constant_arrays = [self.placement.replicate(to_jax_array(_host(t))) for t in self._constants]
             self._constant_versions = versions
         return self._constant_arrays
 
@@ -123,6 +123,15 @@ class Program:
 
     def _output_value(self, index: int) -> Any:
         return _outputs(self.captured.graph)[index].meta["val"]
+
+
+def _version(tensor: torch.Tensor) -> Any:
+    """A value that differs when the tensor may have changed; one that another program updates always may."""
+    return object() if isinstance(tensor, DeviceTensor) else tensor._version
+
+
+def _host(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor._cell.host() if isinstance(tensor, DeviceTensor) else tensor
 
 
 def fill(program: Program, cells: dict[int, Cell], template: Template, numbers: Sequence[Number]) -> Any:

@@ -42,7 +42,7 @@ class Stragglers(TorchFunctionMode):
         if torch._is_functional_tensor(tensor) or torch._C._get_dispatch_mode(_FUNCTIONAL) is None:
             return tensor  # the tracer's own work on its tensors
         if id(tensor) not in self._constants:
-            self._constants[id(tensor)] = (tensor, FunctionalTensor.to_functional(tensor))
+            self._constants[id(tensor)] = (tensor, FunctionalTensor.to_functional(tensor.detach()))
         return self._constants[id(tensor)][1]
 
     def require_unchanged(self) -> None:

@@ -14,9 +14,6 @@ from ..runtime._device_tensor import DeviceTensor, to_plain
 def save(trainer: Any, path: Any, weights_only: bool) -> None:
     """Write a checkpoint file."""
     atomic_save(_plain(_contents(trainer, weights_only)), path)
-    for logger in trainer.loggers:
-        if trainer.checkpoint_callback is not None:
-            logger.after_save_checkpoint(trainer.checkpoint_callback)
 
 
 def _contents(trainer: Any, weights_only: bool) -> dict[str, Any]:
@@ -58,7 +55,6 @@ def load_weights(trainer: Any, path: Any) -> None:
 def restore(trainer: Any, path: Any) -> None:
     """Continue from a checkpoint: weights, optimizers, schedulers, counters, callbacks."""
     checkpoint = load(_resolved(trainer, path))
-    trainer.ckpt_path = path
     module = trainer.lightning_module
     trainer._hooks.callbacks("on_load_checkpoint", checkpoint)
     module.on_load_checkpoint(checkpoint)

@@ -187,3 +187,22 @@ def print_above_bar(trainer: Any, *args: Any, **kwargs: Any) -> None:
         bar.print(*args, **kwargs)
     else:
         Console().print(*args, **kwargs)
+
+
+class CompileNotice:
+    """Shows in the progress bar that a program is being compiled."""
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+
+    def started(self, reason: str) -> None:
+        """Compilation begins."""
+        bar = self._trainer.progress_bar_callback
+        if bar is not None:
+            bar.on_compile_start(self._trainer, f"compiling ({reason})")
+
+    def finished(self, seconds: float) -> None:
+        """Compilation has ended."""
+        bar = self._trainer.progress_bar_callback
+        if bar is not None:
+            bar.on_compile_end(self._trainer, seconds)

@@ -175,7 +175,7 @@ class Trainer(TrainerProperties):
             train_dataloaders, datamodule = None, train_dataloaders
         _defaults.require_trainable(model)
         given = {"train": train_dataloaders, "validation": val_dataloaders}
-        with self._running("fit", model, datamodule, given):
+        with self._running("fit", model, datamodule, given, ckpt_path):
             self._train_loader = _loaders.training(self, given["train"])
             self._prepare_training()
             if ckpt_path is not None:
@@ -210,7 +210,7 @@ class Trainer(TrainerProperties):
         model = self._model_or_last(model)
         if isinstance(dataloaders, LightningDataModule):
             dataloaders, datamodule = None, dataloaders
-        with self._running("predict", model, datamodule, {"predict": dataloaders}):
+        with self._running("predict", model, datamodule, {"predict": dataloaders}, ckpt_path):
             _checkpoints.load_weights(self, ckpt_path)
             loaders, limits = self._evaluation_loaders("predict")
             found = predict(self, loaders, limits, return_predictions)
@@ -225,14 +225,14 @@ class Trainer(TrainerProperties):
     # ---- one run
 
     @contextlib.contextmanager
-    def _running(self, stage: str, model: Any, datamodule: Any, given: dict[str, Any]) -> Iterator[None]:
+    def _running(self, stage: str, model: Any, datamodule: Any, given: dict[str, Any], ckpt_path: Any = None) -> Iterator[None]:
         """Set up, run the block, and leave the module with ordinary CPU tensors, whatever happens."""
         _defaults.require_module(model)
         loggers = self._logged_hyperparameters if self.lightning_module is model else False
         self._reset_run_state()
         self.lightning_module, self.datamodule = model, datamodule
-        self.state.fn = stage
-        self.state.stage = stage
+        name = "validate" if stage == "validation" else stage
+        self.state.fn, self.state.stage, self.ckpt_path = name, stage, ckpt_path
         self._given = given
         self._engines: list[Any] = []
         self._placement = self._make_placement()
@@ -240,7 +240,6 @@ class Trainer(TrainerProperties):
         self._logged_hyperparameters = loggers
         callbacks = _defaults.with_module_callbacks(self.callbacks, model)
         self._hooks = HookTable(self, callbacks, model)
-        name = "validate" if stage == "validation" else stage
         try:
             self._set_up(name)
             yield
@@ -316,7 +315,7 @@ class Trainer(TrainerProperties):
             raise MisconfigurationException(
                 f"No `{stage}_step()` method defined to run with this call. Add one to {type(model).__name__}."
             )
-        with self._running(stage, model, datamodule, {stage: dataloaders}):
+        with self._running(stage, model, datamodule, {stage: dataloaders}, ckpt_path):
             _checkpoints.load_weights(self, ckpt_path)
             values = EvaluationLoop(self, stage).run()
         if verbose:
@@ -340,7 +339,7 @@ class Trainer(TrainerProperties):
             roots["batch"] = step.statics.numbers
             if results is None:
                 roots |= {f"optimizer{i}": optimizer for i, optimizer in enumerate(self.optimizers)}
-            engine = Engine(step, lambda: roots, self._placement)
+            engine = Engine(step, lambda: roots, self._placement, _defaults.CompileNotice(self))
         self._engines.append(engine)
         return engine
 

@@ -127,9 +127,7 @@ def batch_norm_with_update(
     eps: float,
 ) -> tuple[Value, ...]:
     """As `batch_norm_functional` in training, with an empty reserve in the middle."""
-    out, mean, rstd, new_mean, new_var = batch_norm_functional(
-        x, weight, bias, running_mean, running_var, True, momentum, eps
-    )
+    out, mean, rstd, new_mean, new_var = batch_norm_functional(x, weight, bias, running_mean, running_var, True, momentum, eps)
     return out, mean, rstd, jnp.zeros(tuple(current().output[3].shape), jnp.uint8), new_mean, new_var
 
 
@@ -153,9 +151,7 @@ def batch_norm_no_update(
 
 @lowers(aten._native_batch_norm_legit.no_stats)
 @takes_channels_last
-def batch_norm_no_stats(
-    x: Value, weight: Maybe, bias: Maybe, training: bool, momentum: float, eps: float
-) -> tuple[Value, ...]:
+def batch_norm_no_stats(x: Value, weight: Maybe, bias: Maybe, training: bool, momentum: float, eps: float) -> tuple[Value, ...]:
     """Normalise with the batch's own statistics."""
     return _train(x, weight, bias, eps)[:3]
 

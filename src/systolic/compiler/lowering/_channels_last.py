@@ -17,7 +17,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from ._table import Lowering, find_lowering
+from ._table import Lowering
 
 aten = torch.ops.aten
 

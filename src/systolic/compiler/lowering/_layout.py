@@ -74,7 +74,7 @@ def _diag_embed(x: jax.Array, offset: int = 0, dim1: int = -2, dim2: int = -1) -
 def _pixel_shuffle(x: jax.Array, upscale_factor: int) -> jax.Array:
     *batch, channels, height, width = x.shape
     f = upscale_factor
-    split = x.reshape(-1, channels // (f * f), f, f, height, width)
+    split = x.reshape(math.prod(batch), channels // (f * f), f, f, height, width)
     return split.transpose(0, 1, 4, 2, 5, 3).reshape(*batch, channels // (f * f), height * f, width * f)
 
 
@@ -82,7 +82,7 @@ def _pixel_shuffle(x: jax.Array, upscale_factor: int) -> jax.Array:
 def _pixel_unshuffle(x: jax.Array, downscale_factor: int) -> jax.Array:
     *batch, channels, height, width = x.shape
     f = downscale_factor
-    split = x.reshape(-1, channels, height // f, f, width // f, f)
+    split = x.reshape(math.prod(batch), channels, height // f, f, width // f, f)
     return split.transpose(0, 1, 3, 5, 2, 4).reshape(*batch, channels * f * f, height // f, width // f)
 
 

@@ -258,13 +258,19 @@ def linalg_pinv(
     a: jax.Array, *, atol: jax.Array | None = None, rtol: jax.Array | None = None, hermitian: bool = False
 ) -> jax.Array:
     """Pseudo-inverse; singular values below the tolerance count as zero."""
-    u, s, vh = jnp.linalg.svd(a, full_matrices=False)
-    largest = s.max(-1, keepdims=True, initial=0)
+    if hermitian:
+        # reads the lower triangle only, as PyTorch does
+        s, u = jnp.linalg.eigh(a, UPLO="L", symmetrize_input=False)
+        vh = _adjoint(u)
+    else:
+        u, s, vh = jnp.linalg.svd(a, full_matrices=False)
+    size = jnp.abs(s)
+    largest = size.max(-1, keepdims=True, initial=0)
     # without a tolerance PyTorch derives one from the size, unless an absolute one is positive
     default = jnp.asarray(max(a.shape[-2:]) * jnp.finfo(s.dtype).eps, s.dtype)
     absolute = jnp.zeros((), s.dtype) if atol is None else atol.astype(s.dtype)[..., None]
     relative = jnp.where(absolute > 0, 0, default) if rtol is None else rtol.astype(s.dtype)[..., None]
-    kept = s > jnp.maximum(absolute, relative * largest)
+    kept = size > jnp.maximum(absolute, relative * largest)
     inverse = jnp.where(kept, 1 / jnp.where(kept, s, 1), 0)
     return jnp.matmul(_adjoint(vh) * inverse[..., None, :].astype(a.dtype), _adjoint(u), precision="highest")
 

@@ -313,9 +313,7 @@ def avg_pool2d_backward(
     divisor_override: int | None,
 ) -> Value:
     """Each window's gradient, shared by its elements."""
-    return _avg_pool_backward(
-        2, grad, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
-    )
+    return _avg_pool_backward(2, grad, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
 @lowers(aten.avg_pool3d_backward.default)
@@ -330,6 +328,4 @@ def avg_pool3d_backward(
     divisor_override: int | None,
 ) -> Value:
     """Each window's gradient, shared by its elements."""
-    return _avg_pool_backward(
-        3, grad, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
-    )
+    return _avg_pool_backward(3, grad, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)

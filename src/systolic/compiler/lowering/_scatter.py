@@ -45,6 +45,10 @@ def _column(axis: int, index: jax.Array) -> tuple[int, ...]:
 def _prepared(x: jax.Array, index: jax.Array, source: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
     """`x`, `index` and the part of `source` that `index` covers, each with at least one dimension."""
     x, index = jnp.atleast_1d(x), jnp.atleast_1d(index)
+    if index.size == 0:
+        # an empty index may have any number of dimensions
+        nothing = (0,) * x.ndim
+        return x, jnp.zeros(nothing, jnp.int32), jnp.zeros(nothing, x.dtype)
     source = jnp.asarray(source, x.dtype)
     if source.ndim:
         source = source[tuple(slice(size) for size in index.shape)]

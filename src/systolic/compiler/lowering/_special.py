@@ -56,6 +56,27 @@ def _spherical_bessel_j0(x: jax.Array) -> jax.Array:
     return jnp.where(jnp.isinf(x), 0, jnp.sinc(x / math.pi))
 
 
+# Hurwitz' zeta function of less than the negative of this is NaN; PyTorch adds up one term per unit
+_ZETA_STEPS = 10_000
+
+
+def _zeta(s: jax.Array, q: jax.Array) -> jax.Array:
+    """Hurwitz' zeta function; JAX has it right of zero, the terms left of zero are added up one by one."""
+    s, q = jnp.broadcast_arrays(s, q)
+    terms = jnp.minimum(jnp.max(jnp.floor(1 - q), initial=0, where=jnp.isfinite(q)), _ZETA_STEPS).astype(jnp.int32)
+
+    def add(_: int, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        total, at = state
+        left = at <= 0
+        return jnp.where(left, total + at**-s, total), jnp.where(left, at + 1, at)
+
+    total, at = jax.lax.fori_loop(0, terms, add, (jnp.zeros_like(q), q))
+    value = total + special.zeta(s, jnp.where(at > 0, at, 1))
+    pole, undefined = (q <= 0) & (q == jnp.floor(q)), (q <= 0) & (s != jnp.floor(s))
+    value = jnp.where(undefined | (q < -_ZETA_STEPS) | jnp.isnan(q) | (s < 1), jnp.nan, value)
+    return jnp.where((s == 1) | ((s > 1) & pole), jnp.inf, value)
+
+
 def _trigamma(x: jax.Array) -> jax.Array:
     """The derivative of `digamma`: reflected to the right half, moved there by recurrence to where its series holds."""
     left = x < 0.5
@@ -76,7 +97,7 @@ def _polygamma(order: int, x: jax.Array) -> jax.Array:
     if order < 2:
         return _trigamma(x) if order else _digamma(x)
     sign = -1 if order % 2 == 0 else 1
-    return sign * math.factorial(order) * special.zeta(jnp.asarray(order + 1, x.dtype), x)
+    return sign * math.factorial(order) * _zeta(jnp.asarray(order + 1, x.dtype), x)
 
 
 @lowers(aten.mvlgamma.default)
@@ -112,9 +133,9 @@ for _op, _function in {
     aten.special_xlog1py.default: _xlog1py,
     aten.special_xlog1py.other_scalar: _xlog1py,
     aten.special_xlog1py.self_scalar: _xlog1py,
-    aten.special_zeta.default: special.zeta,
-    aten.special_zeta.other_scalar: special.zeta,
-    aten.special_zeta.self_scalar: special.zeta,
+    aten.special_zeta.default: _zeta,
+    aten.special_zeta.other_scalar: _zeta,
+    aten.special_zeta.self_scalar: _zeta,
     aten.xlogy.Tensor: _xlogy,
     aten.xlogy.Scalar_Other: _xlogy,
     aten.xlogy.Scalar_Self: _xlogy,

@@ -66,9 +66,9 @@ def fractional_max_pool(
         at = jnp.zeros((*outer, *(1,) * spatial), jnp.int32)
         for axis, (start, offset) in enumerate(zip(starts, offsets, strict=True)):
             shape = [1] * spatial
-            shape[axis] = -1
+            shape[axis] = output_size[axis]
             at = at * plane[axis] + (start + offset).reshape(*outer, *shape)
-        at = at.reshape(*outer, -1)
+        at = at.reshape(*outer, math.prod(output_size))
         positions.append(at)
         values.append(jnp.take_along_axis(flat, at, -1))
     stacked, places = jnp.stack(values), jnp.stack(positions)

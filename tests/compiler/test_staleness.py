@@ -1,0 +1,262 @@
+"""A compiled step follows every change of the Python objects that it uses, or refuses to be compiled (contract C5)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from model_zoo import CASES
+from torch import nn
+
+import systolic
+from systolic.compiler import CaptureError, DataDependentError, HiddenRandomnessError
+
+
+@dataclass
+class Settings:
+    slope: float = 0.1
+    power: dict[str, int] = field(default_factory=lambda: {"of": 1})
+
+
+class Scale(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = 1.5
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.factor
+
+
+class Net(nn.Module):
+    """Uses Python values in every way that a module can hold them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(6, 8, bias=False)
+        self.norm = nn.BatchNorm1d(8)
+        self.scale = Scale()
+        self.drop = nn.Dropout(0.0)
+        self.second = nn.Linear(8, 3)
+        self.register_buffer("offset", torch.zeros(8))
+        self.double = False
+        self.activation = "leaky"
+        self.repeats = [0.5, 0.25]
+        self.config = {"shift": 0.1, "deep": {"clip": 5.0}}
+        self.settings = Settings()
+        self.space = SimpleNamespace(gain=1.0)
+        self.chosen = {"first"}
+        self.limits = (-2.0, 2.0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.norm(self.first(x)) + self.offset
+        h = F.leaky_relu(h, self.settings.slope) if self.activation == "leaky" else torch.tanh(h)
+        h = self.scale(h) + self.config["shift"]
+        h = h.clamp(*self.limits).clamp(max=self.config["deep"]["clip"]) * self.space.gain
+        for repeat in self.repeats:
+            h = h + repeat * h.mean()
+        if self.double:
+            h = h * 2
+        if "second" in self.chosen:
+            h = h.square()
+        return self.second(self.drop(h)).pow(self.settings.power["of"])
+
+
+class World:
+    """A model with its optimizer and a step over them."""
+
+    def __init__(self, kind: str) -> None:
+        torch.manual_seed(0)
+        self.model = Net()
+        self.handle = self.model.second.register_forward_hook(lambda module, args, output: output * 1.1)
+        self.tensor_handle = self.model.second.weight.register_hook(lambda grad: grad * 0.9)
+        parameters = self.model.parameters()
+        if kind == "sgd":
+            self.optimizer: Any = torch.optim.SGD(parameters, 0.05, momentum=0.9, weight_decay=0.01)
+        else:
+            self.optimizer = torch.optim.AdamW(parameters, 1e-3)
+        self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, 1, 0.5)
+
+    def step(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        self.optimizer.zero_grad()
+        loss = F.cross_entropy(self.model(x), y)
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss.detach()
+
+
+def batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    torch.manual_seed(3)
+    return [(torch.randn(16, 6), torch.randint(0, 3, (16,))) for _ in range(count)]
+
+
+def group(name: str, value: Any) -> Callable[[World], None]:
+    def change(w: World) -> None:
+        w.optimizer.param_groups[0][name] = value
+
+    return change
+
+
+def assign(path: str, value: Any) -> Callable[[World], None]:
+    """Set an attribute of the model, or of something in it."""
+
+    def change(w: World) -> None:
+        *owners, name = path.split(".")
+        target: Any = w.model
+        for owner in owners:
+            target = target[owner] if isinstance(target, dict) else getattr(target, owner)
+        if isinstance(target, dict):
+            target[name] = value
+        else:
+            setattr(target, name, value)
+
+    return change
+
+
+@torch.no_grad()
+def overwrite_element(w: World) -> None:
+    w.model.first.weight[0] = 0.25
+
+
+@torch.no_grad()
+def zero_bias(w: World) -> None:
+    w.model.second.bias.zero_()
+    w.model.first.weight.mul_(1.5)
+
+
+def write_through_data(w: World) -> None:
+    w.model.first.weight.data[:, 1] = 0.5
+
+
+def write_through_view(w: World) -> None:
+    w.model.second.weight.detach().view(-1)[:4].fill_(0.1)
+
+
+def assign_data(w: World) -> None:
+    w.model.second.weight.data = torch.full((3, 8), 0.2)
+
+
+def replace_parameter(w: World) -> None:
+    w.model.second.bias = nn.Parameter(torch.full((3,), 0.5))
+
+
+def load_weights(w: World) -> None:
+    w.model.load_state_dict(
+        {name: value * 0.5 for name, value in w.model.state_dict().items() if name != "norm.num_batches_tracked"}, strict=False
+    )
+
+
+def replace_submodule(w: World) -> None:
+    torch.manual_seed(9)
+    w.model.second = nn.Linear(8, 3)
+
+
+def add_parameter_group(w: World) -> None:
+    torch.manual_seed(9)
+    w.model.second = nn.Linear(8, 3)
+    w.optimizer.add_param_group({"params": list(w.model.second.parameters()), "lr": 0.2})
+
+
+def reset_optimizer_state(w: World) -> None:
+    for state in w.optimizer.state.values():
+        state["momentum_buffer"] = torch.ones_like(state["momentum_buffer"])
+
+
+CHANGES: dict[str, Callable[[World], Any]] = {
+    "lr_by_hand": group("lr", 0.2),
+    "lr_by_scheduler": lambda w: w.scheduler.step(),
+    "weight_decay": group("weight_decay", 0.3),
+    "no_weight_decay": group("weight_decay", 0.0),
+    "momentum": group("momentum", 0.5),
+    "no_momentum": group("momentum", 0),
+    "nesterov": group("nesterov", True),
+    "momentum_buffer": reset_optimizer_state,
+    "submodule_float": assign("scale.factor", 2.5),
+    "submodule_int_for_float": assign("scale.factor", 2),
+    "bool_flag": assign("double", True),
+    "string": assign("activation", "tanh"),
+    "list_append": lambda w: w.model.repeats.append(0.75),
+    "list_element": lambda w: w.model.repeats.__setitem__(0, 0.9),
+    "list_replaced": assign("repeats", [0.1]),
+    "list_pop": lambda w: w.model.repeats.pop(),
+    "dict_entry": assign("config.shift", 0.7),
+    "nested_dict_entry": assign("config.deep.clip", 0.5),
+    "dict_replaced": assign("config", {"shift": 0.3, "deep": {"clip": 1.0}}),
+    "dataclass_field": assign("settings.slope", 0.4),
+    "dict_in_dataclass": assign("settings.power.of", 2),
+    "dataclass_replaced": assign("settings", Settings(slope=0.9)),
+    "namespace": assign("space.gain", 0.5),
+    "set": lambda w: w.model.chosen.add("second"),
+    "tuple": assign("limits", (-0.5, 0.5)),
+    "requires_grad": lambda w: w.model.first.requires_grad_(False),
+    "eval_of_submodule": lambda w: w.model.norm.eval(),
+    "eval": lambda w: w.model.eval(),
+    "dropout": assign("drop.p", 1.0),
+    "batch_norm_momentum": assign("norm.momentum", 0.7),
+    "parameter_zeroed": zero_bias,
+    "parameter_element": overwrite_element,
+    "parameter_data_element": write_through_data,
+    "parameter_data": assign_data,
+    "parameter_view": write_through_view,
+    "parameter_replaced": replace_parameter,
+    "state_dict_loaded": load_weights,
+    "buffer_replaced": lambda w: setattr(w.model, "offset", torch.full((8,), 0.3)),
+    "buffer_written": lambda w: w.model.offset.add_(0.4),
+    "submodule_replaced": replace_submodule,
+    "submodule_wrapped": lambda w: setattr(w.model, "second", nn.Sequential(w.model.second, nn.Tanh())),
+    "group_added": add_parameter_group,
+    "forward_hook_added": lambda w: w.model.norm.register_forward_hook(lambda m, args, output: output * 3),
+    "forward_hook_removed": lambda w: w.handle.remove(),
+    "pre_hook_added": lambda w: w.model.register_forward_pre_hook(lambda m, args: (args[0] * 2,)),
+    "backward_hook_added": lambda w: w.model.second.register_full_backward_hook(lambda m, g, _: (g[0] * 2,)),
+    "tensor_hook_added": lambda w: w.model.first.weight.register_hook(lambda grad: grad * 5),
+    "second_tensor_hook_added": lambda w: w.model.second.weight.register_hook(lambda grad: grad * 5),
+    "tensor_hook_removed": lambda w: w.tensor_handle.remove(),
+    "forward_replaced": lambda w: setattr(w.model.scale, "forward", lambda x: x * 4),
+}
+
+
+def close(want: torch.Tensor, got: torch.Tensor) -> bool:
+    want, got = want.detach().double(), got.detach().cpu().double()
+    return bool((want - got).abs().max() <= 1e-5 * want.abs().max())
+
+
+def follow(change: Callable[[World], Any], kind: str = "sgd") -> systolic.compiler.JitFunction[..., Any]:
+    """Three steps, the change, three more steps; eager and compiled must stay together."""
+    eager, compiled, unchanged = World(kind), World(kind), World(kind)
+    step = systolic.jit(compiled.step)
+    moved = False
+    for number, batch in enumerate(batches(6)):
+        if number == 3:
+            change(eager)
+            change(compiled)
+        want, got, old = eager.step(*batch), step(*batch), unchanged.step(*batch)
+        assert close(want, got), f"step {number}: {got.item()} != {want.item()}, {step.compiles[-1].reason}"
+        moved = moved or not close(want, old)
+    assert moved, "the change has no effect: the test shows nothing"
+    for (name, want), (_, got) in zip(eager.model.state_dict().items(), compiled.model.state_dict().items(), strict=True):
+        assert close(want, got), name
+    return step
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_change(name: str) -> None:
+    follow(CHANGES[name])
+
+
+@pytest.mark.parametrize(("name", "value"), [("betas", (0.5, 0.9)), ("weight_decay", 0.5), ("eps", 1e-2), ("amsgrad", True)])
+def test_adam(name: str, value: Any) -> None:
+    def change(w: World) -> None:
+        w.optimizer.param_groups[0][name] = value
+        if name == "amsgrad":
+            for state in w.optimizer.state.values():
+                state["max_exp_avg_sq"] = torch.zeros_like(state["exp_avg_sq"])
+
+    follow(change, "adam")

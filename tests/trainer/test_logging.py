@@ -1,0 +1,251 @@
+"""self.log: names, reductions, where values appear, and what it must not cost."""
+
+from __future__ import annotations
+
+import csv
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from three_ways import compare, loader, quiet_trainer, regression, run
+
+import systolic as L
+from systolic.runtime._cells import Cell
+
+
+def all_ways(self: Any, batch: Any, batch_idx: int) -> Any:
+    loss = self.loss(batch)
+    self.log("default", loss)
+    self.log("epoch", loss, on_step=False, on_epoch=True)
+    self.log("both", loss, on_epoch=True, prog_bar=True)
+    self.log("sum", loss, on_step=False, on_epoch=True, reduce_fx="sum")
+    self.log("min", loss, on_step=False, on_epoch=True, reduce_fx=torch.min)
+    self.log("max", loss, on_step=False, on_epoch=True, reduce_fx=max)
+    self.log("weighted", loss, on_step=False, on_epoch=True, batch_size=batch_idx + 1)
+    self.log("number", 2.5)
+    self.log("hidden", loss, logger=False, prog_bar=True)
+    self.log("batch_idx", float(batch_idx), on_step=False, on_epoch=True)
+    self.log_dict({"a": loss, "b": 2 * loss}, on_epoch=True)
+    return loss
+
+
+def evaluation(self: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+    loss = self.loss(batch)
+    self.log("val_loss", loss, prog_bar=True)
+    self.log("val_both", loss, on_step=True)
+    self.log("val_shared", loss, on_epoch=True, reduce_fx="max")
+
+
+def epoch_end(self: Any) -> None:
+    self.log("at_epoch_end", 3.0 + self.current_epoch)
+
+
+def val_epoch_end(self: Any) -> None:
+    self.log("at_val_end", 5.0, prog_bar=True)
+
+
+METHODS = {
+    "training_step": all_ways,
+    "validation_step": evaluation,
+    "on_train_epoch_end": epoch_end,
+    "on_validation_epoch_end": val_epoch_end,
+}
+
+
+def logging_module(base: Any) -> Any:
+    return regression(base, **METHODS)
+
+
+def test_callback_metrics() -> None:
+    outcome = compare(logging_module, val=loader(10, seed=3), batch_size=8)
+    expected = {"default", "epoch", "both", "both_step", "both_epoch", "sum", "min", "max", "weighted", "number"}
+    assert expected <= set(outcome.metrics)
+    assert {"a_step", "a_epoch", "val_loss", "val_both", "val_both_epoch", "at_epoch_end", "at_val_end"} <= set(
+        outcome.metrics
+    )
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_mean_weighs_by_batch_size(devices: int) -> None:
+    outcome = run("compiled", logging_module, batch_size=8, max_epochs=1, devices=devices)
+    sizes, losses = torch.tensor([8.0, 8.0, 4.0]), torch.tensor(outcome.losses)
+    assert outcome.metrics["epoch"] == pytest.approx(float((sizes * losses).sum() / 20), rel=1e-5)
+    assert outcome.metrics["weighted"] == pytest.approx(float((torch.tensor([1.0, 2, 3]) * losses).sum() / 6), rel=1e-5)
+    assert outcome.metrics["sum"] == pytest.approx(float(losses.sum()), rel=1e-5)
+    assert (outcome.metrics["min"], outcome.metrics["max"]) == pytest.approx(
+        (float(losses.min()), float(losses.max())), rel=1e-6
+    )
+
+
+def test_progress_bar_metrics() -> None:
+    names = {}
+    for kind in ("compiled", "lightning"):
+        outcome = run(kind, logging_module, val=loader(8, seed=3))
+        names[kind] = set(outcome.trainer.progress_bar_metrics) - {"v_num"}
+    assert names["compiled"] == names["lightning"]
+
+
+def test_several_validation_loaders() -> None:
+    vals = [loader(8, seed=3), loader(4, seed=4)]
+    outcome = compare(logging_module, val=vals, max_epochs=1)
+    assert {"val_loss/dataloader_idx_0", "val_loss/dataloader_idx_1", "at_val_end"} <= set(outcome.metrics)
+    results = quiet_trainer().validate(outcome.module, vals, verbose=False)
+    assert [set(r) for r in results] == [
+        {f"{name}/dataloader_idx_{i}" for name in ("val_loss", "val_both_epoch", "val_shared")} | {"at_val_end"}
+        for i in (0, 1)
+    ]
+
+
+def rows(logger: Any) -> list[dict[str, str]]:
+    with open(Path(logger.log_dir) / "metrics.csv", newline="") as file:
+        return [{k: v for k, v in row.items() if v != ""} for row in csv.DictReader(file)]
+
+
+def _rows_of(kind: str, tmp_path: Path, **options: Any) -> list[dict[str, str]]:
+    if kind == "lightning":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            logger = pytest.importorskip("lightning.pytorch.loggers").CSVLogger(str(tmp_path / kind))
+    else:
+        logger = L.loggers.CSVLogger(str(tmp_path / kind))
+    run(kind, logging_module, logger=logger, **options)
+    return rows(logger)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"log_every_n_steps": 1},
+        {"log_every_n_steps": 3},
+        {"log_every_n_steps": 50},
+        {"log_every_n_steps": 1, "accumulate_grad_batches": 2},
+        {"log_every_n_steps": 2, "val_check_interval": 2},
+    ],
+    ids=str,
+)
+def test_rows_of_the_csv_logger(options: dict[str, Any], tmp_path: Path) -> None:
+    options = {"val": loader(8, seed=3), **options}
+    ours, theirs = (_merged(_rows_of(kind, tmp_path, **options)) for kind in ("compiled", "lightning"))
+    assert list(ours) == list(theirs)
+    for key, values in theirs.items():
+        assert ours[key] == pytest.approx(values, rel=1e-4), key
+
+
+def _merged(found: list[dict[str, str]]) -> dict[tuple[str, str], list[float]]:
+    """By step and name the values in order, rows of one step put together."""
+    values: dict[tuple[str, str], list[float]] = {}
+    for row in found:
+        for name, value in row.items():
+            if name not in ("step", "epoch"):
+                values.setdefault((row["step"], name), []).append(float(value))
+        values.setdefault((row["step"], "epoch"), [float(row["epoch"])])
+    return dict(sorted(values.items()))
+
+
+def test_item_of_a_logged_loss_costs_no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[Any] = []
+    host = Cell.host
+    monkeypatch.setattr(Cell, "host", lambda self: reads.append(self.shape) or host(self))
+
+    def training_step(self: Any, batch: Any, batch_idx: int) -> Any:
+        loss = self.loss(batch)
+        self.log("item", loss.item())
+        self.log("scaled", 2 * loss.item() + 1)
+        return loss
+
+    module = regression(L.LightningModule, training_step=training_step)()
+    trainer = quiet_trainer(log_every_n_steps=1000)
+    seen_while_training: list[int] = []
+
+    class Watch(L.Callback):
+        def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+            seen_while_training.append(len(reads))
+
+    trainer.callbacks.append(Watch())
+    trainer._reporting._bar_due = float("inf")
+    trainer.fit(module, loader())
+    assert seen_while_training[1:] == seen_while_training[1:2] * 4
+    metrics = trainer.callback_metrics
+    assert metrics["scaled"] == pytest.approx(2 * metrics["item"].item() + 1, rel=1e-6)
+
+
+def test_print_of_a_loss_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    def training_step(self: Any, batch: Any, batch_idx: int) -> Any:
+        loss = self.loss(batch)
+        print("loss is", loss)
+        return loss
+
+    module = regression(L.LightningModule, training_step=training_step)()
+    quiet_trainer().fit(module, loader())
+    printed = capsys.readouterr().out
+    assert printed.count("loss is") == 1
+    assert "tensor" in printed
+
+
+def test_formatting_a_loss_names_the_line() -> None:
+    def training_step(self: Any, batch: Any, batch_idx: int) -> Any:
+        loss = self.loss(batch)
+        _ = f"{loss:.3f}"
+        return loss
+
+    module = regression(L.LightningModule, training_step=training_step)()
+    with pytest.raises(L.DataDependentError, match=r'(?s)test_logging.py:\d+ in training_step: _ = f"\{loss:.3f\}".*self.log'):
+        quiet_trainer().fit(module, loader())
+
+
+def test_log_without_a_trainer() -> None:
+    module = regression(L.LightningModule)()
+    with pytest.raises(L.MisconfigurationException, match=r"self.log\('x', ...\) was called without a Trainer"):
+        module.log("x", 1.0)
+
+
+def _log(name: str, value: Any, **options: Any) -> Any:
+    def training_step(self: Any, batch: Any, batch_idx: int) -> Any:
+        self.log(name, value(self) if callable(value) else value, **options)
+        return self.loss(batch)
+
+    return training_step
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (_log("x", "text"), r"self.log\('x', ...\) expected a number.*Received: str"),
+        (_log("x", lambda m: m.first.weight), r"one element. Received: shape \(8, 4\)"),
+        (_log("x", 1.0, reduce_fx="median"), r"`reduce_fx` of self.log. Expected 'mean'.*'median'"),
+        (_log("x", 1.0, reduce_fx=torch.median), "reduce_fx"),
+        (_log(3, 1.0), r"name.*string.*Received: 3"),  # type: ignore[arg-type]
+        (_log("x", lambda m: {"a": 1}), "Received: dict"),
+    ],
+)
+@pytest.mark.parametrize("compile", [True, False])
+def test_bad_log(step: Any, message: str, compile: bool) -> None:
+    module = regression(L.LightningModule, training_step=step)()
+    with pytest.raises(L.MisconfigurationException, match=message):
+        quiet_trainer(compile=compile).fit(module, loader())
+
+
+def test_log_in_predict() -> None:
+    module = regression(L.LightningModule, predict_step=lambda self, batch: self.log("x", 1.0))()
+    with pytest.raises(L.MisconfigurationException, match="not possible in `predict_step`"):
+        quiet_trainer(compile=False).predict(module, loader())
+
+
+def test_values_logged_in_some_steps_only() -> None:
+    def training_step(self: Any, batch: Any, batch_idx: int) -> Any:
+        loss = self.loss(batch)
+        if batch_idx % 2 == 0:
+            self.log("even", loss, on_epoch=True)
+        return loss
+
+    compare(lambda base: regression(base, training_step=training_step))
+
+
+def test_logged_metrics() -> None:
+    outcome = run("compiled", logging_module, log_every_n_steps=1, max_epochs=1)
+    other = run("lightning", logging_module, log_every_n_steps=1, max_epochs=1, logger=False)
+    assert {"default", "both_step", "both_epoch", "epoch"} <= set(outcome.trainer.logged_metrics)
+    assert "hidden" not in outcome.trainer.logged_metrics
+    assert set(other.trainer.logged_metrics) <= set(outcome.trainer.logged_metrics)
