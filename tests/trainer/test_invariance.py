@@ -65,7 +65,16 @@ def test_losses_and_parameters_do_not_depend_on_the_number_of_cores(build: Any, 
         others, their_parameters = run(build, devices, dropout)
         torch.testing.assert_close(others, losses, rtol=1e-4, atol=0)
         for name, value in parameters.items():
-            torch.testing.assert_close(their_parameters[name], value, rtol=1e-3, atol=1e-4, msg=name)
+            theirs = determined(name, their_parameters[name])
+            torch.testing.assert_close(theirs, determined(name, value), rtol=1e-3, atol=1e-4, msg=name)
+
+
+def determined(name: str, value: torch.Tensor) -> torch.Tensor:
+    """Without the bias of attention's keys: softmax ignores it, so that its gradient is rounding, which Adam magnifies."""
+    if not name.endswith("qkv.bias"):
+        return value
+    query, _, values = value.chunk(3)
+    return torch.cat([query, values])
 
 
 class Normalised(L.LightningModule):

@@ -18,7 +18,7 @@ from systolic.runtime._cells import Cell
 def all_ways(self: Any, batch: Any, batch_idx: int) -> Any:
     loss = self.loss(batch)
     self.log("default", loss)
-    self.log("epoch", loss, on_step=False, on_epoch=True)
+    self.log("mean", loss, on_step=False, on_epoch=True)
     self.log("both", loss, on_epoch=True, prog_bar=True)
     self.log("sum", loss, on_step=False, on_epoch=True, reduce_fx="sum")
     self.log("min", loss, on_step=False, on_epoch=True, reduce_fx=torch.min)
@@ -60,7 +60,7 @@ def logging_module(base: Any) -> Any:
 
 def test_callback_metrics() -> None:
     outcome = compare(logging_module, val=loader(10, seed=3), batch_size=8)
-    expected = {"default", "epoch", "both", "both_step", "both_epoch", "sum", "min", "max", "weighted", "number"}
+    expected = {"default", "mean", "both", "both_step", "both_epoch", "sum", "min", "max", "weighted", "number"}
     assert expected <= set(outcome.metrics)
     assert {"a_step", "a_epoch", "val_loss", "val_both", "val_both_epoch", "at_epoch_end", "at_val_end"} <= set(
         outcome.metrics
@@ -71,7 +71,7 @@ def test_callback_metrics() -> None:
 def test_mean_weighs_by_batch_size(devices: int) -> None:
     outcome = run("compiled", logging_module, batch_size=8, max_epochs=1, devices=devices)
     sizes, losses = torch.tensor([8.0, 8.0, 4.0]), torch.tensor(outcome.losses)
-    assert outcome.metrics["epoch"] == pytest.approx(float((sizes * losses).sum() / 20), rel=1e-5)
+    assert outcome.metrics["mean"] == pytest.approx(float((sizes * losses).sum() / 20), rel=1e-5)
     assert outcome.metrics["weighted"] == pytest.approx(float((torch.tensor([1.0, 2, 3]) * losses).sum() / 6), rel=1e-5)
     assert outcome.metrics["sum"] == pytest.approx(float(losses.sum()), rel=1e-5)
     assert (outcome.metrics["min"], outcome.metrics["max"]) == pytest.approx(
@@ -140,7 +140,8 @@ def _merged(found: list[dict[str, str]]) -> dict[tuple[str, str], list[float]]:
         for name, value in row.items():
             if name not in ("step", "epoch"):
                 values.setdefault((row["step"], name), []).append(float(value))
-        values.setdefault((row["step"], "epoch"), [float(row["epoch"])])
+        if "epoch" in row:
+            values.setdefault((row["step"], "epoch"), [float(row["epoch"])])
     return dict(sorted(values.items()))
 
 
@@ -246,6 +247,6 @@ def test_values_logged_in_some_steps_only() -> None:
 def test_logged_metrics() -> None:
     outcome = run("compiled", logging_module, log_every_n_steps=1, max_epochs=1)
     other = run("lightning", logging_module, log_every_n_steps=1, max_epochs=1, logger=False)
-    assert {"default", "both_step", "both_epoch", "epoch"} <= set(outcome.trainer.logged_metrics)
+    assert {"default", "both_step", "both_epoch", "mean"} <= set(outcome.trainer.logged_metrics)
     assert "hidden" not in outcome.trainer.logged_metrics
     assert set(other.trainer.logged_metrics) <= set(outcome.trainer.logged_metrics)

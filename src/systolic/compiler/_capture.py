@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,7 +95,7 @@ class Call:
     leaves: Sequence[Any]
     rebuild: Callable[[list[Any]], tuple[Any, ...]]
     numbers: dict[str, Number]
-    roots: dict[str, Any]
+    roots: MutableMapping[str, Any]
     variable: frozenset[Path] = frozenset()
     appended: frozenset[int] = frozenset()
 

@@ -11,7 +11,6 @@ from torch._ops import OpOverload
 
 from ._errors import UnsupportedOpError, user_line_of
 from ._modules import current_module
-from . import _unchecked as _unchecked  # isort: skip
 from ._refused import CONDITIONS, REFUSED
 from .lowering import find_lowering
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -107,7 +107,7 @@ class Engine:
     def __init__(
         self,
         function: Callable[..., Any],
-        roots: Callable[[], dict[str, Any]],
+        roots: Callable[[], MutableMapping[str, Any]],
         placement: Placement,
         notice: Notice | None = None,
     ) -> None:
@@ -201,7 +201,7 @@ class Engine:
         leaves: Sequence[Any],
         rebuild: Callable[[list[Any]], tuple[Any, ...]],
         numbers: dict[str, Number],
-        roots: dict[str, Any],
+        roots: MutableMapping[str, Any],
     ) -> Captured:
         fakes = [_Kind(leaf) for leaf in leaves]
         make = lambda variable: Call(  # noqa: E731
@@ -291,7 +291,7 @@ def _holds(guards: Guards, values: list[Number]) -> bool:
         return False
 
 
-def bind(roots: dict[str, Any], placement: Placement, appended: set[int]) -> None:
+def bind(roots: MutableMapping[str, Any], placement: Placement, appended: set[int]) -> None:
     """Move every tensor that the roots hold to the devices, keeping the tensor objects."""
     survey = Survey(roots, appended)
     slots = [(tensor, paths) for tensor, paths in survey.slots() if not isinstance(tensor, DeviceTensor)]
@@ -315,7 +315,7 @@ def _require_dense(tensor: torch.Tensor, paths: list[Path]) -> None:
         )
 
 
-def release(roots: dict[str, Any]) -> None:
+def release(roots: MutableMapping[str, Any]) -> None:
     """The reverse of `bind`."""
     survey = Survey(roots)
     for tensor, _ in survey.slots():

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 import jax
 import torch
-from torch import nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from ..runtime._convert import to_jax_array
 from ..runtime._device_tensor import DeviceTensor
 from ..runtime._placement import Placement
 from ._engine import Compile, Engine
+from ._scope import scope_of
 
 if TYPE_CHECKING:
     from jaxlib._jax import Device
@@ -65,14 +64,14 @@ class JitFunction(Generic[P, R]):
         functools.update_wrapper(self, function)
         self._function = function
         self._placement = Placement(devices or jax.devices()[:1])
-        self._engine = Engine(function, lambda: roots_of(function), self._placement)
+        self._engine = Engine(function, lambda: scope_of(function), self._placement)
         self._last: Any = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the program; compile it first where no valid one is there."""
         leaves, spec = tree_flatten((args, kwargs))
         tensors = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
-        static = tuple((i, leaf) for i, leaf in enumerate(leaves) if not isinstance(leaf, torch.Tensor))
+        static = tuple((i, type(leaf), leaf) for i, leaf in enumerate(leaves) if not isinstance(leaf, torch.Tensor))
         arrays = [_on_device(leaves[i], self._placement) for i in tensors]
 
         def rebuild(values: list[Any]) -> tuple[Any, ...]:
@@ -120,23 +119,3 @@ def _on_device(tensor: torch.Tensor, placement: Placement) -> jax.Array:
     if isinstance(tensor, DeviceTensor) and tensor._cell.is_whole_array:
         return tensor._cell.buffer.array
     return placement.shard(to_jax_array(tensor))
-
-
-def roots_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """The objects that a function reaches by name: its closure, the globals that it mentions, `self`, defaults."""
-    if isinstance(function, functools.partial):
-        bound = {f"argument{i}": value for i, value in enumerate(function.args)}
-        return {**roots_of(function.func), **bound, **function.keywords}
-    if isinstance(function, nn.Module):
-        return {"module": function}
-    if inspect.ismethod(function):
-        return {"self": function.__self__, **roots_of(function.__func__)}
-    if not inspect.isfunction(function):
-        return {"self": function}
-    variables = inspect.getclosurevars(function)
-    found = {**variables.globals, **variables.nonlocals}
-    return {name: value for name, value in found.items() if _matters(value)}
-
-
-def _matters(value: Any) -> bool:
-    return not (inspect.ismodule(value) or inspect.isclass(value) or inspect.isroutine(value))

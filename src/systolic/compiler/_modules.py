@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from typing import Any
 
 from torch import nn
@@ -18,7 +18,7 @@ def current_module() -> str:
 
 
 @contextlib.contextmanager
-def tracking_modules(roots: dict[str, Any]) -> Iterator[None]:
+def tracking_modules(roots: MutableMapping[str, Any]) -> Iterator[None]:
     """Keep `current_module` up to date inside the block."""
     names: dict[int, str] = {}
     for root_name, root in roots.items():

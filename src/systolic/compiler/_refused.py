@@ -18,11 +18,17 @@ _MASK = _SHAPE.format("torch.where(mask, x, other), x * mask or x.masked_fill(~m
 REFUSED: dict[OpOverload, str] = {
     aten.masked_select.default: _MASK,
     aten.nonzero.default: _SHAPE.format("torch.nonzero_static with a known size, or a mask"),
+    aten.bincount.default: _SHAPE.format("torch.zeros(classes).index_add(0, x, weights)"),
     aten.argwhere.default: _SHAPE.format("torch.nonzero_static with a known size, or a mask"),
 }
 REFUSED |= dict.fromkeys(
+    (aten.equal.default, aten.allclose.default, aten.is_nonzero.default),
+    "it gives a Python bool, and the values that decide it exist only when the program runs. Use torch.eq, torch.isclose "
+    "and .all(), and torch.where",
+)
+REFUSED |= dict.fromkeys(
     (aten._unique.default, aten._unique2.default, aten.unique_dim.default, aten.unique_consecutive.default),
-    _SHAPE.format("a mask or torch.bincount, or find the unique values in the data loader,"),
+    _SHAPE.format("a mask, or find the unique values in the data loader,"),
 )
 REFUSED |= dict.fromkeys(
     (aten.resize_.default, aten.resize.default, aten.resize_as_.default, aten.set_.source_Tensor),
@@ -38,6 +44,10 @@ def _masked_writing(x: torch.Tensor, indices: Sequence[torch.Tensor | None], *_:
     if any(map(_is_mask, indices)) and sum(index is not None for index in indices) > 1:
         return "a boolean mask next to other indices selects as many elements as the values say. Use torch.where instead"
     return None
+
+
+def _repetition(repeats: torch.Tensor, *, output_size: int | None = None) -> str | None:
+    return None if output_size is not None else _SHAPE.format("repeat_interleave with output_size=...")
 
 
 def _is_mask(index: torch.Tensor | None) -> bool:
@@ -67,6 +77,7 @@ CONDITIONS: dict[OpOverload, Callable[..., str | None]] = {
     aten._unsafe_index.Tensor: _masked_reading,
     aten.index_put.default: _masked_writing,
     aten._unsafe_index_put.default: _masked_writing,
+    aten.repeat_interleave.Tensor: _repetition,
     aten.as_strided.default: _strided,
     aten.as_strided_copy.default: _strided,
     aten.as_strided_scatter.default: _strided_writing,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, MutableMapping
 from typing import Any
 
 import torch
@@ -36,7 +36,7 @@ class Survey:
         hooks: the hook tables of every module.
     """
 
-    def __init__(self, roots: dict[str, Any], opaque_lists: Iterable[int] = ()) -> None:
+    def __init__(self, roots: MutableMapping[str, Any], opaque_lists: Iterable[int] = ()) -> None:
         self.tensors: dict[Path, torch.Tensor] = {}
         self.values: dict[Path, Any] = {}
         self.containers: dict[Path, Any] = {}
@@ -48,15 +48,14 @@ class Survey:
         self._seen: dict[int, Path] = {}
         self._opaque = set(opaque_lists)
         self._objects: dict[Path, Any] = {}
-        for name, root in roots.items():
-            self._visit(root, (name,))
+        self._visit_dict(roots, (), roots.keys())
 
     def _visit(self, item: Any, path: Path) -> None:
         if isinstance(item, torch.Tensor):
             self.tensors[path] = item
             if item.is_leaf and item.grad is not None:
                 self.grads[path] = item.grad
-        elif isinstance(item, (nn.Module, torch.optim.Optimizer, dict, list, types.SimpleNamespace)) or _is_record(
+        elif isinstance(item, (nn.Module, torch.optim.Optimizer, dict, list, types.SimpleNamespace)) or is_record(
             item
         ):
             self._visit_once(item, path)
@@ -126,7 +125,7 @@ class Survey:
         for index, element in enumerate(item):
             self._visit(element, (*path, index))
 
-    def _visit_dict(self, item: dict[Any, Any], path: Path, keys: Iterable[Any]) -> None:
+    def _visit_dict(self, item: MutableMapping[Any, Any], path: Path, keys: Iterable[Any]) -> None:
         self.containers[path] = item
         self.keys[path] = list(keys)
         for key in self.keys[path]:
@@ -156,13 +155,14 @@ class _SameAs:
     path: Path
 
 
-def _is_record(item: Any) -> bool:
+def is_record(item: Any) -> bool:
+    """Whether an object is an instance of a dataclass that keeps its fields in `__dict__`."""
     return dataclasses.is_dataclass(item) and not isinstance(item, type) and hasattr(item, "__dict__")
 
 
 def set_at(survey: Survey, path: Path, value: Any) -> None:
     """Put `value` where `path` points, rebuilding the tuples on the way (they cannot be changed in place)."""
-    for depth in range(len(path) - 1, 0, -1):
+    for depth in range(len(path) - 1, -1, -1):
         container = survey.containers.get(path[:depth])
         if container is not None:
             key, inner = path[depth], path[depth + 1 :]

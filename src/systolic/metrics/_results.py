@@ -58,12 +58,18 @@ class LogEntry:
     @property
     def step_name(self) -> str:
         """The name of single steps' values."""
-        return f"{self.name}_step" if self.on_epoch and self.on_step else self.name
+        return self._forked("_step")
 
     @property
     def epoch_name(self) -> str:
         """The name of the epoch's value."""
-        return f"{self.name}_epoch" if self.on_epoch and self.on_step else self.name
+        return self._forked("_epoch")
+
+    def _forked(self, ending: str) -> str:
+        if not (self.on_epoch and self.on_step):
+            return self.name
+        name, marker, index = self.name.partition("/dataloader_idx_")
+        return f"{name}{ending}{marker}{index}"
 
 
 @dataclass

@@ -55,18 +55,20 @@ def _parse(devices: Devices) -> int | list[int] | None:
             return None
         if "," in text:
             return _indices([_integer(part, devices) for part in text.split(",") if part.strip()], devices)
-        devices = _integer(text, devices)
+        return _count(_integer(text, devices), devices)
     if isinstance(devices, bool):
         raise _invalid(devices, "a bool is neither a count nor an index")
     if isinstance(devices, int):
-        if devices == -1:
-            return None
-        if devices < 1:
-            raise _invalid(devices, "at least one device is needed")
-        return devices
+        return None if devices == -1 else _count(devices, devices)
     if not isinstance(devices, Sequence):
         raise _invalid(devices, "expected an integer, a list of indices, or a string")
     return _indices(list(devices), devices)
+
+
+def _count(count: int, request: Devices) -> int:
+    if count < 1:
+        raise _invalid(request, "at least one device is needed")
+    return count
 
 
 def _integer(text: str, request: Devices) -> int:

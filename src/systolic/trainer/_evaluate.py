@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +23,7 @@ class EvaluationLoop:
         self.step = EvaluationStep(trainer, trainer.lightning_module, trainer._hooks, stage)
         self.results = Results()
         self.engine = trainer._make_engine(self.step, self.results)
+        self._seen: Counter[int] = Counter()
 
     def run(self) -> list[dict[str, float]]:
         """Evaluate; returns the reduced values, one dict a loader."""
@@ -59,6 +61,9 @@ class EvaluationLoop:
             trainer._throttle(result)
             if ends:
                 hooks.both(f"{name}_batch_end", result.value()["output"], batch.host, batch.index, index)
+            if trainer.loggers:
+                trainer._reporting.evaluation_step(self.results, result, self._seen[index])
+            self._seen[index] += not trainer.sanity_checking
 
     @contextlib.contextmanager
     def _evaluating(self) -> Iterator[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -10,10 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..data import BatchSpec, flatten_batch, iterate, num_batches
+from ..data import BatchSpec, flatten_batch, is_vectorised, iterate, num_batches
 from ..runtime._convert import to_jax_array
 from ..runtime._placement import Placement
 from ..runtime._prefetch import Prefetcher
+
+# JAX warns of every fork, because a child that calls JAX could hang; the workers of a DataLoader do not call it
+warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,9 @@ def feed(
         return FedBatch(batch, leaves, spec, dataloader_idx, index, is_last, statics)
 
     batches = _limited(loader, limit)
-    if placement is None or depth == 0:
+    # where nothing is copied and a batch is one indexing, a thread would cost more than it hides
+    nothing_to_hide = placement is None or (placement.shares_host_memory and transform is None and is_vectorised(loader))
+    if nothing_to_hide or depth == 0:
         return map(prepare, batches)
     return iter(Prefetcher(batches, prepare, depth))
 

@@ -25,6 +25,8 @@ def log_value(
 ) -> None:
     """Record a logged value, in the step that is running or, from a hook on the host, at once."""
     reduction = reduction_name(reduce_fx)
+    if not isinstance(name, str):
+        raise MisconfigurationException(f"The name of a logged value must be a string. Received: {name!r}.")
     if trainer._step_log is None:
         _log_on_host(trainer, name, value, prog_bar, logger, reduction)
         return

@@ -23,7 +23,8 @@ class Reporting:
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
-        self._pending: deque[tuple[int, Any]] = deque()
+        self._pending: deque[tuple[int, Any, Results]] = deque()
+        self._from_hooks: dict[str, float] = {}
         self._latest: Any = None
         self._bar_due = 0.0
         self.metrics: dict[str, torch.Tensor] = {}
@@ -47,7 +48,20 @@ class Reporting:
             for array in result.arrays:
                 if array.size <= _FETCHED_ELEMENTS:
                     array.copy_to_host_async()
-            self._pending.append((trainer._steps_dispatched - 1 if due else -1, result))
+            self._pending.append((trainer._steps_dispatched - 1 if due else -1, result, trainer._train_results))
+        if due and self._from_hooks:
+            self._send({}, trainer._steps_dispatched - 1)
+        self._deliver_ready()
+
+    def evaluation_step(self, results: Results, result: Any, step: int) -> None:
+        """Note an evaluation step; only values that were logged with `on_step=True` are reported."""
+        trainer = self._trainer
+        if trainer.sanity_checking or not any(e.on_step and e.logger for e in results.entries.values()):
+            return
+        self._pending.append((step, result, results))
+        self._deliver_ready()
+
+    def _deliver_ready(self) -> None:
         while self._pending and all(a.is_deleted() or a.is_ready() for a in self._pending[0][1].arrays):
             self._deliver(*self._pending.popleft())
 
@@ -56,23 +70,28 @@ class Reporting:
         while self._pending:
             self._deliver(*self._pending.popleft())
 
-    def _deliver(self, step: int, result: Any) -> None:
-        trainer = self._trainer
+    def _deliver(self, step: int, result: Any, results: Results) -> None:
         values = {name: torch.as_tensor(v).item() for name, v in result.value()["logged"].items()}
-        entries = trainer._train_results.entries
+        entries, in_training = results.entries, results is self._trainer._train_results
         for name, value in values.items():
-            if entries[name].prog_bar:
+            if entries[name].prog_bar and in_training:
                 self.finished[entries[name].step_name] = value
         if step >= 0:
             chosen = {entries[n].step_name: v for n, v in values.items() if entries[n].logger}
-            self._send(chosen, step)
+            self._write(chosen, step, in_training)
 
     def _send(self, values: dict[str, float], step: int) -> None:
+        """Write a row, together with what hooks on the host logged since the last one."""
+        values, self._from_hooks = {**values, **self._from_hooks}, {}
+        self._write(values, step, True)
+
+    def _write(self, values: dict[str, float], step: int, with_epoch: bool) -> None:
         self.logged.update({name: torch.tensor(value) for name, value in values.items()})
         if not values:
             return
+        epoch = {"epoch": self._trainer._current_epoch} if with_epoch else {}
         for logger in self._trainer.loggers:
-            logger.log_metrics({**values, "epoch": self._trainer._current_epoch}, step)
+            logger.log_metrics({**epoch, **values}, step)
             logger.save()
 
     def host_value(self, entry: LogEntry, value: torch.Tensor) -> None:
@@ -80,8 +99,8 @@ class Reporting:
         self.metrics[entry.name] = value
         if entry.prog_bar:
             self.finished[entry.name] = value.item()
-        if entry.logger:
-            self._send({entry.name: value.item()}, max(self._trainer._steps_dispatched - 1, 0))
+        if entry.logger and not self._trainer.sanity_checking:
+            self._from_hooks[entry.name] = value.item()
 
     def callback_metrics(self) -> dict[str, torch.Tensor]:
         """All values that callbacks may read; fetches the last step's values, because somebody asked."""
@@ -98,11 +117,13 @@ class Reporting:
         trainer = self._trainer
         self.flush()
         self.callback_metrics()
-        self._publish(results, results.epoch_values())
+        sent = self._publish(results, results.epoch_values())
         trainer._hooks_epoch_end(before_checkpoints)
+        self._send(sent, max(trainer._steps_dispatched - 1, 0))
         results.reset()
 
-    def _publish(self, results: Results, values: dict[str, torch.Tensor]) -> None:
+    def _publish(self, results: Results, values: dict[str, torch.Tensor]) -> dict[str, float]:
+        """Show an epoch's values to callbacks and the progress bar; returns those for the loggers."""
         sent: dict[str, float] = {}
         for name, value in values.items():
             entry = results.entries[name]
@@ -111,29 +132,24 @@ class Reporting:
                 self.finished[entry.epoch_name] = float(value)
             if entry.logger:
                 sent[entry.epoch_name] = float(value)
-        self._send(sent, max(self._trainer._steps_dispatched - 1, 0))
+        return sent
 
     def evaluation_end(self, results: Results, hook: str, loaders: int) -> list[dict[str, float]]:
         """An evaluation is over; returns its values, one dict a loader."""
         trainer = self._trainer
+        self.flush()
         values = results.epoch_values()
-        before = dict(self.metrics)
-        if trainer.sanity_checking:
-            self._publish_quietly(results, values)
-        else:
-            self._publish(results, values)
+        before, shown = dict(self.metrics), dict(self.finished)
+        sent = self._publish(results, values)
         trainer._hooks.both(hook)
         results.reset()
         if trainer.sanity_checking:
-            self.metrics = before
+            self.metrics, self.finished = before, shown
             return []
+        self._send(sent, max(trainer._steps_dispatched - (trainer.state.fn == "fit"), 0))
         reported = {results.entries[n].epoch_name: float(v) for n, v in values.items()}
         reported.update({n: float(v) for n, v in self.metrics.items() if n not in before and n not in results.entries})
         return _by_loader(reported, loaders)
-
-    def _publish_quietly(self, results: Results, values: dict[str, torch.Tensor]) -> None:
-        for name, value in values.items():
-            self.metrics[name] = self.metrics[results.entries[name].epoch_name] = value
 
 
 _FETCHED_ELEMENTS = 4096

@@ -106,7 +106,9 @@ class Trainer(TrainerProperties):
         self.devices = find_devices(accelerator, devices) if compile else []
         self.precision = precision_name(precision)
         self.max_epochs, self.max_steps = _defaults.training_length(max_epochs, max_steps, quick, max_time)
-        self.min_epochs, self.min_steps, self.max_time = min_epochs, min_steps, seconds_of(max_time)
+        # as in Lightning, a number of steps to reach means whole epochs, at least one
+        self.min_epochs = 1 if min_epochs is None and min_steps is not None else min_epochs
+        self.min_steps, self.max_time = min_steps, seconds_of(max_time)
         self.limits = _defaults.limits(
             quick,
             train=limit_train_batches,
@@ -114,8 +116,8 @@ class Trainer(TrainerProperties):
             test=limit_test_batches,
             predict=limit_predict_batches,
         )
-        self.val_check_interval: Any = 1.0 if val_check_interval is None else val_check_interval
-        self.check_val_every_n_epoch = check_val_every_n_epoch
+        self.val_check_interval: Any = 1.0 if quick or val_check_interval is None else val_check_interval
+        self.check_val_every_n_epoch = 1 if quick else check_val_every_n_epoch
         self.num_sanity_val_steps = 0 if quick else 2 if num_sanity_val_steps is None else num_sanity_val_steps
         self.log_every_n_steps = require_positive("log_every_n_steps", log_every_n_steps or 50)
         self.accumulate_grad_batches = require_positive("accumulate_grad_batches", accumulate_grad_batches)

@@ -171,8 +171,9 @@ def put(x: jax.Array, index: jax.Array, source: jax.Array, accumulate: bool = Fa
 @lowers(aten.nonzero_static.default)
 def nonzero_static(x: jax.Array, size: int, fill_value: int = -1) -> jax.Array:
     """The first `size` positions of non-zero elements."""
-    found = jnp.nonzero(x, size=size, fill_value=fill_value)
-    return jnp.stack(found, axis=1) if found else jnp.zeros((size, 0), jnp.int64)
+    if x.size == 0 or x.ndim == 0:
+        return jnp.full((size, x.ndim), fill_value, jnp.int64)
+    return jnp.stack(jnp.nonzero(x, size=size, fill_value=fill_value), axis=1)
 
 
 @lowers(aten.masked_select.default)

@@ -108,6 +108,13 @@ def _repeat_interleave(x: jax.Array, repeats: int, dim: int | None = None, outpu
     return jnp.repeat(x, repeats, axis=dim)
 
 
+@lowers(aten.repeat_interleave.Tensor)
+def _repeated_positions(repeats: jax.Array, *, output_size: int | None = None) -> jax.Array:
+    assert output_size is not None, "repeat_interleave without output_size passed capture"
+    numbers = jnp.arange(repeats.shape[0], dtype=repeats.dtype)
+    return jnp.repeat(numbers, repeats, total_repeat_length=output_size)
+
+
 @lowers(aten.block_diag.default)
 def _block_diag(tensors: Sequence[jax.Array]) -> jax.Array:
     return jax.scipy.linalg.block_diag(*(jnp.atleast_2d(t).astype(announced_dtype()) for t in tensors))

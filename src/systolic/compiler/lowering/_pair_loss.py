@@ -146,7 +146,7 @@ def _rows(function: Callable[[jax.Array], jax.Array], x: jax.Array, reduction: i
 def _multi_margin(
     x: jax.Array, target: jax.Array, p: float, margin: float, weight: jax.Array | None, reduction: int
 ) -> jax.Array:
-    at = jnp.atleast_1d(index32(target, x.shape[-1]))[:, None]
+    at = jnp.atleast_1d(index32(target, x.shape[-1] if x.ndim else 1))[:, None]
 
     def loss(x: jax.Array) -> jax.Array:
         gap = margin - jnp.take_along_axis(x, at, 1, mode="fill") + x

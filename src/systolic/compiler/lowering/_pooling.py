@@ -129,10 +129,11 @@ def scatter_to_planes(values: jax.Array, indices: jax.Array, plane: Sequence[int
     outer = values.shape[: values.ndim - spatial]
     size = math.prod(plane)
     rows = math.prod(outer)
-    at = index32(indices, size).reshape(rows, -1)
+    windows = math.prod(values.shape[values.ndim - spatial :])
+    at = index32(indices, size).reshape(rows, windows)
     row = jnp.arange(rows, dtype=at.dtype)[:, None]
     target = jnp.zeros((rows, size), values.dtype).at[row, at]
-    flat = values.reshape(rows, -1)
+    flat = values.reshape(rows, windows)
     return (target.add(flat) if add else target.set(flat)).reshape(*outer, *plane)
 
 

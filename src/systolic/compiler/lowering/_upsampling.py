@@ -141,7 +141,7 @@ def _unfolded(
             for i, d, s, count in zip(place, dilation, stride, counts, strict=True)
         ]
         patches.append(padded[(..., *window)])
-    return jnp.stack(patches, -3).reshape(*batch, -1, counts[0] * counts[1])
+    return jnp.stack(patches, -3).reshape(*batch, x.shape[-3] * len(patches), counts[0] * counts[1])
 
 
 @lowers(aten.im2col.default)

@@ -6,6 +6,7 @@ Every gradient of a view is here too: zeros with the view replaced.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,7 @@ from ._context import current
 from ._dtype import normal_axis
 from ._memory import Places, storage_places
 from ._table import lowers
-from ._views import slice_bounds
+from ._views import from_start, is_computed, slice_bounds
 
 aten = torch.ops.aten
 
@@ -92,11 +93,14 @@ def _slice_scatter(
     x: jax.Array,
     source: jax.Array,
     dim: int = 0,
-    start: int | None = None,
-    end: int | None = None,
+    start: Any = None,
+    end: Any = None,
     step: int = 1,
 ) -> jax.Array:
     axis = normal_axis(dim, x.ndim)
+    if is_computed(start):
+        assert step == 1, "a slice with a step whose start is computed passed capture"
+        return jax.lax.dynamic_update_slice_in_dim(x, source.astype(x.dtype), from_start(start, x.shape[axis]), axis)
     low, high = slice_bounds(start, end, x.shape[axis])
     source = source.astype(x.dtype)
     if step == 1:
@@ -107,10 +111,10 @@ def _slice_scatter(
 
 
 @lowers(aten.select_scatter.default)
-def _select_scatter(x: jax.Array, source: jax.Array, dim: int, index: int) -> jax.Array:
+def _select_scatter(x: jax.Array, source: jax.Array, dim: int, index: int | jax.Array) -> jax.Array:
     axis = normal_axis(dim, x.ndim)
     row = jnp.expand_dims(source.astype(x.dtype), axis)
-    return jax.lax.dynamic_update_slice_in_dim(x, row, normal_axis(index, x.shape[axis]), axis)
+    return jax.lax.dynamic_update_slice_in_dim(x, row, from_start(index, x.shape[axis]), axis)
 
 
 @lowers(aten.diagonal_scatter.default)
@@ -127,9 +131,11 @@ def _as_strided_scatter(
 
 @lowers(aten.slice_backward.default)
 def _slice_backward(
-    grad: jax.Array, input_sizes: Sequence[int], dim: int, start: int, end: int, step: int
+    grad: jax.Array, input_sizes: Sequence[int], dim: int, start: Any, end: Any, step: int
 ) -> jax.Array:
     axis = normal_axis(dim, len(input_sizes))
+    if is_computed(start):
+        return _slice_scatter(jnp.zeros(tuple(input_sizes), grad.dtype), grad, axis, start, end, step)
     length = input_sizes[axis]
     low, _ = slice_bounds(start, end, length)
     count = grad.shape[axis]
@@ -140,9 +146,9 @@ def _slice_backward(
 
 
 @lowers(aten.select_backward.default)
-def _select_backward(grad: jax.Array, input_sizes: Sequence[int], dim: int, index: int) -> jax.Array:
+def _select_backward(grad: jax.Array, input_sizes: Sequence[int], dim: int, index: int | jax.Array) -> jax.Array:
     axis = normal_axis(dim, len(input_sizes))
-    low = normal_axis(index, input_sizes[axis])
+    low = from_start(index, input_sizes[axis])
     return _slice_backward(jnp.expand_dims(grad, axis), input_sizes, axis, low, low + 1, 1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 import torch
 
 from ...runtime._dtypes import jax_dtype
-from ._dtype import cast, normal_axes, normal_axis, result_dtype
+from ._dtype import announced_shape, cast, normal_axes, normal_axis, result_dtype
 from ._table import lowers
 
 aten = torch.ops.aten
@@ -121,8 +122,21 @@ def _listed_axes(dim: int | Sequence[int], rank: int) -> tuple[int, ...]:
     return () if empty else normal_axes(dim, rank)
 
 
+def is_computed(number: int | jax.Array | None) -> bool:
+    """Whether a position is known only when the program runs: `batch_idx`, or what `.item()` gave."""
+    return isinstance(number, jax.Array)
+
+
+def from_start(position: int | jax.Array, length: int) -> Any:
+    """`position` counted from the start of a dimension."""
+    return jnp.where(position < 0, position + length, position) if is_computed(position) else position % max(length, 1)
+
+
 @lowers(aten.select.int, aten.select_copy.int)
-def _select(x: jax.Array, dim: int, index: int) -> jax.Array:
+def _select(x: jax.Array, dim: int, index: int | jax.Array) -> jax.Array:
+    axis = normal_axis(dim, x.ndim)
+    if is_computed(index):
+        return jax.lax.dynamic_index_in_dim(x, from_start(index, x.shape[axis]), axis, keepdims=False)
     return jax.lax.index_in_dim(x, index, normal_axis(dim, x.ndim), keepdims=False)
 
 
@@ -136,8 +150,12 @@ def slice_bounds(start: int | None, end: int | None, length: int) -> tuple[int, 
 
 
 @lowers(aten.slice.Tensor, aten.slice_copy.Tensor)
-def _slice(x: jax.Array, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> jax.Array:
+def _slice(x: jax.Array, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> jax.Array:
     axis = normal_axis(dim, x.ndim)
+    if is_computed(start):
+        assert step == 1, "a slice with a step whose start is computed passed capture"
+        length = math.prod(announced_shape()) * x.shape[axis] // max(x.size, 1)
+        return jax.lax.dynamic_slice_in_dim(x, from_start(start, x.shape[axis]), length, axis)
     low, high = slice_bounds(start, end, x.shape[axis])
     return jax.lax.slice_in_dim(x, low, high, step, axis)
 

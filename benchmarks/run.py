@@ -1,0 +1,84 @@
+"""Time systolic against hand-written JAX, Lightning and a bare eager loop, interleaved; write RESULTS.md."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import logging
+import os
+import platform
+import statistics
+import warnings
+from pathlib import Path
+
+import jax
+import lightning
+import torch
+from contenders import CONTENDERS
+from overhead import measure
+
+import systolic
+
+RESULTS = Path(__file__).parent / "RESULTS.md"
+# batches an epoch, rounds
+SIZES = {"mlp": (200, 9), "gpt": (3, 7), "resnet18": (2, 5)}
+GOALS = {"mlp": "jax 1.5, lightning 1/6", "gpt": "jax 1.05", "resnet18": "jax 1.0"}
+
+
+def compare(name: str) -> dict[str, float]:
+    """Milliseconds per step of every contender: the median over rounds, in each of which all of them take their turn."""
+    batches, rounds = SIZES[name]
+    contenders = {who: make(name, batches) for who, make in CONTENDERS.items()}
+    for contender in contenders.values():
+        contender.epoch()
+    times: dict[str, list[float]] = {who: [] for who in contenders}
+    for _ in range(rounds):
+        for who, contender in contenders.items():
+            times[who].append(contender.epoch() / batches * 1e3)
+    return {who: statistics.median(found) for who, found in times.items()}
+
+
+def table(rows: list[list[str]]) -> str:
+    head, *body = rows
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}", *(f"| {' | '.join(row)} |" for row in body)]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", nargs="*", default=list(SIZES))
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    overhead = [["state tensors", "fit, us", "bare loop, us", "host overhead, us", "goal, us"]]
+    for layers, goal in ((3, "50"), (75, "300")):
+        tensors, fit, bare = measure(layers)
+        overhead.append([str(tensors), f"{fit:.0f}", f"{bare:.0f}", f"{fit - bare:.0f}", goal])
+        print(overhead[-1], flush=True)
+    speed = [["model", "systolic, ms", "jax, ms", "lightning, ms", "eager, ms", "/ jax", "/ lightning", "/ eager", "goal"]]
+    for name in arguments.models:
+        ms = compare(name)
+        ratios = [f"{ms['systolic'] / ms[other]:.2f}" for other in ("jax", "lightning", "eager")]
+        speed.append([name, *(f"{ms[who]:.3g}" for who in ("systolic", "jax", "lightning", "eager")), *ratios, GOALS[name]])
+        print(speed[-1], flush=True)
+    RESULTS.write_text(
+        "# Benchmark results\n\n"
+        f"Written by `make bench` on {datetime.date.today()}: {os.cpu_count()} CPU cores ({platform.machine()}), "
+        f"Python {platform.python_version()}, systolic {systolic.__version__}, torch {torch.__version__}, "
+        f"jax {jax.__version__}, lightning {lightning.__version__}.\n\n"
+        "The machine is shared, so ratios count, not times. Contenders take turns within each round; every figure is a "
+        "median over rounds.\n\n## Host overhead per step\n\n"
+        "`trainer.fit` with a DataLoader against the same compiled program called in a bare loop with one constant "
+        "batch: data loading, guards, logging and hooks are in the difference.\n\n"
+        f"{table(overhead)}\n\n## Milliseconds per step, one CPU device\n\n"
+        "systolic: `fit` with a torch DataLoader. jax: the model by hand in JAX and optax, NumPy indexing as its loader "
+        "(`benchmarks/jax_reference.py`). lightning: its `fit`, same module and loader. eager: a bare PyTorch loop. "
+        "mlp: digits, batch 64. resnet18: 32x32 images, batch 32. gpt: 4 layers, d 256, 128 tokens, batch 16, dropout 0.1."
+        f"\n\n{table(speed)}\n"
+    )
+    # the fits above are paused in their threads for good
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

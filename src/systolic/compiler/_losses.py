@@ -1,0 +1,45 @@
+"""Losses that look at values in Python only to check them."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch.nn import functional
+
+from ._patches import REPLACEMENTS
+
+
+def gaussian_nll_loss(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    var: torch.Tensor | float,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> torch.Tensor:
+    """PyTorch's function of this name, without its check that no variance is negative."""
+    if isinstance(var, float):
+        if var < 0:
+            raise ValueError("var has negative entry/entries")
+        var = torch.full_like(input, var)
+    if var.shape == input.shape[:-1]:
+        var = var.unsqueeze(-1)
+    elif var.shape != input.shape and not _spreads_along_one_dimension(var, input):
+        raise ValueError("var is of incorrect size")
+    var = var.clone()
+    with torch.no_grad():  # the lower bound takes no part in the gradient
+        var.clamp_(min=eps)
+    loss = 0.5 * (var.log() + (input - target).square() / var)
+    if full:
+        loss = loss + 0.5 * math.log(2 * math.pi)
+    if reduction not in ("none", "mean", "sum"):
+        raise ValueError(f"{reduction} is not valid")
+    return loss if reduction == "none" else loss.mean() if reduction == "mean" else loss.sum()
+
+
+def _spreads_along_one_dimension(var: torch.Tensor, x: torch.Tensor) -> bool:
+    return var.dim() == x.dim() and [y for n, y in zip(x.shape, var.shape, strict=True) if n != y] == [1]
+
+
+REPLACEMENTS.append((functional, "gaussian_nll_loss", gaussian_nll_loss))

@@ -1,0 +1,108 @@
+"""What a captured step refuses, what it records as it is, and values that it computes positions from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import systolic
+from systolic.compiler import UnsupportedOpError
+from systolic.compiler._decompose import refuse_op
+from systolic.compiler._refused import REFUSED
+
+T = torch.Tensor
+
+REFUSALS: dict[str, tuple[Callable[[T], object], str]] = {
+    "mask": (lambda x: x[x > 0], "torch.where"),
+    "masked_select": (lambda x: x.masked_select(x > 0), "torch.where"),
+    "nonzero": (lambda x: x.nonzero(), "nonzero_static"),
+    "unique": (torch.unique, "data loader"),
+    "bincount": (lambda x: torch.bincount(x.long().abs().reshape(-1)), "index_add"),
+    "repeat_interleave": (lambda x: x.repeat_interleave(x[0].long(), 1), "output_size"),
+    "equal": (lambda x: torch.equal(x, x + 1), "Python bool"),
+    "mask_and_index": (lambda x: x.index_put((x[:, 0] > 0, torch.tensor([1])), x[0, 0]), "torch.where"),
+    "memory_outside_of_the_tensor": (lambda x: x[1].as_strided((6,), (1,), 0), "memory"),
+    "no_lowering": (lambda x: torch.special.airy_ai(x), "no lowering"),
+}
+
+
+@pytest.mark.parametrize(("function", "hint"), REFUSALS.values(), ids=REFUSALS)
+def test_refused_with_the_line_and_a_way_on(function: Callable[[T], object], hint: str) -> None:
+    with pytest.raises(UnsupportedOpError, match=hint) as caught:
+        systolic.jit(function)(torch.ones(2, 3))
+    assert "test_refused.py" in str(caught.value)
+
+
+def test_an_op_with_a_lowering_can_be_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(REFUSED, torch.ops.aten.erf.default, raising=False)
+    refuse_op(torch.ops.aten.erf.default, "a test says so")
+    with pytest.raises(UnsupportedOpError, match="a test says so"):
+        systolic.jit(lambda x: x.erf())(torch.ones(2))
+    del REFUSED[torch.ops.aten.erf.default]
+
+
+def test_an_op_with_a_lowering_is_recorded_as_it_is() -> None:
+    step = systolic.jit(lambda x: x.roll(1, 0).sigmoid())
+    step(torch.ones(3, 2))
+    assert [n.target for n in step.graph().nodes if n.op == "call_function"] == [
+        torch.ops.aten.roll.default,
+        torch.ops.aten.sigmoid.default,
+    ]
+
+
+def test_checks_of_linear_algebra_leave_no_trace() -> None:
+    x = torch.eye(3) * 2
+    torch.testing.assert_close(systolic.jit(torch.linalg.inv)(x), torch.linalg.inv(x))
+
+
+COMPUTED: dict[str, Callable[[T, T], T]] = {
+    "narrow": lambda x, at: x.narrow(1, at, 2),
+    "narrow_then_write": lambda x, at: _written(x, at),
+}
+
+
+def _written(x: T, at: T) -> T:
+    x = x * 2
+    x.narrow(1, at, 2).mul_(3)
+    return x
+
+
+@pytest.mark.parametrize("function", COMPUTED.values(), ids=COMPUTED)
+@pytest.mark.parametrize("position", [0, 2, -2])
+def test_positions_that_the_program_computes(function: Callable[[T, T], T], position: int) -> None:
+    x, at = torch.arange(8.0).reshape(2, 4), torch.tensor(position)
+
+    def step(x: T, at: T) -> tuple[T, T]:
+        leaf = x.detach().requires_grad_()
+        result = function(leaf, at)
+        return result.detach(), torch.autograd.grad(result.square().sum(), leaf)[0]
+
+    for got, want in zip(systolic.jit(step)(x, at), step(x, at), strict=True):
+        torch.testing.assert_close(got.cpu() if got.is_cuda else torch.as_tensor(got.numpy()), want)
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("shape", [(4, 3), (4,), (4, 1)])
+def test_gaussian_nll_loss(full: bool, reduction: str, shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    x, target, var = torch.randn(4, 3), torch.randn(4, 3), torch.rand(shape) * 1e-5
+
+    def step(x: T, target: T, var: T) -> T:
+        leaves = [x.detach().requires_grad_(), var.detach().requires_grad_()]
+        loss = F.gaussian_nll_loss(leaves[0], target, leaves[1], full, 5e-6, reduction)
+        grads = torch.autograd.grad(loss.sum(), leaves)
+        return torch.cat([loss.detach().reshape(-1), *(g.reshape(-1) for g in grads)])
+
+    got = torch.as_tensor(systolic.jit(step)(x, target, var).numpy())
+    torch.testing.assert_close(got, step(x, target, var))
+
+
+def test_gaussian_nll_loss_refuses_what_pytorch_refuses() -> None:
+    x = torch.ones(4, 3)
+    for arguments in ({"var": torch.ones(2)}, {"var": -1.0}, {"var": torch.ones(4, 3), "reduction": "max"}):
+        with pytest.raises(ValueError):
+            systolic.jit(lambda x, keywords=arguments: F.gaussian_nll_loss(x, x, **keywords))(x)

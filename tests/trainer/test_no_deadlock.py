@@ -1,0 +1,63 @@
+"""Runs on simulated cores finish: XLA's thread pool can starve when cores outnumber processors (design, section 4)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TRIVIAL = """
+import torch, systolic as L
+from torch.utils.data import DataLoader, TensorDataset
+
+class Tiny(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 1)
+    def training_step(self, batch, batch_idx):
+        return self.layer(batch[0]).square().mean()
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+trainer = L.Trainer(
+    accelerator="cpu", devices=8, max_epochs=-1, max_steps=2000,
+    logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+)
+trainer.fit(Tiny(), DataLoader(TensorDataset(torch.randn(800, 2)), batch_size=1))
+print("steps:", trainer.global_step)
+"""
+
+
+def run(arguments: list[str], directory: Path, seconds: float) -> str:
+    """Run Python in a process of its own, with none of the variables that would help."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("NPROC", "XLA_FLAGS")}
+    finished = subprocess.run(
+        [sys.executable, *arguments], cwd=directory, env=environment, timeout=seconds, capture_output=True, text=True
+    )
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    return finished.stdout
+
+
+def run_digits(directory: Path) -> None:
+    script = str(ROOT / "examples" / "digits.py")
+    output = run([script, "--accelerator", "cpu", "--devices", "8", "--epochs", "5"], directory, seconds=180)
+    assert "validation accuracy" in output
+
+
+def test_two_thousand_trivial_steps_on_eight_cores_finish(tmp_path: Path) -> None:
+    assert "steps: 2000" in run(["-c", TRIVIAL], tmp_path, seconds=240)
+
+
+def test_the_digits_example_finishes_three_times(tmp_path: Path) -> None:
+    for _ in range(3):
+        run_digits(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(20))
+def test_the_digits_example_finishes_every_time(number: int, tmp_path: Path) -> None:
+    run_digits(tmp_path)
