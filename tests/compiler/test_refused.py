@@ -23,6 +23,7 @@ REFUSALS: dict[str, tuple[Callable[[T], object], str]] = {
     "bincount": (lambda x: torch.bincount(x.long().abs().reshape(-1)), "index_add"),
     "repeat_interleave": (lambda x: x.repeat_interleave(x[0].long(), 1), "output_size"),
     "equal": (lambda x: torch.equal(x, x + 1), "Python bool"),
+    "computed_length": (lambda x: x[:, : x.sum().int().item()], "fixed shapes"),
     "mask_and_index": (lambda x: x.index_put((x[:, 0] > 0, torch.tensor([1])), x[0, 0]), "torch.where"),
     "memory_outside_of_the_tensor": (lambda x: x[1].as_strided((6,), (1,), 0), "memory"),
     "no_lowering": (lambda x: torch.special.airy_ai(x), "no lowering"),
@@ -58,30 +59,17 @@ def test_checks_of_linear_algebra_leave_no_trace() -> None:
     torch.testing.assert_close(systolic.jit(torch.linalg.inv)(x), torch.linalg.inv(x))
 
 
-COMPUTED: dict[str, Callable[[T, T], T]] = {
-    "narrow": lambda x, at: x.narrow(1, at, 2),
-    "narrow_then_write": lambda x, at: _written(x, at),
-}
-
-
-def _written(x: T, at: T) -> T:
-    x = x * 2
-    x.narrow(1, at, 2).mul_(3)
-    return x
-
-
-@pytest.mark.parametrize("function", COMPUTED.values(), ids=COMPUTED)
 @pytest.mark.parametrize("position", [0, 2, -2])
-def test_positions_that_the_program_computes(function: Callable[[T, T], T], position: int) -> None:
+def test_positions_that_the_program_computes(position: int) -> None:
     x, at = torch.arange(8.0).reshape(2, 4), torch.tensor(position)
 
     def step(x: T, at: T) -> tuple[T, T]:
         leaf = x.detach().requires_grad_()
-        result = function(leaf, at)
+        result = leaf.narrow(1, at, 2)
         return result.detach(), torch.autograd.grad(result.square().sum(), leaf)[0]
 
     for got, want in zip(systolic.jit(step)(x, at), step(x, at), strict=True):
-        torch.testing.assert_close(got.cpu() if got.is_cuda else torch.as_tensor(got.numpy()), want)
+        torch.testing.assert_close(torch.from_numpy(got.numpy().copy()), want)
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -97,7 +85,7 @@ def test_gaussian_nll_loss(full: bool, reduction: str, shape: tuple[int, ...]) -
         grads = torch.autograd.grad(loss.sum(), leaves)
         return torch.cat([loss.detach().reshape(-1), *(g.reshape(-1) for g in grads)])
 
-    got = torch.as_tensor(systolic.jit(step)(x, target, var).numpy())
+    got = torch.from_numpy(systolic.jit(step)(x, target, var).numpy().copy())
     torch.testing.assert_close(got, step(x, target, var))
 
 

@@ -214,7 +214,7 @@ CHANGES: dict[str, Callable[[World], Any]] = {
     "group_added": add_parameter_group,
     "forward_hook_added": lambda w: w.model.norm.register_forward_hook(lambda m, args, output: output * 3),
     "forward_hook_removed": lambda w: w.handle.remove(),
-    "pre_hook_added": lambda w: w.model.register_forward_pre_hook(lambda m, args: (args[0] * 2,)),
+    "pre_hook_added": lambda w: w.model.register_forward_pre_hook(lambda m, args: (args[0] + args[0].square(),)),
     "backward_hook_added": lambda w: w.model.second.register_full_backward_hook(lambda m, g, _: (g[0] * 2,)),
     "tensor_hook_added": lambda w: w.model.first.weight.register_hook(lambda grad: grad * 5),
     "second_tensor_hook_added": lambda w: w.model.second.weight.register_hook(lambda grad: grad * 5),
@@ -240,6 +240,7 @@ def follow(change: Callable[[World], Any], kind: str = "sgd") -> systolic.compil
         want, got, old = eager.step(*batch), step(*batch), unchanged.step(*batch)
         assert close(want, got), f"step {number}: {got.item()} != {want.item()}, {step.compiles[-1].reason}"
         moved = moved or not close(want, old)
+    moved = moved or not close(eager.model.norm.running_mean, unchanged.model.norm.running_mean)
     assert moved, "the change has no effect: the test shows nothing"
     for (name, want), (_, got) in zip(eager.model.state_dict().items(), compiled.model.state_dict().items(), strict=True):
         assert close(want, got), name
@@ -257,6 +258,6 @@ def test_adam(name: str, value: Any) -> None:
         w.optimizer.param_groups[0][name] = value
         if name == "amsgrad":
             for state in w.optimizer.state.values():
-                state["max_exp_avg_sq"] = torch.zeros_like(state["exp_avg_sq"])
+                state["max_exp_avg_sq"] = torch.full_like(state["exp_avg_sq"], 0.1)
 
     follow(change, "adam")

@@ -49,7 +49,7 @@ class OpPolicy(Mapping[OpOverload, Callable[..., Any]]):
         return _refusal(op, "systolic has no lowering for it")
 
     def __iter__(self) -> Iterator[OpOverload]:
-        return iter(self._rules)
+        return (op for op in self._rules if isinstance(op, OpOverload))
 
     def __len__(self) -> int:
         return len(self._rules)

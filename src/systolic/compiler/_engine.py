@@ -211,11 +211,13 @@ class Engine:
             if not variable:
                 break
             try:
-                return self._proved(capture(make(variable)), variable)
+                captured = capture(make(variable))
             except Exception:
                 # a symbolic number was used in a way that only a plain number allows: freeze it, and compile per value.
                 # An error that has another cause comes back from the last try.
                 continue
+            if not _has_variable_shapes(captured):
+                return self._proved(captured, variable)
         return self._proved(capture(make(())), frozenset())
 
     def _proved(self, captured: Captured, variable: frozenset[Path]) -> Captured:
@@ -267,6 +269,12 @@ def _forget_unused(guessed: list[tuple[torch.optim.Optimizer, list[torch.Tensor]
         forget_state(optimizer, unused)
         forgotten = forgotten or bool(unused)
     return forgotten
+
+
+def _has_variable_shapes(captured: Captured) -> bool:
+    """Whether a number decides the shape of a tensor (`x[:n]`): XLA's shapes do not vary."""
+    values = (node.meta.get("val") for node in captured.graph.nodes)
+    return any(isinstance(n, torch.SymInt) for v in values if isinstance(v, torch.Tensor) for n in v.shape)
 
 
 class _Kind:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.fx.graph import CodeGen
 
 from ._rewrites import rewrite_bias_corrections
 from ._symbols import HostExpression, SymbolTable
@@ -49,7 +50,7 @@ class CleanGraph:
 def clean_graph(module: fx.GraphModule, slot_count: int, leaf_count: int, table: SymbolTable) -> CleanGraph:
     """Remove what nobody uses; make constants inputs and host-known numbers scalars."""
     graph = module.graph
-    graph.set_codegen(fx.graph.CodeGen())
+    graph.set_codegen(CodeGen())
     _skip_aliases(graph)
     rewrite_bias_corrections(graph)
     graph.eliminate_dead_code(is_impure_node=lambda node: node.op in ("placeholder", "output"))

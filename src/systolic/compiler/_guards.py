@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -36,8 +36,11 @@ class Guards:
         self._grads = list(map(_grad, self._leaves))
         self._hooks = [(hooks, list(hooks.items())) for hooks in survey.hooks]
         self._sizes += [(hooks, len(known)) for hooks, known in self._hooks if known]
+        self._tensor_hooks = list(map(_hooks_of, self._tensors))
+        self._sizes += [(hooks, len(known)) for tables in self._tensor_hooks for hooks, known in tables]
         self._registered = RemovableHandle.next_id
-        self._variables = [(survey.containers[p[:-1]], p[-1], type(survey.values[p])) for p in variable]
+        self._variables = [(*_located(survey, p), type(survey.values[p])) for p in variable]
+        self._tuples = [(c, key, c[key], _inner(self._variables, c, key)) for c, key, inner, _ in self._variables if inner]
 
     def hold(self, numbers: Sequence[Number]) -> bool:
         """Whether the graph is valid for the objects as they are now.
@@ -51,14 +54,15 @@ class Guards:
             and [g is None for g in map(_grad, self._leaves)] == [g is None for g in self._grads]
             and all(len(container) == size for container, size in self._sizes)
             and all(current == copy for current, copy in self._sets)
+            and all(_same_but_for(inner, c[key], known) for c, key, known, inner in self._tuples)
             and all(condition(numbers) for condition in self._conditions)
             and (RemovableHandle.next_id == self._registered or self._same_hooks())
         )
 
     def variable_values(self) -> list[Number] | None:
         """The current values of the numbers that the graph takes as inputs; None when one changed its type."""
-        values = [container[key] for container, key, _ in self._variables]
-        return values if all(type(v) is k for v, (_, _, k) in zip(values, self._variables, strict=True)) else None
+        values = [_reached(container[key], inner) for container, key, inner, _ in self._variables]
+        return values if all(type(v) is k for v, (*_, k) in zip(values, self._variables, strict=True)) else None
 
     def _equal(self) -> bool:
         """The exact check; when it passes, the fast check is made anew for the objects that are there now."""
@@ -74,15 +78,61 @@ class Guards:
         return True
 
     def _same_hooks(self) -> bool:
-        """Somewhere a hook was registered: was it on one of our modules?"""
+        """Somewhere a hook was registered: was it on one of our modules or tensors?"""
         if any(list(hooks.items()) != known for hooks, known in self._hooks):
+            return False
+        if list(map(_hooks_of, self._tensors)) != self._tensor_hooks:
             return False
         self._registered = RemovableHandle.next_id
         return True
 
 
 def _same_plain(a: Any, b: Any) -> bool:
-    return type(a) is type(b) and isinstance(a, _PLAIN) and a == b
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, tuple) and not isinstance(a, torch.Size):
+        return len(a) == len(b) and all(x is y or _same_plain(x, y) for x, y in zip(a, b, strict=True))
+    return isinstance(a, _PLAIN) and a == b
+
+
+HookTable = tuple[dict[int, Any], list[tuple[int, Any]]]
+
+
+def _hooks_of(tensor: torch.Tensor) -> list[HookTable]:
+    """The hooks on a tensor's gradient: each table that there is, with what stands in it."""
+    tables = (tensor._backward_hooks, tensor._post_accumulate_grad_hooks)
+    return [(table, list(table.items())) for table in tables if table is not None]
+
+
+Variable = tuple[Any, Any, Path, type]
+
+
+def _located(survey: Survey, path: Path) -> tuple[Any, Any, Path]:
+    """The container that holds a value, the key in it, and the way on from there through tuples."""
+    depth = max(d for d in range(len(path)) if path[:d] in survey.containers)
+    return survey.containers[path[:depth]], path[depth], path[depth + 1 :]
+
+
+def _reached(value: Any, inner: Path) -> Any:
+    for index in inner:
+        value = value[index]
+    return value
+
+
+def _inner(variables: list[Variable], container: Any, key: Any) -> frozenset[Path]:
+    return frozenset(inner for c, k, inner, _ in variables if c is container and k == key)
+
+
+def _same_but_for(variable: Collection[Path], a: Any, b: Any) -> bool:
+    """Whether two values are equal, where the elements of tuples at `variable` do not count."""
+    if () in variable:
+        return True
+    if not variable:
+        return a is b or _same_plain(a, b)
+    if type(a) is not type(b) or len(a) != len(b):
+        return False
+    ways = [[path[1:] for path in variable if path[0] == index] for index in range(len(a))]
+    return all(_same_but_for(way, x, y) for way, x, y in zip(ways, a, b, strict=True))
 
 
 Item = tuple[Any, int, list[tuple[Any, Any]]]
@@ -90,8 +140,10 @@ Item = tuple[Any, int, list[tuple[Any, Any]]]
 
 def _items(survey: Survey, variable: set[Path]) -> Iterator[Item]:
     """Every container with its length and the values that must stay."""
+    free = {path[:depth] for path in variable for depth in range(1, len(path) + 1) if path[: depth - 1] in survey.containers}
+    free -= survey.containers.keys()
     for path, container in survey.containers.items():
-        keys = [key for key in survey.keys[path] if (*path, key) not in variable]
+        keys = [key for key in survey.keys[path] if (*path, key) not in free]
         yield container, len(container), [(key, container[key]) for key in keys]
 
 

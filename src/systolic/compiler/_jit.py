@@ -10,6 +10,7 @@ import jax
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from ..runtime._cells import Cell
 from ..runtime._convert import to_jax_array
 from ..runtime._device_tensor import DeviceTensor
 from ..runtime._placement import Placement
@@ -62,7 +63,7 @@ class JitFunction(Generic[P, R]):
 
     def __init__(self, function: Callable[P, R], devices: list[Device] | None) -> None:
         functools.update_wrapper(self, function)
-        self._function = function
+        self._function: Callable[..., Any] = function
         self._placement = Placement(devices or jax.devices()[:1])
         self._engine = Engine(function, lambda: scope_of(function), self._placement)
         self._last: Any = None
@@ -116,6 +117,6 @@ class JitFunction(Generic[P, R]):
 
 
 def _on_device(tensor: torch.Tensor, placement: Placement) -> jax.Array:
-    if isinstance(tensor, DeviceTensor) and tensor._cell.is_whole_array:
+    if isinstance(tensor, DeviceTensor) and isinstance(tensor._cell, Cell) and tensor._cell.is_whole_array:
         return tensor._cell.buffer.array
     return placement.shard(to_jax_array(tensor))

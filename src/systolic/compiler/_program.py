@@ -19,7 +19,7 @@ from ..runtime._device_tensor import DeviceTensor
 from ..runtime._dtypes import jax_dtype
 from ..runtime._placement import Placement
 from ._capture import Captured
-from ._effects import OptimizerState
+from ._effects import DeleteItem, OptimizerState
 from ._graph import SlotInput
 from ._symbols import Number
 from ._templates import Out, OutNumber, Template
@@ -65,9 +65,7 @@ class Program:
         self.buffers, self.layout = _lay_out(captured)
         self._donated = self.buffers[: self.layout.donated]
         self._kept = self.buffers[self.layout.donated :]
-        self._constants = [
-            t.constant for t in captured.inputs if not isinstance(t, SlotInput) and t.constant is not None
-        ]
+        self._constants = [t.constant for t in captured.inputs if not isinstance(t, SlotInput) and t.constant is not None]
         self._constant_arrays: list[Any] = []
         self._constant_versions: list[Any] = []
         self._scalars: Any = None
@@ -181,7 +179,7 @@ def _cell(tensor: torch.Tensor) -> Cell:
 def _result_groups(captured: Captured) -> tuple[tuple[int, ...], ...]:
     """Outputs that go to the user, and outputs that become new state, packed separately: their lives differ."""
     outputs = _outputs(captured.graph)
-    templates = [captured.result, *(e.value for e in captured.effects if getattr(e, "value", None) is not None)]
+    templates = [captured.result, *(e.value for e in captured.effects if not isinstance(e, DeleteItem) and e.value is not None)]
     moments = {i for e in captured.effects if isinstance(e, OptimizerState) for i in _indices(e.value)}
     wanted = sorted({i for template in templates for i in _indices(template)})
     groups: list[tuple[int, ...]] = []

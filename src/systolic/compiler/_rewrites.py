@@ -156,9 +156,7 @@ def _same_difference(node: Any, power: fx.Node) -> bool:
     if node.target is _ONE_MINUS_POW:
         return node.args == (step, math.log2(beta))
     other = node.args[1] if node.target is aten.sub.Tensor and len(node.args) == 2 else None
-    return (
-        isinstance(other, fx.Node) and other.target is power.target and other.args == power.args and node.args[0] == 1
-    )
+    return isinstance(other, fx.Node) and other.target is power.target and other.args == power.args and node.args[0] == 1
 
 
 def _replace(graph: fx.Graph, node: fx.Node, make: Callable[[], fx.Node]) -> None:

@@ -39,7 +39,7 @@ class Stragglers(TorchFunctionMode):
             return tensor
         if id(tensor) in self.stand_ins:
             return self.stand_ins[id(tensor)]
-        if torch._is_functional_tensor(tensor) or torch._C._get_dispatch_mode(_FUNCTIONAL) is None:
+        if _torch._is_functional_tensor(tensor) or torch._C._get_dispatch_mode(_FUNCTIONAL) is None:
             return tensor  # the tracer's own work on its tensors
         if id(tensor) not in self._constants:
             self._constants[id(tensor)] = (tensor, FunctionalTensor.to_functional(tensor.detach()))
@@ -48,8 +48,8 @@ class Stragglers(TorchFunctionMode):
     def require_unchanged(self) -> None:
         """Raise when the step wrote to a tensor that belongs to none of the objects it was given."""
         for tensor, stand_in in self._constants.values():
-            torch._sync(stand_in)
-            if torch._functionalize_has_data_mutation(stand_in.elem):
+            _torch._sync(stand_in)
+            if _torch._functionalize_has_data_mutation(stand_in.elem):
                 raise CaptureError(
                     f"The step changes a tensor of shape {tuple(tensor.shape)} in place that is not part of its modules "
                     "or optimizers, so the change would be lost. Register the tensor as a buffer of the module, or "
@@ -57,4 +57,6 @@ class Stragglers(TorchFunctionMode):
                 )
 
 
+# PyTorch's own interface to functionalization, which its type stubs leave out
+_torch: Any = torch
 _FUNCTIONAL = torch._C._TorchDispatchModeKey.FUNCTIONAL

@@ -55,9 +55,7 @@ class Survey:
             self.tensors[path] = item
             if item.is_leaf and item.grad is not None:
                 self.grads[path] = item.grad
-        elif isinstance(item, (nn.Module, torch.optim.Optimizer, dict, list, types.SimpleNamespace)) or is_record(
-            item
-        ):
+        elif isinstance(item, (nn.Module, torch.optim.Optimizer, dict, list, types.SimpleNamespace)) or is_record(item):
             self._visit_once(item, path)
         elif isinstance(item, tuple):
             self.values[path] = (type(item), len(item))
@@ -98,9 +96,7 @@ class Survey:
             self.hooks.append(hooks)
             if hooks:
                 self.values[(*path, kind)] = tuple(hooks.items())
-        for name, child in module._modules.items():
-            if child is not None:
-                self._visit(child, (*path, "_modules", name))
+        self._visit_dict(module._modules, (*path, "_modules"), module._modules.keys())
 
     def _visit_optimizer(self, optimizer: torch.optim.Optimizer, path: Path) -> None:
         self.values[(*path, "class")] = type(optimizer)
@@ -111,9 +107,7 @@ class Survey:
             if state := optimizer.state.get(parameter):
                 self._visit_dict(state, (*path, "state", number), state.keys())
         own = vars(optimizer)
-        self._visit_dict(
-            own, path, [name for name in own if name not in _OPTIMIZER_INTERNALS | {"state", "param_groups"}]
-        )
+        self._visit_dict(own, path, [name for name in own if name not in _OPTIMIZER_INTERNALS | {"state", "param_groups"}])
 
     def _visit_list(self, item: list[Any], path: Path) -> None:
         self.lists[path] = item

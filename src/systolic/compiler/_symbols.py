@@ -62,9 +62,7 @@ _NAMES = {name: getattr(sympy_functions, name) for name in dir(sympy_functions) 
 
 def _compiled(expression: sympy.Basic, symbols: list[sympy.Symbol]) -> HostExpression:
     names = [f"v{i}" for i in range(len(symbols))]
-    renamed = expression.xreplace(
-        {s: sympy.Symbol(n, integer=s.is_integer) for s, n in zip(symbols, names, strict=True)}
-    )
+    renamed = expression.xreplace({s: sympy.Symbol(n, integer=s.is_integer) for s, n in zip(symbols, names, strict=True)})
     source = PythonPrinter().doprint(renamed)
     arguments = f"({', '.join(names)},)" if names else "_"
     body = f"def evaluate(values):\n    {arguments} = values\n    return {source}\n"

@@ -148,9 +148,7 @@ def make_cells(values: Sequence[torch.Tensor], sharding: jax.sharding.Sharding) 
         packed = arrays[0] if len(group) == 1 else np.concatenate([np.asarray(a).reshape(-1) for a in arrays])
         # device_put may keep the host memory that it was given; the state is donated, so it gets its own copy
         buffer = Buffer(put(np.array(packed, jax_dtype(values[group[0]].dtype)), sharding))
-        for index, cell in zip(
-            group, cells_of(buffer, [(values[i].shape, values[i].dtype) for i in group]), strict=True
-        ):
+        for index, cell in zip(group, cells_of(buffer, [(values[i].shape, values[i].dtype) for i in group]), strict=True):
             cells[index] = cell
     return [cells[i] for i in range(len(values))]
 

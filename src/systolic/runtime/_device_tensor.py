@@ -130,7 +130,7 @@ def to_plain(tensor: DeviceTensor) -> torch.Tensor:
 
 def move_in_place(tensor: torch.Tensor, cell: Cell) -> None:
     """Turn an ordinary tensor object into a DeviceTensor, so that every reference to it sees the devices' value."""
-    replacement: torch.Tensor = DeviceTensor(cell, requires_grad=tensor.requires_grad)
+    replacement = DeviceTensor.__new__(DeviceTensor, cell, requires_grad=tensor.requires_grad)
     if isinstance(tensor, torch.nn.Parameter):
         replacement._is_param = True  # pyright: ignore[reportAttributeAccessIssue]
     _swap(tensor, replacement)
@@ -141,13 +141,21 @@ def bring_back(tensor: DeviceTensor) -> None:
     _swap(tensor, to_plain(tensor))
 
 
+def _uses(tensor: Any) -> int:
+    return tensor._use_count()
+
+
+def _exchange_attributes(a: Any, b: Any) -> None:
+    a.__dict__, b.__dict__ = b.__dict__, a.__dict__
+
+
 def _swap(tensor: torch.Tensor, replacement: torch.Tensor) -> None:
     grad, tensor.grad = tensor.grad, None
-    if weakref.getweakrefs(tensor) and tensor._use_count() == 1:
+    if weakref.getweakrefs(tensor) and _uses(tensor) == 1:
         # PyTorch declines here, because a weak reference does not move along. It shall not: the object stays the same
         # (recurrent modules refer weakly to their weights)
         tensor.__class__, replacement.__class__ = replacement.__class__, tensor.__class__
-        tensor.__dict__, replacement.__dict__ = replacement.__dict__, tensor.__dict__
+        _exchange_attributes(tensor, replacement)
         torch._C._swap_tensor_impl(tensor, replacement)
     else:
         torch.utils.swap_tensors(tensor, replacement)

@@ -164,9 +164,7 @@ def _create_cores(count: int) -> None:
         return
 
 
-def _select(
-    available: Sequence[Device], wanted: int | list[int] | None, request: Devices, platform: str
-) -> list[Device]:
+def _select(available: Sequence[Device], wanted: int | list[int] | None, request: Devices, platform: str) -> list[Device]:
     has = f" This machine has {len(available)} {platform} device(s), indices 0 to {len(available) - 1}."
     if wanted is None:
         return list(available)

@@ -31,9 +31,7 @@ class Prefetcher(Generic[T, U]):
         self._ready: queue.SimpleQueue[U | _End] = queue.SimpleQueue()
         self._room = threading.Semaphore(depth)
         self._stopped = False
-        self._thread = threading.Thread(
-            target=self._work, args=(source, prepare), name="systolic-prefetch", daemon=True
-        )
+        self._thread = threading.Thread(target=self._work, args=(source, prepare), name="systolic-prefetch", daemon=True)
 
     def __iter__(self) -> Iterator[U]:
         self._thread.start()

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from ..data import empty_loader_error, set_epoch
+from ._anomaly import require_finite
 from ._evaluate import EvaluationLoop
 from ._feed import FedBatch, feed
 from ._steps import TrainStep
@@ -71,6 +72,8 @@ class FitLoop:
             result = self.engine.run(batch.leaves, (key, *self._phase(batch)), rebuild, numbers)
             seen += 1
             trainer._throttle(result)
+            if trainer.detect_anomaly and trainer.lightning_module.automatic_optimization:
+                require_finite(result.value()["finite"], **numbers)
             self._count(result)
             self._schedule(batch.index)
             if ends:

@@ -10,6 +10,7 @@ import torch
 from ..data import batch_size_of
 from ..exceptions import MisconfigurationException
 from ..metrics import StepLog
+from ._anomaly import finiteness
 from ._hooks import HookTable, step_arguments
 from ._statics import BatchStatics, unwatched
 
@@ -42,8 +43,9 @@ class TrainStep:
                 output = module.training_step(*step_arguments(module.training_step, batch, batch_idx, 0))
                 steps = trainer._manual_steps - before
                 return {"output": _detached(output, None), "logged": log.finish(), "steps": steps}
+            self._finite: dict[str, Any] = {}
             output = self._optimize(batch, batch_idx, epoch)
-            return {"output": output, "logged": log.finish(), "steps": int(self.updates)}
+            return {"output": output, "logged": log.finish(), "steps": int(self.updates), "finite": self._finite}
 
     def _optimize(self, batch: Any, batch_idx: Any, epoch: Any) -> Any:
         trainer, module = self._trainer, self._module
@@ -87,6 +89,8 @@ class TrainStep:
         self._hooks.both("on_before_backward", loss)
         self._module.backward(loss)
         self._hooks.both("on_after_backward")
+        if self._trainer.detect_anomaly:
+            self._finite = finiteness(loss, self._module)
 
     def _before_step(self) -> None:
         trainer = self._trainer

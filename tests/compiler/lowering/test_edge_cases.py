@@ -37,7 +37,8 @@ def test_strided_views_follow_the_layout_of_the_tensor(function: Callable[[T], T
 
 @pytest.mark.parametrize("view", [lambda x: x, lambda x: x.permute(2, 0, 1)], ids=["contiguous", "permuted"])
 def test_writing_through_a_strided_view(view: Callable[[T], T]) -> None:
-    check_op(lambda x, y: torch.as_strided_scatter(view(x) * 1, y, (2, 3), (7, 2), 3), draw(3, 4, 5), draw(2, 3))
+    x, y = draw(3, 4, 5).detach(), draw(2, 3).detach()  # PyTorch has the gradient of contiguous tensors only
+    check_op(lambda x, y: torch.as_strided_scatter(view(x) * 1, y, (2, 3), (7, 2), 3), x, y)
 
 
 # one input each
@@ -49,11 +50,11 @@ SHAPES: dict[str, tuple[Callable[[T], object], tuple[int, ...]]] = {
     "gather_empty": (lambda x: x.gather(0, torch.zeros(2, 0, dtype=torch.int64)), (5,)),
     "scatter_empty": (lambda x: x.scatter(0, torch.zeros(2, 0, dtype=torch.int64), 1.0), (5,)),
     "cdist_empty": (lambda x: torch.cdist(x, torch.zeros(0, 3, 5)), (4, 5)),
-    "multi_margin_one_class": (lambda x: F.multi_margin_loss(x, torch.tensor(0)), ()),
+    "multi_margin_one_class": (lambda x: F.multi_margin_loss(x, x.detach().long() * 0), ()),
     "nonzero_static": (lambda x: torch.nonzero_static(x > 0, size=7), (2, 3)),
     "nonzero_static_empty": (lambda x: torch.nonzero_static(x, size=4), (3, 0, 2)),
     "nonzero_static_number": (lambda x: torch.nonzero_static(x, size=2), ()),
-    "repeat_interleave": (lambda x: x.repeat_interleave(torch.tensor([2, 0, 3]), 1, output_size=5), (2, 3)),
+    "repeat_interleave": (lambda x: x.repeat_interleave(torch.arange(4) % 3, 1, output_size=3), (2, 4)),
     "pinv_reads_one_triangle": (lambda x: torch.linalg.pinv(x, hermitian=True), (4, 4)),
 }
 
@@ -65,10 +66,10 @@ def test_unusual_shapes(function: Callable[[T], object], shape: tuple[int, ...])
 
 @pytest.mark.parametrize("order", [0, 1, 2, 3, 5])
 def test_polygamma_left_of_zero(order: int) -> None:
-    places = torch.tensor([-3.7, -2.25, -0.5, -0.1, 0.2, 0.5, 1.0, 3.5, 20.0], requires_grad=True)
-    # the gradient is the next order, and spans six decades: each place is a check of its own
+    places = torch.tensor([-3.8, -2.2, -0.1, 0.2, 0.5, 1.0, 3.5, 20.0])
+    # orders apart by one differ by decades, and so do neighbouring places: each is a check of its own
     for place in places:
-        check_op(lambda x: torch.special.polygamma(order, x), place.detach().requires_grad_(), rtol=2e-5)
+        check_op(lambda x: torch.special.polygamma(order, x), place.clone().requires_grad_())
 
 
 def test_zeta() -> None:

@@ -91,6 +91,8 @@ _SYMBOLIC: dict[Any, Any] = {
 
 def _as_announced(value: Any, expected: Any, target: OpOverload) -> Any:
     """Give a result the dtype that PyTorch announced; a wrong shape is our defect and stops here."""
+    if value is None:  # a gradient that nobody asked for; some ops announce it all the same
+        return None
     if isinstance(expected, torch.Tensor):
         dtype = jax_dtype(expected.dtype)
         value = value.astype(dtype) if isinstance(value, ChannelsLast) else jnp.asarray(value, dtype)

@@ -137,6 +137,7 @@ def _select(x: jax.Array, dim: int, index: int | jax.Array) -> jax.Array:
     axis = normal_axis(dim, x.ndim)
     if is_computed(index):
         return jax.lax.dynamic_index_in_dim(x, from_start(index, x.shape[axis]), axis, keepdims=False)
+    assert isinstance(index, int)
     return jax.lax.index_in_dim(x, index, normal_axis(dim, x.ndim), keepdims=False)
 
 
