@@ -18,10 +18,10 @@ demo: $(STAMP)
 	$(BIN)/python examples/digits.py --accelerator cpu --devices 8
 
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 test-all: $(STAMP)
-	$(BIN)/python -m pytest -m "slow or not slow"
+	$(BIN)/python -m pytest -n 2 -m "slow or not slow"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

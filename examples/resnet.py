@@ -16,9 +16,7 @@ import systolic as L
 
 def convolution(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Sequential:
     """A convolution and its batch normalisation."""
-    return nn.Sequential(
-        nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False), nn.BatchNorm2d(outputs)
-    )
+    return nn.Sequential(nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False), nn.BatchNorm2d(outputs))
 
 
 class Residual(nn.Module):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import time
 from dataclasses import dataclass
+from pydoc_data.topics import topics
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from pydoc_data.topics import topics
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 

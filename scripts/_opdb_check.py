@@ -283,4 +283,3 @@ def _classified(error: Exception) -> tuple[str, str]:
     if isinstance(error, ValueError) or (isinstance(error, TypeError) and "no equivalent in JAX" in text):
         return "unsupported", first[:200]
     return "failed", f"{type(error).__name__}: {first}"[:240]
-

@@ -63,9 +63,7 @@ def _way(op: OpOverload, rules: dict[OpOverload, object]) -> tuple[str, str]:
         return "by a lowering", ""
     if op in _WITHOUT_LOWERING:
         return _WITHOUT_LOWERING[op]
-    implicit = torch._C._dispatch_has_kernel_for_dispatch_key(
-        op.name(), torch._C.DispatchKey.CompositeImplicitAutograd
-    )
+    implicit = torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), torch._C.DispatchKey.CompositeImplicitAutograd)
     if op in rules or implicit:
         return "by a decomposition", "PyTorch's own rule splits it into ops with a lowering"
     return "not covered", "no lowering"

@@ -58,9 +58,7 @@ class _Worker:
         self.process.wait()
 
 
-def check_all(
-    names: Sequence[str], count: int, jobs: int, seconds: float, heard: Callable[[Report], None]
-) -> list[Report]:
+def check_all(names: Sequence[str], count: int, jobs: int, seconds: float, heard: Callable[[Report], None]) -> list[Report]:
     """Check every operator.
 
     Args:

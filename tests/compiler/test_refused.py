@@ -24,6 +24,7 @@ REFUSALS: dict[str, tuple[Callable[[T], object], str]] = {
     "repeat_interleave": (lambda x: x.repeat_interleave(x[0].long(), 1), "output_size"),
     "equal": (lambda x: torch.equal(x, x + 1), "Python bool"),
     "computed_length": (lambda x: x[:, : x.sum().int().item()], "fixed shapes"),
+    "computed_start": (lambda x: x.narrow(1, x.sum().int(), 1), "index_select"),
     "mask_and_index": (lambda x: x.index_put((x[:, 0] > 0, torch.tensor([1])), x[0, 0]), "torch.where"),
     "memory_outside_of_the_tensor": (lambda x: x[1].as_strided((6,), (1,), 0), "memory"),
     "no_lowering": (lambda x: torch.special.airy_ai(x), "no lowering"),
@@ -59,17 +60,22 @@ def test_checks_of_linear_algebra_leave_no_trace() -> None:
     torch.testing.assert_close(systolic.jit(torch.linalg.inv)(x), torch.linalg.inv(x))
 
 
-@pytest.mark.parametrize("position", [0, 2, -2])
-def test_positions_that_the_program_computes(position: int) -> None:
-    x, at = torch.arange(8.0).reshape(2, 4), torch.tensor(position)
+def test_positions_that_change_from_call_to_call() -> None:
+    x, cursor = torch.arange(12.0).reshape(2, 6), torch.nn.Identity()
+    cursor.position = 0
 
-    def step(x: T, at: T) -> tuple[T, T]:
+    def step(x: T) -> tuple[T, ...]:
+        at = cursor.position
         leaf = x.detach().requires_grad_()
-        result = leaf.narrow(1, at, 2)
-        return result.detach(), torch.autograd.grad(result.square().sum(), leaf)[0]
+        doubled = leaf * 2
+        doubled[:, at : at + 2].mul_(3)
+        loss = (doubled.square().sum() + leaf[:, at : at + 2].sum() + leaf.select(1, at).sum()).sum()
+        return loss.detach(), torch.autograd.grad(loss, leaf)[0]
 
-    for got, want in zip(systolic.jit(step)(x, at), step(x, at), strict=True):
-        torch.testing.assert_close(torch.from_numpy(got.numpy().copy()), want)
+    compiled = systolic.jit(step)
+    for cursor.position in (0, 1, 2, 4, 3):
+        for got, want in zip(compiled(x), step(x), strict=True):
+            torch.testing.assert_close(torch.from_numpy(got.numpy().copy()), want)
 
 
 @pytest.mark.parametrize("full", [False, True])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,11 +13,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from model_zoo import CASES
 from torch import nn
 
 import systolic
-from systolic.compiler import CaptureError, DataDependentError, HiddenRandomnessError
+from systolic.compiler import DataDependentError, HiddenRandomnessError
 
 
 @dataclass
@@ -261,3 +261,120 @@ def test_adam(name: str, value: Any) -> None:
                 state["max_exp_avg_sq"] = torch.full_like(state["exp_avg_sq"], 0.1)
 
     follow(change, "adam")
+
+
+FACTOR = 2.0
+
+
+def scaled(x: torch.Tensor) -> torch.Tensor:
+    return x * FACTOR
+
+
+def test_variables_of_closures_and_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    power, activation = 1.0, torch.relu
+
+    def calculate(x: torch.Tensor, *, extra: Any = 0) -> torch.Tensor:
+        return activation(scaled(x)) ** power + extra
+
+    step, x = systolic.jit(calculate), torch.tensor([-1.0, 3.0])
+
+    def check() -> None:
+        assert close(calculate(x), step(x)), step.compiles[-1].reason
+
+    check()
+    power = 3.0
+    check()
+    assert step.compiles[-1].reason == "power: 1.0 -> 3.0"
+    activation = torch.sin
+    check()
+    monkeypatch.setitem(globals(), "FACTOR", 5.0)
+    check()
+
+
+def test_tensor_of_closure() -> None:
+    weight = nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([weight], 0.1)
+
+    @systolic.jit
+    def step(x: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = (x * weight).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    losses = [step(torch.ones(3)).item() for _ in range(3)]
+    assert losses == pytest.approx([3.0, 2.7, 2.4], rel=1e-5)
+    assert weight.tolist() == pytest.approx([0.7] * 3, rel=1e-5)
+
+
+def test_static_arguments_of_equal_value_and_other_type() -> None:
+    step, x = systolic.jit(lambda x, factor: x * factor), torch.ones(2, dtype=torch.int64)
+    assert [step(x, factor).dtype for factor in (1, 1.0, True)] == [torch.int64, torch.float32, torch.int64]
+
+
+def test_method_of_plain_object() -> None:
+    class Holder:
+        def __init__(self) -> None:
+            self.factor, self.calls = 2.0, 0
+
+        def run(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            return x * self.factor
+
+    holder = Holder()
+    step = systolic.jit(holder.run)
+    assert step(torch.ones(1)).item() == 2.0
+    holder.factor = 3.0
+    assert step(torch.ones(1)).item() == 3.0
+    assert holder.calls == 2
+
+
+def test_dropout_between_certain_and_never() -> None:
+    drop = nn.Dropout(0.0)
+    step, x = systolic.jit(drop), torch.ones(1000)
+    shares = []
+    for probability in (0.0, 0.5, 1.0, 0.25):
+        drop.p = probability
+        shares.append((step(x) == 0).float().mean().item())
+    assert shares[0] == 0
+    assert shares[1] == pytest.approx(0.5, abs=0.1)
+    assert shares[2] == 1
+    assert shares[3] == pytest.approx(0.25, abs=0.1)
+
+
+def draws_python(x: torch.Tensor) -> torch.Tensor:
+    return x * random.random()  # the line to name
+
+
+def draws_numpy(x: torch.Tensor) -> torch.Tensor:
+    return x * float(np.random.rand())  # the line to name
+
+
+def branches(x: torch.Tensor) -> torch.Tensor:
+    loss = x.sum()
+    if loss > 1:  # the line to name
+        loss = loss * 2
+    return loss
+
+
+def loops(x: torch.Tensor) -> torch.Tensor:
+    for _ in range(int(x.sum())):  # the line to name
+        x = x + 1
+    return x
+
+
+@pytest.mark.parametrize(
+    ("function", "error"),
+    [
+        (draws_python, HiddenRandomnessError),
+        (draws_numpy, HiddenRandomnessError),
+        (branches, DataDependentError),
+        (loops, DataDependentError),
+    ],
+)
+def test_refusals_name_the_line(function: Callable[..., Any], error: type[Exception]) -> None:
+    lines, first = inspect.getsourcelines(function)
+    number = first + next(i for i, line in enumerate(lines) if "the line to name" in line)
+    with pytest.raises(error, match=f"test_staleness.py:{number} in {function.__name__}"):
+        systolic.jit(function)(torch.ones(3))

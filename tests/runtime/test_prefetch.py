@@ -58,7 +58,7 @@ def test_the_thread_runs_ahead_by_the_depth_and_no_further(depth: int) -> None:
         time.sleep(0.01)
         ahead.append(source.taken - (number + 1))
     assert max(ahead) == depth + 1
-    assert min(ahead[:-depth - 2]) >= 1
+    assert min(ahead[: -depth - 2]) >= 1
 
 
 def test_an_error_arrives_in_its_place_with_the_users_traceback() -> None:
@@ -66,10 +66,9 @@ def test_an_error_arrives_in_its_place_with_the_users_traceback() -> None:
         yield from range(3)
         raise LookupError("sample 3 is broken")
 
-    seen = []
+    seen: list[int] = []
     with pytest.raises(LookupError, match="sample 3") as raised:
-        for item in Prefetcher(failing_dataset(), lambda item: item):
-            seen.append(item)
+        seen.extend(Prefetcher(failing_dataset(), lambda item: item))
     assert seen == [0, 1, 2]
     assert "failing_dataset" in "".join(traceback.format_exception(raised.value))
 

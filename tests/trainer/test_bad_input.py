@@ -158,7 +158,7 @@ def test_gradient_that_is_not_finite(compile: bool) -> None:
     def training_step(self: Any, batch: Any, batch_idx: int) -> Any:
         return self.loss(batch) + (self.second.bias * 0).sqrt().sum()
 
-    with pytest.raises(FloatingPointError, match=r"(?s)gradient.*second\.bias"):
+    with pytest.raises(FloatingPointError, match=r"Gradients.*second\.bias"):
         quiet_trainer(compile=compile, detect_anomaly=True).fit(module(training_step=training_step), loader())
 
 
@@ -249,8 +249,8 @@ def test_unknown_argument() -> None:
         ({"callbacks": [3]}, "`callbacks` expects objects of systolic.Callback.*Received: 3"),
         ({"callbacks": L.Callback}, "`callbacks` expects objects"),
         ({"callbacks": 3}, "`callbacks` expects objects.*3"),
-        ({"logger": 3}, "logger.*3"),
-        ({"logger": [3]}, "logger.*3"),
+        ({"logger": 3}, "int cannot be used as a logger"),
+        ({"logger": [3]}, "int cannot be used as a logger"),
         ({"enable_checkpointing": False, "callbacks": L.callbacks.ModelCheckpoint()}, "enable_checkpointing=False"),
     ],
     ids=str,

@@ -42,7 +42,7 @@ def digits(devices: int, dropout: float) -> tuple[L.LightningModule, Any]:
 
 def text(devices: int, dropout: float) -> tuple[L.LightningModule, Any]:
     script = example("text")
-    size = script.Size(layers=2, heads=2, width=32, context=16, dropout=dropout)
+    size = script.Size(layers=1, heads=2, width=32, context=16, dropout=dropout)
     return script.ByteGPT(size), script.loaders(GLOBAL_BATCH // devices, size.context)[0]
 
 
@@ -100,7 +100,9 @@ def image_loader(devices: int, batches: int = 6) -> DataLoader[Any]:
     generator = torch.Generator().manual_seed(5)
     images = torch.randn(GLOBAL_BATCH * batches, 1, 6, 6, generator=generator)
     labels = torch.randint(0, 3, (len(images),), generator=generator)
-    return DataLoader(TensorDataset(images * labels[:, None, None, None] + labels[:, None, None, None], labels), GLOBAL_BATCH // devices)
+    return DataLoader(
+        TensorDataset(images * labels[:, None, None, None] + labels[:, None, None, None], labels), GLOBAL_BATCH // devices
+    )
 
 
 def run_normalised(devices: int, sync: bool, module: L.LightningModule | None = None) -> tuple[torch.Tensor, nn.Module]:

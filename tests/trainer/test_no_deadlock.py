@@ -44,7 +44,7 @@ def run(arguments: list[str], directory: Path, seconds: float) -> str:
 
 def run_digits(directory: Path) -> None:
     script = str(ROOT / "examples" / "digits.py")
-    output = run([script, "--accelerator", "cpu", "--devices", "8", "--epochs", "5"], directory, seconds=180)
+    output = run([script, "--accelerator", "cpu", "--devices", "8", "--epochs", "3"], directory, seconds=180)
     assert "validation accuracy" in output
 
 

@@ -83,7 +83,7 @@ READS: dict[str, Callable[[Any], str]] = {
     "popitem": lambda b: b.popitem()[1],
     "setdefault": lambda b: b.setdefault("name", ""),
     "format": lambda b: "{name}".format_map(b),
-    "percent": lambda b: "%(name)s" % b,
+    "percent": lambda b: "%(name)s" % b,  # noqa: UP031
     "match": lambda b: _matched(b),
     "tree_map": lambda b: tree_map(lambda leaf: leaf, b)["name"],
     "equality": lambda b: "b" if b == {**b, "name": "b"} else "a",
@@ -165,6 +165,18 @@ def test_a_number_used_as_a_size_is_followed() -> None:
         return F.mse_loss(module.layer(batch["x"][: batch["n"]]), batch["y"][: batch["n"]])
 
     counted(loss_of, batches(6, lambda i: {"n": [3, 5, 3, 4, 5, 8][i]}))
+
+
+def test_a_number_used_as_a_size_leaves_the_learning_rate_variable() -> None:
+    class Scheduled(Line):
+        def configure_optimizers(self) -> Any:
+            optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+            schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+            return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    run = trainer()
+    run.fit(Scheduled(lambda m, b: m.layer(b["x"][: b["n"]]).square().mean()), batches(8, lambda i: {"n": 3 + 2 * (i % 2)}))
+    assert len(run.compiles) == 2
 
 
 class Pair(NamedTuple):

@@ -3,8 +3,8 @@
 from . import _attention as _attention
 from . import _losses as _losses
 from . import _recurrent as _recurrent
-from . import _unchecked as _unchecked
 from . import _symbolic_extrema as _symbolic_extrema
+from . import _unchecked as _unchecked
 from ._engine import Compile as Compile
 from ._engine import Engine as Engine
 from ._engine import StepResult as StepResult

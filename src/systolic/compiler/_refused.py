@@ -51,12 +51,11 @@ def _repetition(repeats: torch.Tensor, *, output_size: int | None = None) -> str
     return None if output_size is not None else _SHAPE.format("repeat_interleave with output_size=...")
 
 
-def _computed_length(x: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> str | None:
-    if not (free_unbacked_symbols(start) or free_unbacked_symbols(end)):
-        return None
-    if start is not None and end is not None and step == 1 and not free_unbacked_symbols(end - start):
-        return None
-    return _SHAPE.format("x.narrow(dim, start, length) with a fixed length, or a mask")
+def _computed_bounds(x: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> str | None:
+    # even for x[i : i + 2] PyTorch's tracer does not know the length
+    if free_unbacked_symbols(start) or free_unbacked_symbols(end):
+        return _SHAPE.format("x.index_select(dim, start + torch.arange(length)), or a mask")
+    return None
 
 
 def _is_mask(index: torch.Tensor | None) -> bool:
@@ -86,7 +85,7 @@ CONDITIONS: dict[OpOverload, Callable[..., str | None]] = {
     aten._unsafe_index.Tensor: _masked_reading,
     aten.index_put.default: _masked_writing,
     aten._unsafe_index_put.default: _masked_writing,
-    aten.slice.Tensor: _computed_length,
+    aten.slice.Tensor: _computed_bounds,
     aten.repeat_interleave.Tensor: _repetition,
     aten.as_strided.default: _strided,
     aten.as_strided_copy.default: _strided,

@@ -178,7 +178,25 @@ class Results:
             self.state.totals.zero_()
         for entry in self.entries.values():
             if entry.metric is not None:
-                entry.metric.reset()
+                reset_in_place(entry.metric)
+
+
+def reset_in_place(metric: Any) -> None:
+    """Reset a torchmetrics object and its children, keeping their tensor objects: new ones would be a new trace."""
+    for part in metric.modules():
+        states = getattr(part, "_defaults", None)
+        if states is None:
+            continue
+        kept = {n: v for n in states if isinstance(v := getattr(part, n), torch.Tensor)}
+        cache = part._forward_cache
+        part.reset()
+        for name, tensor in kept.items():
+            fresh = getattr(part, name)
+            if fresh.shape == tensor.shape and fresh.dtype == tensor.dtype:
+                with torch.no_grad():
+                    tensor.copy_(fresh)
+                setattr(part, name, tensor)
+        part._forward_cache = cache
 
 
 def _folded(old: torch.Tensor, reduction: str, value: torch.Tensor, weight: Any) -> torch.Tensor:

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from ..callbacks import Callback, Checkpoint, EarlyStopping, ModelCheckpoint, ModelSummary, ProgressBar, RichProgressBar
 from ..core import LightningModule
+from ..data import check_limit
 from ..exceptions import MisconfigurationException
 from ..loggers import DummyLogger, TensorBoardLogger, require_logger
 from ..optim import LRSchedulerConfig
@@ -48,7 +49,7 @@ def training_length(max_epochs: int | None, max_steps: int, quick: int, max_time
 
 def limits(quick: int, **given: int | float | None) -> dict[str, int | float]:
     """How many batches of each stage to use."""
-    return {stage: quick or (1.0 if limit is None else limit) for stage, limit in given.items()}
+    return {stage: quick or check_limit(limit, name=f"limit_{stage}_batches") for stage, limit in given.items()}
 
 
 def loggers(logger: Any, root: str, quick: int) -> list[Any]:
@@ -67,7 +68,7 @@ def callbacks(
     given: Callback | Sequence[Callback] | None, checkpointing: Any, bar: Any, summary: Any, quick: int
 ) -> list[Callback]:
     """The user's callbacks and the default ones; checkpoints last."""
-    listed: list[Any] = [given] if isinstance(given, Callback) else list(given or [])
+    listed: list[Any] = list(given) if isinstance(given, (list, tuple)) else [] if given is None else [given]
     for callback in listed:
         _require_callback(callback)
     if bar is not False and not any(isinstance(c, ProgressBar) for c in listed):
@@ -125,14 +126,26 @@ def require_module(model: Any) -> None:
     raise TypeError(f"`model` must be a systolic.LightningModule. Received: {type(model).__name__}.{hint}")
 
 
-def require_trainable(model: Any) -> None:
-    """Raise for a module without training_step or configure_optimizers."""
+def require_trainable(trainer: Any, model: Any) -> None:
+    """Raise for a module without training_step or configure_optimizers, or that does what the trainer is asked to do."""
     require_module(model)
     for name in ("training_step", "configure_optimizers"):
         if not overrides(model, name):
             raise MisconfigurationException(
                 f"No `{name}()` method defined: {type(model).__name__} needs it for trainer.fit."
             )
+    if model.automatic_optimization:
+        return
+    if trainer.gradient_clip_val:
+        raise MisconfigurationException(
+            f"Trainer(gradient_clip_val={trainer.gradient_clip_val}) has no effect in manual optimization. Remove it "
+            "and call self.clip_gradients(optimizer, gradient_clip_val=...) in training_step."
+        )
+    if trainer.accumulate_grad_batches > 1:
+        raise MisconfigurationException(
+            f"Trainer(accumulate_grad_batches={trainer.accumulate_grad_batches}) has no effect in manual optimization. "
+            "Remove it and step the optimizer every N-th batch in training_step."
+        )
 
 
 def overrides(model: LightningModule, name: str) -> bool:

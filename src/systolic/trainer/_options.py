@@ -26,10 +26,11 @@ def seconds_of(max_time: Any) -> float | None:
     """`max_time` in seconds: a timedelta, a dict of its arguments, or "DD:HH:MM:SS"."""
     if max_time is None:
         return None
+    known = ("weeks", "days", "hours", "minutes", "seconds", "milliseconds", "microseconds")
+    if isinstance(max_time, dict) and set(max_time) <= set(known):
+        max_time = timedelta(**max_time)
     if isinstance(max_time, timedelta):
         return max_time.total_seconds()
-    if isinstance(max_time, dict):
-        return timedelta(**max_time).total_seconds()
     parts = str(max_time).split(":")
     if len(parts) != 4 or not all(part.isdigit() for part in parts):
         raise MisconfigurationException(
@@ -53,13 +54,21 @@ def require_clipping(value: Any, algorithm: str | None) -> None:
         )
 
 
-def require_positive(name: str, value: Any) -> int:
-    """An integer of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+def require_integer(name: str, value: Any, minimum: int) -> int:
+    """An integer of at least `minimum`; -1 as a minimum stands for "no limit"."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+        expected = "-1 (no limit) or an integer >= 0" if minimum == -1 else f"an integer >= {minimum}"
         raise MisconfigurationException(
-            f"Invalid value for argument `{name}`. Expected an integer >= 1. Received: {value!r}."
+            f"Invalid value for argument `{name}`. Expected {expected}. Received: {value!r}."
         )
     return value
+
+
+def require_integers(minimum: int, **arguments: Any) -> None:
+    """Check several arguments that may be None."""
+    for name, value in arguments.items():
+        if value is not None:
+            require_integer(name, value, minimum)
 
 
 def precision_name(precision: Any) -> str:
@@ -73,20 +82,32 @@ def precision_name(precision: Any) -> str:
     return PRECISIONS[precision]
 
 
+def require_interval(interval: Any, every_n_epochs: int | None) -> Any:
+    """Check `val_check_interval`: a number of batches, or a part of an epoch."""
+    if isinstance(interval, int) and not isinstance(interval, bool) and interval >= 1:
+        return interval
+    if not isinstance(interval, float) or not 0.0 < interval <= 1.0:
+        raise MisconfigurationException(
+            "Invalid value for argument `val_check_interval`. Expected an integer >= 1 (batches) or a float in (0, 1] "
+            f"(a part of the epoch). Received: {interval!r}."
+        )
+    if every_n_epochs is None:
+        raise MisconfigurationException(
+            "Invalid value for argument `val_check_interval`. With check_val_every_n_epoch=None batches are counted "
+            f"across epochs, so it must be an integer. Received: {interval!r}."
+        )
+    return interval
+
+
 def validation_interval(interval: Any, batches: int | float, every_n_epochs: int | None) -> int | float:
     """After how many training batches validation runs; infinity: after the last one only."""
-    if isinstance(interval, int) and not isinstance(interval, bool):
+    if isinstance(interval, int):
         if interval > batches and every_n_epochs is not None:
             raise MisconfigurationException(
                 f"`val_check_interval` ({interval}) must be at most the number of training batches ({batches}). To count "
                 "batches across epochs, set check_val_every_n_epoch=None."
             )
         return interval
-    if not isinstance(interval, float) or not 0.0 < interval <= 1.0:
-        raise MisconfigurationException(
-            "Invalid value for argument `val_check_interval`. Expected an integer (batches) or a float in (0, 1]. "
-            f"Received: {interval!r}."
-        )
     if interval == 1.0 or batches == float("inf"):
         return float("inf")
     return max(1, int(batches * interval))

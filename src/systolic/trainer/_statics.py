@@ -81,13 +81,13 @@ class _Structure:
 
     def note_trace(self, statics: Sequence[Any]) -> None:
         """Warn when values that were read differ in trace after trace."""
+        if len(self._traced) == _TRACES_BEFORE_WARNING or (self._traced and self._traced[-1] is statics):
+            return
         self._traced.append(statics)
-        if len(self._traced) != _TRACES_BEFORE_WARNING:
+        if len(self._traced) < _TRACES_BEFORE_WARNING:
             return
         first = self._traced[0]
-        changing = [
-            self.labels[i] for i in sorted(self.read) if any(not _same(t[i], first[i]) for t in self._traced[1:])
-        ]
+        changing = [self.labels[i] for i in sorted(self.read) if any(not _same(t[i], first[i]) for t in self._traced[1:])]
         if changing:
             warnings.warn(
                 f"The step is traced again for every new value of batch{', batch'.join(changing)}. Values that are no "

@@ -26,8 +26,10 @@ from ._logging import log_value
 from ._options import (
     precision_name,
     require_clipping,
+    require_integer,
+    require_integers,
+    require_interval,
     require_known_arguments,
-    require_positive,
     seconds_of,
     validation_interval,
 )
@@ -46,6 +48,8 @@ class Trainer(TrainerProperties):
     Args:
         accelerator: "auto", "tpu", "gpu" or "cpu".
         devices: how many cores, or which; on the CPU that many cores are simulated.
+        detect_anomaly: stop with an error at the first loss or gradient that is not finite; the host then waits for
+            every step.
         compile: False runs the same loop in plain eager PyTorch on the CPU, for debuggers and comparisons.
         prefetch_batches: how many batches are brought to the devices ahead of the step; 0 starts no thread.
         sync_batchnorm: normalise over the whole batch; by default each core normalises its own part.
@@ -100,6 +104,10 @@ class Trainer(TrainerProperties):
         require_known_arguments(Trainer.__init__, unknown)
         require_clipping(gradient_clip_val, gradient_clip_algorithm)
         _defaults.require_strategy(strategy)
+        require_integers(-1, max_epochs=max_epochs, num_sanity_val_steps=num_sanity_val_steps)
+        require_integers(0, min_epochs=min_epochs, min_steps=min_steps, prefetch_batches=prefetch_batches)
+        require_integers(0, fast_dev_run=int(fast_dev_run))
+        require_integers(1, check_val_every_n_epoch=check_val_every_n_epoch)
         quick = int(fast_dev_run)
         self.fast_dev_run = fast_dev_run
         self.accelerator, self._devices_request = accelerator, devices
@@ -116,11 +124,12 @@ class Trainer(TrainerProperties):
             test=limit_test_batches,
             predict=limit_predict_batches,
         )
-        self.val_check_interval: Any = 1.0 if quick or val_check_interval is None else val_check_interval
+        interval: Any = 1.0 if quick or val_check_interval is None else val_check_interval
         self.check_val_every_n_epoch = 1 if quick else check_val_every_n_epoch
+        self.val_check_interval: Any = require_interval(interval, self.check_val_every_n_epoch)
         self.num_sanity_val_steps = 0 if quick else 2 if num_sanity_val_steps is None else num_sanity_val_steps
-        self.log_every_n_steps = require_positive("log_every_n_steps", log_every_n_steps or 50)
-        self.accumulate_grad_batches = require_positive("accumulate_grad_batches", accumulate_grad_batches)
+        self.log_every_n_steps = require_integer("log_every_n_steps", log_every_n_steps or 50, 1)
+        self.accumulate_grad_batches = require_integer("accumulate_grad_batches", accumulate_grad_batches, 1)
         self.gradient_clip_val, self.gradient_clip_algorithm = gradient_clip_val, gradient_clip_algorithm
         self.detect_anomaly, self.use_distributed_sampler = detect_anomaly, use_distributed_sampler
         self.sync_batchnorm, self.compile, self.prefetch_batches = sync_batchnorm, compile, prefetch_batches
@@ -175,7 +184,7 @@ class Trainer(TrainerProperties):
         """
         if isinstance(train_dataloaders, LightningDataModule):
             train_dataloaders, datamodule = None, train_dataloaders
-        _defaults.require_trainable(model)
+        _defaults.require_trainable(self, model)
         given = {"train": train_dataloaders, "validation": val_dataloaders}
         with self._running("fit", model, datamodule, given, ckpt_path):
             self._train_loader = _loaders.training(self, given["train"])
@@ -231,7 +240,9 @@ class Trainer(TrainerProperties):
         """Set up, run the block, and leave the module with ordinary CPU tensors, whatever happens."""
         _defaults.require_module(model)
         loggers = self._logged_hyperparameters if self.lightning_module is model else False
+        progress = {name: getattr(self, name) for name in _PROGRESS} if self._trained(model, stage) else {}
         self._reset_run_state()
+        vars(self).update(progress)
         self.lightning_module, self.datamodule = model, datamodule
         name = "validate" if stage == "validation" else stage
         self.state.fn, self.state.stage, self.ckpt_path = name, stage, ckpt_path
@@ -257,6 +268,10 @@ class Trainer(TrainerProperties):
             model.trainer = None
             for logger in self.loggers:
                 logger.finalize("success" if self.state.status == "finished" else "failed")
+
+    def _trained(self, model: Any, stage: str) -> bool:
+        """Whether this is an evaluation of what was trained before: the counters of fit stay."""
+        return stage != "fit" and self.lightning_module is model
 
     def _set_up(self, stage: str) -> None:
         model, datamodule = self.lightning_module, self.datamodule
@@ -425,3 +440,7 @@ class Trainer(TrainerProperties):
         _defaults.print_above_bar(self, *args, **kwargs)
 
     _logged_hyperparameters = False
+
+
+_PROGRESS = ("optimizers", "lr_scheduler_configs", "_current_epoch", "_global_step", "_steps_dispatched")
+"""What an evaluation of a trained module leaves as fit left it."""

@@ -17,6 +17,13 @@ CASES: dict[str, tuple[Any, list[tuple[int, ...]], dict[str, Any]]] = {
     "2d_without_bias": (F.conv2d, [(2, 4, 9, 8), (6, 4, 3, 3)], {"stride": 2}),
     "2d_groups": (F.conv2d, [(2, 4, 9, 8), (6, 2, 3, 3), (6,)], {"groups": 2, "dilation": 2}),
     "2d_depthwise": (F.conv2d, [(2, 4, 9, 8), (8, 1, 3, 3), (8,)], {"groups": 4, "padding": 1}),
+    "2d_depthwise_dilated": (
+        F.conv2d,
+        [(2, 3, 9, 8), (3, 1, 2, 3), (3,)],
+        {"groups": 3, "padding": (0, 3), "stride": (2, 3), "dilation": (3, 2)},
+    ),
+    "1d_depthwise": (F.conv1d, [(2, 4, 9), (4, 1, 3), (4,)], {"groups": 4, "padding": 2}),
+    "2d_pointwise_groups": (F.conv2d, [(2, 4, 5, 5), (8, 2, 1, 1), (8,)], {"groups": 2, "padding": 1}),
     "2d_pointwise": (F.conv2d, [(2, 4, 5, 5), (8, 4, 1, 1), (8,)], {"stride": 2}),
     "3d": (F.conv3d, [(2, 3, 5, 6, 7), (4, 3, 3, 2, 1), (4,)], {"stride": (1, 2, 1), "dilation": (2, 1, 1)}),
     "transposed_1d": (F.conv_transpose1d, [(2, 4, 9), (4, 6, 3), (6,)], {"stride": 2, "padding": 1}),

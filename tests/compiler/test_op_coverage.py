@@ -1,0 +1,118 @@
+"""PyTorch's operator database through capture and lowering; docs/ops.md has the complete result."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from _opdb_check import check_operator, operators  # noqa: E402
+from _opdb_core import core_rows  # noqa: E402
+from _opdb_pool import check_all  # noqa: E402
+
+BASELINE: dict[str, str] = json.loads(Path(__file__).with_name("op_coverage.json").read_text())
+GOOD = ("passed", "random", "partly")
+
+COMMON = [
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "pow",
+    "abs",
+    "exp",
+    "log",
+    "sqrt",
+    "rsqrt",
+    "sin",
+    "cos",
+    "tanh",
+    "sigmoid",
+    "erf",
+    "clamp",
+    "where",
+    "maximum",
+    "minimum",
+    "cumsum",
+    "sum",
+    "mean",
+    "var",
+    "amax",
+    "argmax",
+    "max",
+    "sort",
+    "topk",
+    "logsumexp",
+    "matmul",
+    "bmm",
+    "addmm",
+    "einsum",
+    "cat",
+    "stack",
+    "split",
+    "chunk",
+    "transpose",
+    "permute",
+    "reshape",
+    "expand",
+    "flip",
+    "roll",
+    "gather",
+    "scatter_add",
+    "index_select",
+    "index_put",
+    "masked_fill",
+    "tril",
+    "nn.functional.relu",
+    "nn.functional.silu",
+    "softmax",
+    "log_softmax",
+    "nn.functional.linear",
+    "nn.functional.conv2d",
+    "nn.functional.conv_transpose2d",
+    "nn.functional.max_pool2d",
+    "nn.functional.avg_pool2d",
+    "nn.functional.adaptive_avg_pool2d",
+    "nn.functional.batch_norm",
+    "nn.functional.layer_norm",
+    "nn.functional.group_norm",
+    "nn.functional.embedding",
+    "nn.functional.cross_entropy",
+    "nn.functional.mse_loss",
+    "nn.functional.dropout",
+    "as_strided",
+    "unfold",
+    "linalg.inv",
+]
+
+
+def test_the_baseline_knows_every_operator() -> None:
+    assert set(BASELINE) == set(operators())
+    assert not [name for name, status in BASELINE.items() if status in ("wrong", "failed")]
+
+
+@pytest.mark.parametrize("name", COMMON)
+def test_common_operator(name: str) -> None:
+    names = [full for full in operators() if full == name or full.startswith(f"{name} (")]
+    report = check_operator(operators()[names[0]], 1)
+    assert report.status in GOOD, report.reasons
+
+
+def test_every_core_overload_is_covered_or_has_a_reason() -> None:
+    rows = core_rows([])
+    assert len(rows) > 180
+    assert {row.name for row in rows if row.way == "not covered"} == {"aten.nonzero.default", "aten.resize_.default"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_no_operator_is_wrong_and_none_is_lost() -> None:
+    reports = check_all(sorted(BASELINE), count=4, jobs=2, seconds=120, heard=lambda report: None)
+    assert [r for r in reports if r["status"] in ("wrong", "failed")] == []
+    assert [r for r in reports if BASELINE[r["name"]] in GOOD and r["status"] not in GOOD] == []
+    assert [r for r in reports if BASELINE[r["name"]] == "passed" and r["status"] != "passed"] == []
