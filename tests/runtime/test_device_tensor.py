@@ -134,10 +134,9 @@ WRITES: dict[str, Callable[[Any], Any]] = {
     "index_fill": lambda t: t.index_fill_(0, torch.tensor([2]), 8),
     "foreach": lambda t: torch._foreach_add_([t, t.detach()[0]], 1.0),
 }
-LOST = pytest.mark.xfail(reason="DeviceTensor.__torch_dispatch__ does not look into lists of written tensors")
 
 
-@pytest.mark.parametrize("how", [pytest.param(how, marks=LOST) if how == "foreach" else how for how in WRITES])
+@pytest.mark.parametrize("how", WRITES)
 @pytest.mark.parametrize("packed", [False, True])
 def test_writing_reaches_the_devices(how: str, packed: bool, placement: Placement) -> None:
     plain = torch.linspace(-1, 2, 12).view(3, 4)

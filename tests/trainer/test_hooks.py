@@ -10,6 +10,7 @@ The same recording module and callback run under both. Differences, all on purpo
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
@@ -38,7 +39,7 @@ def recording(seen: list[str], base: Any) -> Any:
     """A module that notes each of its hooks."""
 
     def noting(name: str, result: Any = None) -> Any:
-        def hook(self: Any, *args: Any) -> Any:
+        def hook(self: Any, *args: Any, **kwargs: Any) -> Any:
             seen.append(f"module.{name}")
             return result(self) if callable(result) else result
 
@@ -57,7 +58,7 @@ def recorder(seen: list[str], base: Any) -> Any:
     """A callback that notes each of its hooks."""
 
     def noting(name: str) -> Any:
-        return lambda self, *args: seen.append(f"callback.{name}")
+        return lambda self, *args, **kwargs: seen.append(f"callback.{name}")
 
     return type("Recorder", (base,), {name: noting(name) for name in [*HOST, *TRACED, *ONLY_CALLBACKS]})()
 
@@ -81,8 +82,11 @@ def order(kind: str, call: str = "fit", **options: Any) -> list[str]:
         "accelerator": "cpu", "devices": 1, "logger": False, "enable_checkpointing": False,
         "enable_progress_bar": False, "enable_model_summary": False, "callbacks": [recorder(seen, package.Callback)],
     }  # fmt: skip
-    trainer = package.Trainer(max_epochs=1, **arguments, **more)
-    getattr(trainer, call)(model, loader(8), **({} if call == "predict" else {"verbose": False}))
+    with warnings.catch_warnings():
+        if kind == "lightning":
+            warnings.simplefilter("ignore")
+        trainer = package.Trainer(max_epochs=1, **arguments, **more)
+        getattr(trainer, call)(model, loader(8), **({} if call == "predict" else {"verbose": False}))
     return seen
 
 
@@ -118,9 +122,7 @@ GOLDEN = [
 
 def expanded(golden: list[str]) -> list[str]:
     """Hooks without an owner are called on the callback, then on the module."""
-    return [
-        entry for name in golden for entry in ([name] if "." in name else [f"callback.{name}", f"module.{name}"])
-    ]
+    return [entry for name in golden for entry in ([name] if "." in name else [f"callback.{name}", f"module.{name}"])]
 
 
 def without(names: tuple[str, ...], seen: list[str]) -> list[str]:

@@ -141,9 +141,7 @@ def test_batch_start_that_skips_the_rest_of_the_epoch() -> None:
     assert run("eager", make).rates == run("lightning", make).rates
 
 
-@pytest.mark.parametrize(
-    "limit", [timedelta(seconds=0), {"seconds": 0}, "00:00:00:00"], ids=["timedelta", "dict", "text"]
-)
+@pytest.mark.parametrize("limit", [timedelta(seconds=0), {"seconds": 0}, "00:00:00:00"], ids=["timedelta", "dict", "text"])
 def test_max_time(limit: Any) -> None:
     seen = trace("eager", max_epochs=-1, max_time=limit, num_sanity_val_steps=0)
     assert seen[:2] == ["start", "train 0.0"]

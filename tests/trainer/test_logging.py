@@ -62,9 +62,7 @@ def test_callback_metrics() -> None:
     outcome = compare(logging_module, val=loader(10, seed=3), batch_size=8)
     expected = {"default", "mean", "both", "both_step", "both_epoch", "sum", "min", "max", "weighted", "number"}
     assert expected <= set(outcome.metrics)
-    assert {"a_step", "a_epoch", "val_loss", "val_both", "val_both_epoch", "at_epoch_end", "at_val_end"} <= set(
-        outcome.metrics
-    )
+    assert {"a_step", "a_epoch", "val_loss", "val_both", "val_both_epoch", "at_epoch_end", "at_val_end"} <= set(outcome.metrics)
 
 
 @pytest.mark.parametrize("devices", [1, 2])
@@ -93,8 +91,7 @@ def test_several_validation_loaders() -> None:
     assert {"val_loss/dataloader_idx_0", "val_loss/dataloader_idx_1", "at_val_end"} <= set(outcome.metrics)
     results = quiet_trainer().validate(outcome.module, vals, verbose=False)
     assert [set(r) for r in results] == [
-        {f"{name}/dataloader_idx_{i}" for name in ("val_loss", "val_both_epoch", "val_shared")} | {"at_val_end"}
-        for i in (0, 1)
+        {f"{name}/dataloader_idx_{i}" for name in ("val_loss", "val_both_epoch", "val_shared")} | {"at_val_end"} for i in (0, 1)
     ]
 
 

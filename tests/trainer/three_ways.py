@@ -126,9 +126,7 @@ def run(
 
 def require_equal(one: Outcome, other: Outcome, *, rtol: float = 1e-5) -> None:
     """Losses, learning rates, step counts, metrics and parameters agree."""
-    torch.testing.assert_close(
-        torch.tensor(one.losses), torch.tensor(other.losses), rtol=rtol, atol=1e-7, equal_nan=True
-    )
+    torch.testing.assert_close(torch.tensor(one.losses), torch.tensor(other.losses), rtol=rtol, atol=1e-7, equal_nan=True)
     assert one.rates == pytest.approx(other.rates, rel=1e-6)
     assert one.steps == other.steps
     assert one.metrics == pytest.approx(other.metrics, rel=rtol, abs=1e-7)

@@ -19,6 +19,7 @@ from ._draws import number_draws
 from ._effects import Append, Effect, Gradient, OptimizerState, container_effects
 from ._errors import HiddenRandomnessError
 from ._explain import explained
+from ._fixed_shapes import fix_shapes
 from ._graph import SlotInput, TensorInput, clean_graph
 from ._modules import tracking_modules
 from ._patches import capturing
@@ -137,6 +138,7 @@ class _Tracing:
                 module = make_fx(_with_policy(functional), tracing_mode="real")(fakes, symbols)
                 number_draws(module.graph)
         assert self.result is not None
+        fix_shapes(module.graph, self.table)
         cleaned = clean_graph(module, len(self.slots), len(call.leaves), self.table)
         return Captured(
             graph=cleaned.graph,

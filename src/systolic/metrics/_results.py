@@ -152,9 +152,7 @@ class Results:
         width = max(chosen) + 1
         old = totals[:, :width].unbind(1)
         columns = [
-            _folded(old[i], self.entries[chosen[i]].reduction, values[chosen[i]], weights[chosen[i]])
-            if i in chosen
-            else old[i]
+            _folded(old[i], self.entries[chosen[i]].reduction, values[chosen[i]], weights[chosen[i]]) if i in chosen else old[i]
             for i in range(width)
         ]
         with torch.no_grad():

@@ -170,9 +170,7 @@ def _require_own_parameters(module: nn.Module, optimizer: Optimizer) -> None:
             f"{type(module).__name__} (shapes {shapes}). The compiled step trains the module's parameters: register "
             "the other module as an attribute of it, or make the optimizer from self.parameters()."
         )
-    if any(
-        isinstance(p, torch.nn.parameter.UninitializedParameter) for g in optimizer.param_groups for p in g["params"]
-    ):
+    if any(isinstance(p, torch.nn.parameter.UninitializedParameter) for g in optimizer.param_groups for p in g["params"]):
         raise MisconfigurationException(
             "The optimizer holds parameters of lazy modules that have no shape yet. Run one batch through the module "
             "before the Trainer does."

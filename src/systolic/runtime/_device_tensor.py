@@ -41,12 +41,14 @@ class DeviceTensor(torch.Tensor):
         kwargs = kwargs or {}
         host_args, host_kwargs = tree_map_only(DeviceTensor, lambda t: t._cell.host(), (args, kwargs))
         result = func(*host_args, **host_kwargs)
-        aliased = [(a, v) for a, v in _bound(func, args, kwargs) if a.alias_info and isinstance(v, DeviceTensor)]
+        aliased = [(a, t) for a, v in _bound(func, args, kwargs) if a.alias_info for t in _device_tensors(v)]
         written = [value for argument, value in aliased if argument.alias_info.is_write]
         for tensor in written:
             tensor._cell.mark_written()
         if written:
-            return written[0]
+            # in-place ops on lists return nothing, ops with several `out` arguments return all of them
+            returned = len(func._schema.returns)
+            return written[0] if returned == 1 else tuple(written) if returned == len(written) else result
         if aliased and aliased[0][1] is args[0]:
             return _view_of(args[0]._cell, lambda host: func(host, *args[1:], **kwargs), result)
         return result
@@ -111,6 +113,11 @@ def _view_of(cell: Cell | ViewCell, view: Callable[[torch.Tensor], Any], result:
 
 def _nth(view: Callable[[torch.Tensor], Any], index: int) -> Callable[[torch.Tensor], torch.Tensor]:
     return lambda host: view(host)[index]
+
+
+def _device_tensors(value: Any) -> list[DeviceTensor]:
+    """The value, or those in it: `torch._foreach_add_` and its like write to lists of tensors."""
+    return [v for v in (value if isinstance(value, list | tuple) else [value]) if isinstance(v, DeviceTensor)]
 
 
 def _bound(func: Any, args: Any, kwargs: Any) -> list[tuple[Any, Any]]:

@@ -131,9 +131,7 @@ def require_trainable(trainer: Any, model: Any) -> None:
     require_module(model)
     for name in ("training_step", "configure_optimizers"):
         if not overrides(model, name):
-            raise MisconfigurationException(
-                f"No `{name}()` method defined: {type(model).__name__} needs it for trainer.fit."
-            )
+            raise MisconfigurationException(f"No `{name}()` method defined: {type(model).__name__} needs it for trainer.fit.")
     if model.automatic_optimization:
         return
     if trainer.gradient_clip_val:

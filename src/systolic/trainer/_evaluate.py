@@ -31,7 +31,7 @@ class EvaluationLoop:
         loaders, limits = trainer._evaluation_loaders(self.stage)
         if not any(limits):
             return []
-        with self._evaluating(), trainer._collecting(self.results, len(loaders)):
+        with self._evaluating(), trainer._collecting(self.stage, self.results, len(loaders)):
             hooks.both(f"{name}_start")
             hooks.both(f"{name}_epoch_start")
             for index, (loader, limit) in enumerate(zip(loaders, limits, strict=True)):

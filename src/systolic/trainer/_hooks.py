@@ -78,9 +78,7 @@ def accepts(function: Bound, name: str) -> bool:
 def step_arguments(function: Bound, batch: Any, batch_idx: Any, dataloader_idx: int) -> list[Any]:
     """The positional arguments for a `*_step`: the batch, and as many indices as it takes."""
     parameters = [
-        p
-        for p in inspect.signature(function).parameters.values()
-        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        p for p in inspect.signature(function).parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
     ]
     variadic = any(p.kind is p.VAR_POSITIONAL for p in inspect.signature(function).parameters.values())
     available = [batch, batch_idx, dataloader_idx]

@@ -58,9 +58,7 @@ def require_integer(name: str, value: Any, minimum: int) -> int:
     """An integer of at least `minimum`; -1 as a minimum stands for "no limit"."""
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
         expected = "-1 (no limit) or an integer >= 0" if minimum == -1 else f"an integer >= {minimum}"
-        raise MisconfigurationException(
-            f"Invalid value for argument `{name}`. Expected {expected}. Received: {value!r}."
-        )
+        raise MisconfigurationException(f"Invalid value for argument `{name}`. Expected {expected}. Received: {value!r}.")
     return value
 
 

@@ -104,6 +104,21 @@ class TrainerProperties:
         return self.state.stage == "train"
 
     @property
+    def validating(self) -> bool:
+        """Whether validation batches are being run, in fit or by `validate`."""
+        return self.state.stage == "validation"
+
+    @property
+    def testing(self) -> bool:
+        """Whether test batches are being run."""
+        return self.state.stage == "test"
+
+    @property
+    def predicting(self) -> bool:
+        """Whether predictions are being made."""
+        return self.state.stage == "predict"
+
+    @property
     def num_val_batches(self) -> list[int | float]:
         """How many batches each validation loader gives."""
         return self._evaluation_loaders("validation")[1]

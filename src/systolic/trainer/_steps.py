@@ -97,9 +97,7 @@ class TrainStep:
         if self.updates and trainer.optimizers:
             optimizer = trainer.optimizers[0]
             self._hooks.both("on_before_optimizer_step", optimizer)
-            self._module.configure_gradient_clipping(
-                optimizer, trainer.gradient_clip_val, trainer.gradient_clip_algorithm
-            )
+            self._module.configure_gradient_clipping(optimizer, trainer.gradient_clip_val, trainer.gradient_clip_algorithm)
 
 
 class EvaluationStep:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -262,12 +263,23 @@ class Trainer(TrainerProperties):
             self._hooks.callbacks("on_exception", error)
             raise
         finally:
-            for engine in self._engines:
-                engine.release()
+            self._release()
             self._tear_down(name)
             model.trainer = None
             for logger in self.loggers:
                 logger.finalize("success" if self.state.status == "finished" else "failed")
+
+    def _release(self) -> None:
+        """Give the module ordinary tensors again."""
+        failing = self.state.status == "interrupted"
+        for engine in self._engines:
+            try:
+                engine.release()
+            except RuntimeError as error:
+                # the traceback of the error that ended the run may still hold tensors of the trace; that error matters
+                if not failing:
+                    raise
+                warnings.warn(f"Some parameters stay on the devices after the error: {error}", stacklevel=2)
 
     def _trained(self, model: Any, stage: str) -> bool:
         """Whether this is an evaluation of what was trained before: the counters of fit stay."""
@@ -373,14 +385,14 @@ class Trainer(TrainerProperties):
             self._step_log, self._symbols = previous
 
     @contextlib.contextmanager
-    def _collecting(self, results: Results, loaders: int) -> Iterator[None]:
+    def _collecting(self, stage: str, results: Results, loaders: int) -> Iterator[None]:
         self._eval_results = results
         previous, self._collected = self._collected, (results, loaders)
-        stage, self.state.stage = self.state.stage, self.state.stage if self.sanity_checking else "validation"
+        before, self.state.stage = self.state.stage, "sanity_check" if self.sanity_checking else stage
         try:
             yield
         finally:
-            self._collected, self.state.stage = previous, stage
+            self._collected, self.state.stage = previous, before
 
     def _log(self, module: Any, name: str, value: Any, *options: Any) -> None:
         log_value(self, module, name, value, *options)
