@@ -38,11 +38,12 @@ _RULES = """
 - Floats may differ by 1e-5 of the largest element of the tensor, or by the tolerance that the database itself states for
   the operator in that dtype, where that is larger (1e-2 for bfloat16).
 - A float32 result beyond that counts as equal only if it is as right as PyTorch's own: its distance from the float64
-  result is at most twice that of eager float32 (plus 1e-5). These operators are marked "rounding" in the table.
+  result is at most twice that of eager float32, plus 1e-5 of the largest element and one rounding of the largest input
+  (what is left where everything cancels out). These operators are marked "rounding" in the table.
 - Singular vectors, eigenvectors and other factors that are unique up to a sign or phase are compared by the quantity that
   the database derives from them for its gradient tests. They are marked "up to sign".
 - Random operators are drawn 100 times; the mean and the standard deviation of the (bounded) values must agree within five
-  standard errors. Operators that return uninitialised memory are compared by shape and dtype.
+  standard errors, in results and gradients. Operators that return uninitialised memory are compared by shape and dtype.
 """
 
 

@@ -110,6 +110,9 @@ def test_models(name: str) -> None:
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("name", ["mlp", "VariationalAutoencoder"])
+@pytest.mark.parametrize(
+    "name", ["mlp", "VariationalAutoencoder", *(pytest.param(n, marks=pytest.mark.slow) for n in ("GraphNet", "hooks"))]
+)
 def test_optimizers(name: str, optimizer: str) -> None:
+    # Lion counts its calls: made in the first step, frozen in the second, found to vary in the third
     compare(CASES[name], optimizer, most_programs=3 if optimizer == "lion" else 2)

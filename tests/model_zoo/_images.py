@@ -210,7 +210,7 @@ class Mixer(nn.Module):
 @case(paired((2, 2, 6, 6, 6), (2, 3)), regress)
 def conv3d() -> nn.Module:
     return nn.Sequential(
-        nn.Conv3d(2, 4, 3), nn.ELU(), nn.MaxPool3d(2), nn.Conv3d(4, 4, 1, bias=False), nn.BatchNorm3d(4),
+        nn.Conv3d(2, 4, 3, bias=False), nn.ELU(), nn.MaxPool3d(2), nn.Conv3d(4, 4, 1, bias=False), nn.BatchNorm3d(4),
         nn.AdaptiveAvgPool3d((1, 1, 2)), nn.Flatten(), nn.Linear(8, 3),
     )  # fmt: skip
 

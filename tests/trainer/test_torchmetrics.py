@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
 from three_ways import compare, loader, quiet_trainer, regression, run
 
 import systolic as L

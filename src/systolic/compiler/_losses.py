@@ -19,7 +19,7 @@ def gaussian_nll_loss(
     reduction: str = "mean",
 ) -> torch.Tensor:
     """PyTorch's function of this name, without its check that no variance is negative."""
-    if isinstance(var, float):
+    if isinstance(var, int | float):
         if var < 0:
             raise ValueError("var has negative entry/entries")
         var = torch.full_like(input, var)

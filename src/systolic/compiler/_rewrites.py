@@ -86,16 +86,20 @@ def _is_one_minus(node: fx.Node, power: fx.Node) -> bool:
         return False
     first, second = node.args
     if node.target is aten.sub.Tensor:
-        return first == 1 and second is power
-    return node.target in (aten.rsub.Scalar, aten.rsub.Tensor) and first is power and second == 1
+        return _is(first, 1) and second is power
+    return node.target in (aten.rsub.Scalar, aten.rsub.Tensor) and first is power and _is(second, 1)
 
 
 def _is_minus_one(node: fx.Node, power: fx.Node) -> bool:
     if node.kwargs or len(node.args) != 2 or node.args[0] is not power:
         return False
     if node.target in (aten.sub.Tensor, aten.sub.Scalar):
-        return node.args[1] == 1
-    return node.target in (aten.add.Tensor, aten.add.Scalar) and node.args[1] == -1
+        return _is(node.args[1], 1)
+    return node.target in (aten.add.Tensor, aten.add.Scalar) and _is(node.args[1], -1)
+
+
+def _is(argument: Any, number: int) -> bool:
+    return isinstance(argument, int | float) and argument == number
 
 
 def _operands(node: fx.Node, known: fx.Node) -> Any:
@@ -128,7 +132,7 @@ def _log2(graph: fx.Graph, base: Any) -> Any:
 def _rewrite_length(graph: fx.Graph, power: fx.Node) -> None:
     """Find `rho_inf - 2 * step * beta ** step / (1 - beta ** step)` around its first power."""
     beta, step = power.args
-    if isinstance(beta, fx.Node):
+    if not isinstance(beta, int | float):
         return
     for product in _users(power, aten.mul.Tensor):
         if not _is_twice(_operands(product, power), step):
@@ -153,10 +157,11 @@ def _same_difference(node: Any, power: fx.Node) -> bool:
     if not isinstance(node, fx.Node):
         return False
     beta, step = power.args
-    if node.target is _ONE_MINUS_POW:
+    if node.target is _ONE_MINUS_POW and isinstance(beta, int | float):
         return node.args == (step, math.log2(beta))
     other = node.args[1] if node.target is aten.sub.Tensor and len(node.args) == 2 else None
-    return isinstance(other, fx.Node) and other.target is power.target and other.args == power.args and node.args[0] == 1
+    same = isinstance(other, fx.Node) and other.target is power.target and other.args == power.args
+    return same and _is(node.args[0], 1)
 
 
 def _replace(graph: fx.Graph, node: fx.Node, make: Callable[[], fx.Node]) -> None:

@@ -162,7 +162,8 @@ def monitored(trainer: Any, config: LRSchedulerConfig) -> torch.Tensor | None:
     if value is None and config.strict:
         raise MisconfigurationException(
             f"ReduceLROnPlateau is conditioned on the metric {config.monitor!r}, which is not available. "
-            f"Available: {sorted(metrics)}. Log it with self.log, or set 'strict': False.{suggest(str(config.monitor), metrics)}"
+            f"Available: {sorted(metrics)}. Log it with self.log, or set 'strict': False."
+            f"{suggest(str(config.monitor), metrics)}"
         )
     if value is None:
         warnings.warn(

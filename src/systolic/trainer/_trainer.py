@@ -323,7 +323,8 @@ class Trainer(TrainerProperties):
         self.optimizers, self.lr_scheduler_configs = configuration.optimizers, configuration.schedulers
         for config in self.lr_scheduler_configs:
             # schedulers make optimizers note their first step; an attribute that changes in it would be a new trace
-            setattr(getattr(config.scheduler, "optimizer", config), "_opt_called", True)
+            stepped: Any = getattr(config.scheduler, "optimizer", config)
+            stepped._opt_called = True
         model.train()
 
     def _sanity_check(self, validation: EvaluationLoop) -> None:
