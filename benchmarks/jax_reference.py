@@ -140,7 +140,9 @@ class JaxTraining:
     def __init__(self, name: str, x: np.ndarray, y: np.ndarray, batch_size: int) -> None:
         (params, state), apply = REFERENCES[name](np.random.default_rng(0))
         optimizer = optax.sgd(0.01, 0.9) if name == "resnet18" else optax.adamw(1e-3, weight_decay=0.01)
-        self.x = np.ascontiguousarray(x.transpose(0, 2, 3, 1)) if name == "resnet18" else x.astype(np.int32) if name == "gpt" else x
+        self.x = x.astype(np.int32) if name == "gpt" else x
+        if name == "resnet18":
+            self.x = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
         self.y, self.batch_size = y.astype(np.int32), batch_size
         self.carry = (params, state, optimizer.init(params), jax.random.key(0))
         self.shuffle = np.random.default_rng(1)

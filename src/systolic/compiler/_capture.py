@@ -59,6 +59,7 @@ class Captured:
         effects: what else it left in Python objects.
         symbol_paths: where the values of the symbolic numbers are found, behind the explicitly given ones.
         guards: conditions on the symbolic numbers under which the graph is valid.
+        digest: identifies the graph; computed when it is first needed.
         survey: the objects as they were; the plain values in it are frozen into the graph.
         appended: ids of lists that the step appends to.
     """
@@ -75,6 +76,7 @@ class Captured:
     guards: list[tuple[HostExpression, str]]
     survey: Survey
     appended: set[int] = field(default_factory=set)
+    digest: str = ""
 
 
 @dataclass(frozen=True)

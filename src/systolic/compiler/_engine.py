@@ -165,10 +165,27 @@ class Engine:
                 continue
             values = [*numbers.values(), *variable]
             if _holds(entry.guards, values):
+                if not entry.guards.same_gradients():
+                    self._rebind(entry)
                 if position:
                     self._entries.insert(0, self._entries.pop(position))
                 return entry, values
         return None
+
+    def _rebind(self, entry: _Entry) -> None:
+        """Gradients were removed and came back as other tensors: the same graph, with other buffers."""
+        bind(self.roots(), self.placement, self._appended)
+        captured = entry.program.captured
+        for slot in captured.slots:
+            if slot.grad_of is not None:
+                gradient = captured.slots[slot.grad_of].tensor.grad
+                assert gradient is not None
+                slot.tensor = gradient
+        entry.program = Program(captured, self.placement, self._executables)
+        entry.guards.accept_gradients()
+        if entry.program.is_new:
+            entry.pending = True
+            self.compiles.append(Compile("gradients lie in other buffers", 0.0, 0.0, True))
 
     def _capture(
         self,

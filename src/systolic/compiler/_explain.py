@@ -25,6 +25,10 @@ def explained() -> Iterator[None]:
         raise DataDependentError(_value_needed(user_line_of(error))) from None
     except DynamicOutputShapeException as error:
         raise DataDependentError(_shape_needed(user_line_of(error), str(error.func))) from None
+    except TypeError as error:
+        if "FunctionalTensor.__format__" in str(error):
+            raise DataDependentError(_value_needed(user_line_of(error))) from None
+        raise
     except RuntimeError as error:
         if "data-dependent" in str(error) or "unbacked symint" in str(error).lower():
             raise DataDependentError(_value_needed(user_line_of(error))) from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from operator import attrgetter
+from operator import attrgetter, is_
 from typing import Any
 
 import torch
@@ -58,6 +58,14 @@ class Guards:
             and all(condition(numbers) for condition in self._conditions)
             and (RemovableHandle.next_id == self._registered or self._same_hooks())
         )
+
+    def same_gradients(self) -> bool:
+        """Whether every `.grad` is the tensor object that it was."""
+        return all(map(is_, map(_grad, self._leaves), self._grads))
+
+    def accept_gradients(self) -> None:
+        """Take the gradients that are there now for the known ones."""
+        self._grads = list(map(_grad, self._leaves))
 
     def variable_values(self) -> list[Number] | None:
         """The current values of the numbers that the graph takes as inputs; None when one changed its type."""

@@ -70,7 +70,9 @@ class Program:
         self._constant_versions: list[Any] = []
         self._scalars: Any = None
         self._scalar_values: list[Any] = []
-        self.fingerprint = _fingerprint(captured.graph, self.layout)
+        if not captured.digest:
+            captured.digest = _digest(captured.graph)
+        self.fingerprint = f"{captured.digest} {self.layout}"
         self.is_new = self.fingerprint not in executables
         if self.is_new:
             executables[self.fingerprint] = _executable(captured.graph, self.layout, placement)
@@ -210,8 +212,9 @@ def _draws(graph: fx.Graph) -> bool:
     return any(torch.Tag.nondeterministic_seeded in getattr(op, "tags", ()) for op in ops)
 
 
-def _fingerprint(graph: fx.Graph, layout: Layout) -> str:
-    digest = hashlib.sha256(repr(layout).encode())
+def _digest(graph: fx.Graph) -> str:
+    """Equal for graphs that compute the same in the same order."""
+    digest = hashlib.sha256()
     numbers = {node: index for index, node in enumerate(graph.nodes)}
     for node in graph.nodes:
         target = node.target if node.op == "call_function" else node.op

@@ -82,20 +82,24 @@ def _rewrite_difference(graph: fx.Graph, power: fx.Node, user: fx.Node) -> None:
 
 
 def _is_one_minus(node: fx.Node, power: fx.Node) -> bool:
-    if node.kwargs or len(node.args) != 2:
-        return False
-    first, second = node.args
-    if node.target is aten.sub.Tensor:
-        return _is(first, 1) and second is power
-    return node.target in (aten.rsub.Scalar, aten.rsub.Tensor) and first is power and _is(second, 1)
+    minuend, subtrahend = _difference(node)
+    return subtrahend is power and _is(minuend, 1)
 
 
 def _is_minus_one(node: fx.Node, power: fx.Node) -> bool:
-    if node.kwargs or len(node.args) != 2 or node.args[0] is not power:
-        return False
+    minuend, subtrahend = _difference(node)
+    if minuend is power:
+        return _is(subtrahend, 1)
+    return node.target in (aten.add.Tensor, aten.add.Scalar) and _is(_operands(node, power), -1)
+
+
+def _difference(node: Any) -> tuple[Any, Any]:
+    """Minuend and subtrahend of a subtraction without `alpha`; twice None for another node."""
+    if not isinstance(node, fx.Node) or node.kwargs or len(node.args) != 2:
+        return None, None
     if node.target in (aten.sub.Tensor, aten.sub.Scalar):
-        return _is(node.args[1], 1)
-    return node.target in (aten.add.Tensor, aten.add.Scalar) and _is(node.args[1], -1)
+        return node.args[0], node.args[1]
+    return (node.args[1], node.args[0]) if node.target in (aten.rsub.Tensor, aten.rsub.Scalar) else (None, None)
 
 
 def _is(argument: Any, number: int) -> bool:
@@ -139,8 +143,8 @@ def _rewrite_length(graph: fx.Graph, power: fx.Node) -> None:
             continue
         for quotient in _users(product, aten.div.Tensor):
             if quotient.args[0] is product and _same_difference(quotient.args[1], power):
-                for node in _users(quotient, aten.sub.Tensor):
-                    if node.args == (2 / (1 - beta) - 1, quotient):
+                for node in list(quotient.users):
+                    if _difference(node) == (2 / (1 - beta) - 1, quotient):
                         _replace(graph, node, lambda: graph.call_function(_RECTIFIED_LENGTH, (step, beta)))
 
 
@@ -159,9 +163,9 @@ def _same_difference(node: Any, power: fx.Node) -> bool:
     beta, step = power.args
     if node.target is _ONE_MINUS_POW and isinstance(beta, int | float):
         return node.args == (step, math.log2(beta))
-    other = node.args[1] if node.target is aten.sub.Tensor and len(node.args) == 2 else None
+    minuend, other = _difference(node)
     same = isinstance(other, fx.Node) and other.target is power.target and other.args == power.args
-    return same and _is(node.args[0], 1)
+    return same and _is(minuend, 1)
 
 
 def _replace(graph: fx.Graph, node: fx.Node, make: Callable[[], fx.Node]) -> None:

@@ -25,6 +25,7 @@ STRIDED: dict[str, Callable[[T], T]] = {
     "sliced": lambda x: x[1].as_strided((2, 2), (5, 2)),
     "sliced_with_a_step": lambda x: x[:, ::2].as_strided((3, 2), (20, 10), 1),
     "expanded": lambda x: x[:, :1].expand(3, 4, 5).as_strided((3, 5), (20, 1)),
+    "copied": lambda x: torch.as_strided_copy(x.transpose(0, 1), (2, 3), (7, 2), 3),
     "overlapping": lambda x: x.as_strided((6, 4), (2, 1)),
     "offset_kept": lambda x: x[2, 1:].as_strided((3,), (5,)),
 }
