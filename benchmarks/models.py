@@ -65,9 +65,7 @@ class Attention(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         batch, length, dim = x.shape
-        q, k, v = (
-            t.view(batch, length, self.heads, dim // self.heads).transpose(1, 2) for t in self.qkv(x).split(dim, dim=2)
-        )
+        q, k, v = (t.view(batch, length, self.heads, dim // self.heads).transpose(1, 2) for t in self.qkv(x).split(dim, dim=2))
         h = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.dropout(self.out(h.transpose(1, 2).reshape(batch, length, dim)))
 

@@ -20,9 +20,7 @@ class DigitClassifier(L.LightningModule):
     def __init__(self, hidden: int = 128, lr: float = 3e-3) -> None:
         super().__init__()
         self.save_hyperparameters()
-        self.net = nn.Sequential(
-            nn.Linear(64, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, 10)
-        )
+        self.net = nn.Sequential(nn.Linear(64, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, 10))
 
     def training_step(self, batch: list[torch.Tensor], batch_idx: int) -> torch.Tensor:
         images, labels = batch

@@ -83,9 +83,7 @@ LOADERS = {
     "batch_larger_than_data": lambda: DataLoader(DATA, batch_size=500),
     "shuffle": lambda: DataLoader(DATA, batch_size=8, shuffle=True),
     "shuffle_generator": lambda: DataLoader(DATA, 8, shuffle=True, generator=torch.Generator().manual_seed(3)),
-    "shuffle_drop_last": lambda: DataLoader(
-        DATA, 8, shuffle=True, drop_last=True, generator=torch.Generator().manual_seed(3)
-    ),
+    "shuffle_drop_last": lambda: DataLoader(DATA, 8, shuffle=True, drop_last=True, generator=torch.Generator().manual_seed(3)),
     "replacement": lambda: DataLoader(DATA, 8, sampler=RandomSampler(DATA, replacement=True, num_samples=200)),
     "global_generator": lambda: DataLoader(
         DATA, 8, sampler=RandomSampler(DATA, replacement=True, num_samples=99, generator=torch.default_generator)

@@ -34,9 +34,7 @@ class CombinedLoader:
 
     def __init__(self, iterables: Any, mode: CombinedMode = "min_size") -> None:
         if mode not in _LENGTHS:
-            raise ValueError(
-                f"Unsupported mode {mode!r} of CombinedLoader: expected one of {list(get_args(CombinedMode))}."
-            )
+            raise ValueError(f"Unsupported mode {mode!r} of CombinedLoader: expected one of {list(get_args(CombinedMode))}.")
         self._iterables = iterables
         self._mode: CombinedMode = mode
         self._flattened: list[Any] = []

@@ -122,9 +122,7 @@ def _read_ahead(loader: DataLoader[Any], table: _Table) -> int:
 def _draws_at_start(sampler: Any) -> bool:
     """Whether all random numbers up to the last index are drawn with the first, or by a generator of its own."""
     if type(sampler) is RandomSampler:
-        return sampler.generator is None or (
-            not sampler.replacement and sampler.num_samples <= len(sampler.data_source)
-        )
+        return sampler.generator is None or (not sampler.replacement and sampler.num_samples <= len(sampler.data_source))
     return type(sampler) in (SequentialSampler, SubsetRandomSampler, WeightedRandomSampler, DistributedSampler)
 
 

@@ -26,9 +26,7 @@ def has_len(loader: Any) -> bool:
     return num_batches(loader) != math.inf
 
 
-def limit_batches(
-    n_batches: int | float, limit: int | float | None, *, name: str = "limit_train_batches"
-) -> int | float:
+def limit_batches(n_batches: int | float, limit: int | float | None, *, name: str = "limit_train_batches") -> int | float:
     """How many of `n_batches` to use: an int is a number of batches, a float in [0, 1] a part of them.
 
     Args:
@@ -70,8 +68,7 @@ def check_limit(limit: int | float | None, *, name: str) -> int | float:
     if isinstance(limit, int | float) and limit > 1 and limit % 1 == 0:
         return int(limit)
     raise MisconfigurationException(
-        f"`{name}` must be an int (a number of batches) or a float from 0.0 to 1.0 (a part of them), "
-        f"received {limit!r}."
+        f"`{name}` must be an int (a number of batches) or a float from 0.0 to 1.0 (a part of them), received {limit!r}."
     )
 
 

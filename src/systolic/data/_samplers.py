@@ -71,9 +71,7 @@ def warn_if_sharded(loader: DataLoader[Any], *, replaced: bool) -> None:
                 "`Trainer(use_distributed_sampler=False)` to keep it."
             )
         else:
-            outcome = (
-                "The sampler is kept: training sees that part only. Remove it from your code to use the whole dataset."
-            )
+            outcome = "The sampler is kept: training sees that part only. Remove it from your code to use the whole dataset."
         warnings.warn(f"{found} {outcome}", stacklevel=3)
 
 

@@ -19,9 +19,7 @@ class VersionedLogger(Logger):
 
     LOGGER_JOIN_CHAR = "-"
 
-    def __init__(
-        self, save_dir: str | os.PathLike[str], name: str | None, version: int | str | None, prefix: str
-    ) -> None:
+    def __init__(self, save_dir: str | os.PathLike[str], name: str | None, version: int | str | None, prefix: str) -> None:
         self._save_dir = os.fspath(save_dir)
         self._name = name or ""
         self._version = version

@@ -11,6 +11,7 @@ import torch
 from torch._subclasses.functional_tensor import dispatch_functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from systolic.compiler._draws import DrawNumbers
 from systolic.compiler.lowering import LoweringContext, interpret
 from systolic.runtime._dtypes import jax_dtype
 
@@ -25,6 +26,7 @@ def to_jax(tensor: torch.Tensor) -> jax.Array:
 def lower_and_run(function: Callable[..., Any], *tensors: torch.Tensor, decompositions: Any = None) -> list[np.ndarray]:
     """Trace `function` (tensors in, tensor or tuple of tensors out) and run it through the op table."""
     graph = make_fx(dispatch_functionalize(function), decomposition_table=decompositions, tracing_mode="fake")(*tensors).graph
+    DrawNumbers().number(graph)
     with jax.enable_x64(True):
         context = LoweringContext(key=jax.random.key(0))
         result = jax.jit(lambda *xs: interpret(graph, xs, context))(*[to_jax(t) for t in tensors])
@@ -42,7 +44,10 @@ def check_op(function: Callable[..., Any], *tensors: torch.Tensor, rtol: float =
         sources = [o for o in outputs if o.requires_grad]
         grads: list[torch.Tensor] = []
         if wanted and sources:
-            total = sum((o * torch.cos(torch.arange(o.numel(), dtype=torch.float32).reshape(o.shape)).to(o.dtype)).sum() for o in sources)
+            total = sum(
+                (o * torch.cos(torch.arange(o.numel(), dtype=torch.float32).reshape(o.shape)).to(o.dtype)).sum()
+                for o in sources
+            )
             grads = [g for g in torch.autograd.grad(total, wanted, allow_unused=True) if g is not None]
         return [o.detach() for o in outputs] + grads
 

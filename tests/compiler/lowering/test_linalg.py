@@ -46,9 +46,7 @@ SQUARE: dict[str, Callable[..., Any]] = {
     "lu_solve_adjoint": lambda a: L.lu_solve(*L.lu_factor_ex(a)[:2], a[..., :2], adjoint=True),
     "lu_solve_right": lambda a: L.lu_solve(*L.lu_factor_ex(a)[:2], a[..., :2, :], left=False),
     "solve_triangular": lambda a: L.solve_triangular(a + 3 * torch.eye(4), a[..., :2], upper=True),
-    "solve_triangular_right": lambda a: L.solve_triangular(
-        a, a[..., :2, :], upper=False, left=False, unitriangular=True
-    ),
+    "solve_triangular_right": lambda a: L.solve_triangular(a, a[..., :2, :], upper=False, left=False, unitriangular=True),
     "matrix_exp": lambda a: L.matrix_exp(a / 2),
     "pinv": lambda a: L.pinv(a[..., :3]),
     "matrix_power": lambda a: L.matrix_power(a, 3),

@@ -96,9 +96,7 @@ def test_multilabel_margin(reduction: str) -> None:
     x = torch.randn(3, 4, requires_grad=True)
     target = torch.tensor([[3, 0, -1, 1], [-1, 0, 0, 0], [2, 1, 0, 3]])
     check_op(lambda x, t: F.multilabel_margin_loss(x, t, reduction=reduction), x, target)
-    check_op(
-        lambda x, t: F.multilabel_margin_loss(x, t, reduction=reduction), x.detach()[0].requires_grad_(), target[0]
-    )
+    check_op(lambda x, t: F.multilabel_margin_loss(x, t, reduction=reduction), x.detach()[0].requires_grad_(), target[0])
 
 
 def lowered(op: Any, *args: Any) -> list[torch.Tensor]:

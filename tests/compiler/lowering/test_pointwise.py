@@ -64,9 +64,7 @@ def test_unary_outside_one() -> None:
     check_op(torch.acosh, draw(4, 5, low=1.1, high=4.0))
 
 
-@pytest.mark.parametrize(
-    "function", [torch.exp, torch.sqrt, torch.sin, torch.sigmoid, torch.log, torch.rsqrt], ids=name
-)
+@pytest.mark.parametrize("function", [torch.exp, torch.sqrt, torch.sin, torch.sigmoid, torch.log, torch.rsqrt], ids=name)
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.bool])
 def test_integers_become_floats(function: Callable[[T], T], dtype: torch.dtype) -> None:
     check_op(function, integers(3, 4, dtype=dtype))
@@ -148,16 +146,12 @@ def test_binary(function: Callable[..., T]) -> None:
 
 @pytest.mark.parametrize("case", [c for c in BINARY if c not in ("nextafter", "dist", "zeta")])
 def test_binary_in_bfloat16(case: str) -> None:
-    check_op(
-        BINARY[case], draw(3, 5, dtype=torch.bfloat16), draw(3, 5, dtype=torch.bfloat16, low=0.3, high=1.9), rtol=1e-2
-    )
+    check_op(BINARY[case], draw(3, 5, dtype=torch.bfloat16), draw(3, 5, dtype=torch.bfloat16, low=0.3, high=1.9), rtol=1e-2)
 
 
 @pytest.mark.parametrize("case", ["add", "sub", "mul", "div", "add_number", "mul_number", "div_number", "maximum"])
 def test_arithmetic_in_bfloat16_is_exact(case: str) -> None:
-    check_op(
-        BINARY[case], draw(3, 5, dtype=torch.bfloat16, grad=False), draw(3, 5, dtype=torch.bfloat16, grad=False), rtol=0
-    )
+    check_op(BINARY[case], draw(3, 5, dtype=torch.bfloat16, grad=False), draw(3, 5, dtype=torch.bfloat16, grad=False), rtol=0)
 
 
 @pytest.mark.parametrize("case", ["add", "sub", "mul", "div", "maximum", "floor_divide", "trunc_divide", "remainder"])
@@ -292,9 +286,7 @@ def test_bitwise(function: Callable[..., T]) -> None:
     check_op(function, integers(5, low=-9), integers(5, dtype=torch.int32))
     check_op(lambda x: function(x, 6), integers(5, low=-9))
     check_op(lambda x: function(6, x), integers(5, low=-9))
-    check_op(
-        function, integers(5, low=0, high=2, dtype=torch.bool), integers(5, low=0, high=2, dtype=torch.bool).flip(0)
-    )
+    check_op(function, integers(5, low=0, high=2, dtype=torch.bool), integers(5, low=0, high=2, dtype=torch.bool).flip(0))
 
 
 def test_shifts_and_not() -> None:

@@ -86,9 +86,7 @@ def test_rearranged(case: str) -> None:
 
 @pytest.mark.parametrize("align", [True, False])
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
-@pytest.mark.parametrize(
-    ("mode", "dims"), [("bilinear", 2), ("nearest", 2), ("bicubic", 2), ("bilinear", 3), ("nearest", 3)]
-)
+@pytest.mark.parametrize(("mode", "dims"), [("bilinear", 2), ("nearest", 2), ("bicubic", 2), ("bilinear", 3), ("nearest", 3)])
 def test_grid_sample(mode: str, dims: int, padding: str, align: bool) -> None:
     torch.manual_seed(0)
     x = torch.randn(SHAPES[dims], requires_grad=True)

@@ -71,9 +71,7 @@ def _elu(x: jax.Array, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> 
 
 
 @lowers(aten.elu_backward.default)
-def _elu_backward(
-    grad: jax.Array, alpha: Any, scale: Any, input_scale: Any, is_result: bool, x: jax.Array
-) -> jax.Array:
+def _elu_backward(grad: jax.Array, alpha: Any, scale: Any, input_scale: Any, is_result: bool, x: jax.Array) -> jax.Array:
     grad, x = promoted(grad, x, floating=True)
     if is_result:
         negative = grad * input_scale * (x + alpha * scale)

@@ -120,6 +120,4 @@ for _function, _packet, _operator in (
     (_left_shift, aten.bitwise_left_shift, aten.__lshift__),
     (_right_shift, aten.bitwise_right_shift, aten.__rshift__),
 ):
-    lowers(_packet.Tensor, _packet.Tensor_Scalar, _packet.Scalar_Tensor, _operator.Tensor, _operator.Scalar)(
-        binary(_function)
-    )
+    lowers(_packet.Tensor, _packet.Tensor_Scalar, _packet.Scalar_Tensor, _operator.Tensor, _operator.Scalar)(binary(_function))

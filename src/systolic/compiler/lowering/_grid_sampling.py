@@ -113,9 +113,7 @@ def _sample(x: jax.Array, grid: jax.Array, mode: int, padding: int, align: bool)
 
 
 @lowers(aten.grid_sampler_2d.default, aten.grid_sampler_3d.default)
-def grid_sampler(
-    x: jax.Array, grid: jax.Array, interpolation_mode: int, padding_mode: int, align_corners: bool
-) -> jax.Array:
+def grid_sampler(x: jax.Array, grid: jax.Array, interpolation_mode: int, padding_mode: int, align_corners: bool) -> jax.Array:
     """`x` at the places of `grid`, whose coordinates run from -1 to 1 over the image."""
     return _sample(wide(x), wide(grid), interpolation_mode, padding_mode, align_corners).astype(x.dtype)
 

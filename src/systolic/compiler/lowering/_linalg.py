@@ -69,9 +69,7 @@ def _marked_lu(a: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 @lowers(aten.linalg_lu_solve.default)
-def linalg_lu_solve(
-    lu: jax.Array, pivots: jax.Array, b: jax.Array, *, left: bool = True, adjoint: bool = False
-) -> jax.Array:
+def linalg_lu_solve(lu: jax.Array, pivots: jax.Array, b: jax.Array, *, left: bool = True, adjoint: bool = False) -> jax.Array:
     """Solve from a factorisation; that of `_marked_lu` always with the adjoint."""
     ours = jnp.min(pivots, initial=1) < 0
     if not left:
@@ -80,9 +78,7 @@ def linalg_lu_solve(
     return _marked_solve(lu, pivots, b, ours, adjoint, False)
 
 
-def _marked_solve(
-    lu: jax.Array, pivots: jax.Array, b: jax.Array, ours: jax.Array, adjoint: bool, flipped: bool
-) -> jax.Array:
+def _marked_solve(lu: jax.Array, pivots: jax.Array, b: jax.Array, ours: jax.Array, adjoint: bool, flipped: bool) -> jax.Array:
     pivots = jnp.abs(pivots)
     if adjoint != flipped:
         return _lu_solve(lu, pivots, b, adjoint)
@@ -139,9 +135,7 @@ def _with_pivots(pivot: bool) -> None:
 
 
 @lowers(aten._linalg_solve_ex.default)
-def linalg_solve_ex(
-    a: jax.Array, b: jax.Array, *, left: bool = True, check_errors: bool = False
-) -> tuple[jax.Array, ...]:
+def linalg_solve_ex(a: jax.Array, b: jax.Array, *, left: bool = True, check_errors: bool = False) -> tuple[jax.Array, ...]:
     """Solve A X = B (or X A = B), and A's factorisation for the backward."""
     lu, marked = _marked_lu(a)
     vector = b.ndim == 1 or (b.ndim == a.ndim - 1 and b.shape == a.shape[:-1])

@@ -102,9 +102,7 @@ def soft_margin_loss_backward(grad: jax.Array, x: jax.Array, target: jax.Array, 
 
 
 @lowers(aten.binary_cross_entropy.default)
-def binary_cross_entropy(
-    x: jax.Array, target: jax.Array, weight: jax.Array | None = None, reduction: int = MEAN
-) -> jax.Array:
+def binary_cross_entropy(x: jax.Array, target: jax.Array, weight: jax.Array | None = None, reduction: int = MEAN) -> jax.Array:
     """Cross entropy of probabilities; logarithms stop at -100."""
     x, target = _pair(x, target)
     loss = (target - 1) * jnp.maximum(jnp.log1p(-x), -100) - target * jnp.maximum(jnp.log(x), -100)

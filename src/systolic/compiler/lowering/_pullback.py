@@ -9,9 +9,7 @@ import jax
 import jax.numpy as jnp
 
 
-def pullback(
-    function: Callable[..., jax.Array], primals: Sequence[jax.Array], grad: jax.Array
-) -> tuple[jax.Array, ...]:
+def pullback(function: Callable[..., jax.Array], primals: Sequence[jax.Array], grad: jax.Array) -> tuple[jax.Array, ...]:
     """The gradients of `function` at `primals`; XLA drops the part of the forward that they do not need.
 
     PyTorch's gradient of a complex tensor is the conjugate of JAX's cotangent.

@@ -243,9 +243,7 @@ def multinomial(weights: jax.Array, num_samples: int, replacement: bool = False,
     scores = jnp.log(wide(weights))
     if replacement:
         spread = jnp.expand_dims(scores, -2)
-        noise = jax.random.gumbel(
-            current().next_key(), (*scores.shape[:-1], num_samples, scores.shape[-1]), scores.dtype
-        )
+        noise = jax.random.gumbel(current().next_key(), (*scores.shape[:-1], num_samples, scores.shape[-1]), scores.dtype)
         return jnp.argmax(spread + noise, -1)
     # the largest of perturbed log-weights are a sample without replacement
     noise = jax.random.gumbel(current().next_key(), scores.shape, scores.dtype)

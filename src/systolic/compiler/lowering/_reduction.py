@@ -80,16 +80,12 @@ def _moments(x: jax.Array, dim: Dims, correction: Any, keepdim: bool) -> tuple[j
 
 
 @lowers(aten.var_mean.correction)
-def _var_mean(
-    x: jax.Array, dim: Dims = None, *, correction: Any = None, keepdim: bool = False
-) -> tuple[jax.Array, jax.Array]:
+def _var_mean(x: jax.Array, dim: Dims = None, *, correction: Any = None, keepdim: bool = False) -> tuple[jax.Array, jax.Array]:
     return _moments(x, dim, correction, keepdim)
 
 
 @lowers(aten.std_mean.correction)
-def _std_mean(
-    x: jax.Array, dim: Dims = None, *, correction: Any = None, keepdim: bool = False
-) -> tuple[jax.Array, jax.Array]:
+def _std_mean(x: jax.Array, dim: Dims = None, *, correction: Any = None, keepdim: bool = False) -> tuple[jax.Array, jax.Array]:
     variance, mean = _moments(x, dim, correction, keepdim)
     return jnp.sqrt(variance), mean
 
@@ -150,9 +146,7 @@ def vector_norm(x: jax.Array, p: Any, axes: Sequence[int], keepdim: bool = False
     aten.norm.ScalarOpt_dim_dtype,
     aten.linalg_vector_norm.default,
 )
-def _norm(
-    x: jax.Array, p: Any = 2, dim: Dims = None, keepdim: bool = False, dtype: torch.dtype | None = None
-) -> jax.Array:
+def _norm(x: jax.Array, p: Any = 2, dim: Dims = None, keepdim: bool = False, dtype: torch.dtype | None = None) -> jax.Array:
     x = jnp.abs(x) if jnp.iscomplexobj(x) else _accumulated(x)
     return vector_norm(x, p, normal_axes(dim, x.ndim), keepdim)
 

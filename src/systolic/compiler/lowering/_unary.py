@@ -48,9 +48,7 @@ def _round_decimals(x: jax.Array, decimals: int) -> jax.Array:
 
 
 @lowers(aten.nan_to_num.default)
-def _nan_to_num(
-    x: jax.Array, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
-) -> jax.Array:
+def _nan_to_num(x: jax.Array, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> jax.Array:
     return jnp.nan_to_num(x, nan=0.0 if nan is None else nan, posinf=posinf, neginf=neginf)
 
 

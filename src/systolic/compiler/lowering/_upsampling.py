@@ -34,9 +34,7 @@ def _resample(x: jax.Array, taps: Taps, axis: int) -> jax.Array:
     return sum(parts[1:], parts[0])
 
 
-def _resize(
-    kernel: Kernel, x: jax.Array, output_size: Sequence[int], align: bool, scales: Sequence[float | None]
-) -> jax.Array:
+def _resize(kernel: Kernel, x: jax.Array, output_size: Sequence[int], align: bool, scales: Sequence[float | None]) -> jax.Array:
     values = wide(x)
     for axis, size, scale in zip(range(2, x.ndim), output_size, scales, strict=True):
         values = _resample(values, kernel(x.shape[axis], size, align, scale), axis)
@@ -131,14 +129,12 @@ def _unfolded(
     outer = [(0, 0)] * (x.ndim - 2)
     padded = jnp.pad(x, [*outer, *((p, p) for p in padding)])
     counts = [
-        (size - d * (k - 1) - 1) // s + 1
-        for size, k, d, s in zip(padded.shape[-2:], kernel, dilation, stride, strict=True)
+        (size - d * (k - 1) - 1) // s + 1 for size, k, d, s in zip(padded.shape[-2:], kernel, dilation, stride, strict=True)
     ]
     patches = []
     for place in np.ndindex(*kernel):
         window = [
-            slice(i * d, i * d + s * (count - 1) + 1, s)
-            for i, d, s, count in zip(place, dilation, stride, counts, strict=True)
+            slice(i * d, i * d + s * (count - 1) + 1, s) for i, d, s, count in zip(place, dilation, stride, counts, strict=True)
         ]
         patches.append(padded[(..., *window)])
     return jnp.stack(patches, -3).reshape(*batch, x.shape[-3] * len(patches), counts[0] * counts[1])

@@ -49,9 +49,7 @@ def diagonal(x: jax.Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> jax
 
 
 @lowers(aten.as_strided.default, aten.as_strided_copy.default)
-def _as_strided(
-    x: jax.Array, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
-) -> jax.Array:
+def _as_strided(x: jax.Array, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> jax.Array:
     return _strided_view(_viewed_places(size, stride, storage_offset), size, stride)(x)
 
 
@@ -130,9 +128,7 @@ def _as_strided_scatter(
 
 
 @lowers(aten.slice_backward.default)
-def _slice_backward(
-    grad: jax.Array, input_sizes: Sequence[int], dim: int, start: Any, end: Any, step: int
-) -> jax.Array:
+def _slice_backward(grad: jax.Array, input_sizes: Sequence[int], dim: int, start: Any, end: Any, step: int) -> jax.Array:
     axis = normal_axis(dim, len(input_sizes))
     if is_computed(start):
         return _slice_scatter(jnp.zeros(tuple(input_sizes), grad.dtype), grad, axis, start, end, step)
