@@ -62,7 +62,7 @@ class _Same:
 class BatchSpec:
     """The structure of a batch and its static values: with the leaves it gives the batch back."""
 
-    __slots__ = ("_build", "_key", "_structure", "num_leaves", "tree")
+    __slots__ = ("_build", "_key", "_statics", "_structure", "num_leaves", "tree")
 
     def __init__(self, tree: Tree, num_leaves: int) -> None:
         self.tree = tree
@@ -70,6 +70,7 @@ class BatchSpec:
         self._build: Callable[[Sequence[Any]], Any] | None = None
         self._key: Hashable = None
         self._structure: Hashable = None
+        self._statics: list[Any] | None = None
 
     def key(self) -> Hashable:
         """Equal for batches of one structure with equal static values; unhashable ones count by identity."""
@@ -85,8 +86,10 @@ class BatchSpec:
 
     @property
     def statics(self) -> list[Any]:
-        """The static values, in the order of the tree."""
-        return list(_statics(self.tree))
+        """The static values, in the order of the tree; not to be changed."""
+        if self._statics is None:
+            self._statics = list(_statics(self.tree))
+        return self._statics
 
     def unflatten(self, leaves: Sequence[Any]) -> Any:
         """The batch with these leaves in place."""
