@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 import time
 from collections.abc import Callable
@@ -46,28 +47,21 @@ class Stepwise:
         return self.seconds
 
 
-def systolic_fit(name: str, batches: int) -> Stepwise:
-    import systolic as L
+def fit_of(package: str) -> Callable[[str, int], Stepwise]:
+    """`fit` of systolic or of lightning: the same module, loader and arguments."""
 
-    module, loader = lightning_module(L, name), loader_of(name, batches)
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+    def contender(name: str, batches: int) -> Stepwise:
+        library = importlib.import_module(package)
+        module, loader = lightning_module(library, name), loader_of(name, batches)
+        quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
 
-    def fit(pause: Any) -> None:
-        L.Trainer(accelerator="cpu", devices=1, max_epochs=10_000, callbacks=[pause], **quiet).fit(module, loader)
+        def fit(pause: Any) -> None:
+            trainer = library.Trainer(accelerator="cpu", devices=1, max_epochs=10_000, callbacks=[pause], **quiet)
+            trainer.fit(module, loader)
 
-    return Stepwise(fit, L.Callback)
+        return Stepwise(fit, library.Callback)
 
-
-def lightning_fit(name: str, batches: int) -> Stepwise:
-    import lightning as L
-
-    module, loader = lightning_module(L, name), loader_of(name, batches)
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
-
-    def fit(pause: Any) -> None:
-        L.Trainer(accelerator="cpu", devices=1, max_epochs=10_000, callbacks=[pause], **quiet).fit(module, loader)
-
-    return Stepwise(fit, L.Callback)
+    return contender
 
 
 class Timed:
@@ -101,9 +95,9 @@ def jax_loop(name: str, batches: int) -> Timed:
 
 
 CONTENDERS: dict[str, Callable[[str, int], Any]] = {
-    "systolic": systolic_fit,
+    "systolic": fit_of("systolic"),
     "jax": jax_loop,
-    "lightning": lightning_fit,
+    "lightning": fit_of("lightning"),
     "eager": eager_loop,
 }
 

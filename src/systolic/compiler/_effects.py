@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from ._survey import IMPLEMENTATION_SWITCHES, Path, Survey
 from ._templates import OutputList, Template
@@ -161,8 +160,3 @@ def _all_in_place(path: Path, was: Any, now: Any, in_place: Callable[[Path, Any]
         return False
     plain = (bool, int, float, str, bytes, type(None))
     return isinstance(now, plain) and type(was) is type(now) and was == now
-
-
-def holds_traced_tensor(structure: Any, traced: type) -> bool:
-    """Whether a value still refers to a tensor of the trace."""
-    return any(isinstance(leaf, traced) for leaf in tree_leaves(structure))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import traceback
-import types
 from pathlib import Path
 
 import torch
@@ -43,17 +42,3 @@ def user_line_of(error: BaseException | None = None) -> str:
         if is_user_frame(frame.filename):
             return f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}"
     return "(no line of user code on the stack)"
-
-
-def trimmed(error: BaseException) -> types.TracebackType | None:
-    """An error's traceback without the frames of PyTorch and systolic."""
-    kept: types.TracebackType | None = None
-    entries = []
-    tb = error.__traceback__
-    while tb is not None:
-        if is_user_frame(tb.tb_frame.f_code.co_filename):
-            entries.append(tb)
-        tb = tb.tb_next
-    for entry in reversed(entries):
-        kept = types.TracebackType(kept, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
-    return kept

@@ -50,11 +50,6 @@ class Template:
         """
         return tree_unflatten([_filled(leaf, outputs, number, symbols) for leaf in self.leaves], self.spec)
 
-    @property
-    def single(self) -> Any:
-        """The only leaf, when the structure is just that."""
-        return self.leaves[0] if self.spec.is_leaf() else None
-
 
 def _filled(leaf: Any, outputs: Callable[[int], Any], number: Callable[[int], Any], symbols: Sequence[Number]) -> Any:
     if isinstance(leaf, Out):

@@ -61,7 +61,6 @@ class FitLoop:
         starts, ends = hooks.anybody("on_train_batch_start"), hooks.anybody("on_train_batch_end")
         seen = 0
         for batch in batches:
-            trainer._batch_idx = batch.index
             trainer.is_last_batch = batch.is_last
             if starts and self._batch_start(batch) == -1:
                 trainer.is_last_batch = True

@@ -69,12 +69,6 @@ class HookTable:
         return bool(self.overridden(name)) or self.module_hook(name) is not None
 
 
-def accepts(function: Bound, name: str) -> bool:
-    """Whether a step takes an argument of that name (or any keyword)."""
-    parameters = inspect.signature(function).parameters
-    return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-
-
 def step_arguments(function: Bound, batch: Any, batch_idx: Any, dataloader_idx: int) -> list[Any]:
     """The positional arguments for a `*_step`: the batch, and as many indices as it takes."""
     parameters = [

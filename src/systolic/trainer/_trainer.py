@@ -111,7 +111,7 @@ class Trainer(TrainerProperties):
         require_integers(1, check_val_every_n_epoch=check_val_every_n_epoch)
         quick = int(fast_dev_run)
         self.fast_dev_run = fast_dev_run
-        self.accelerator, self._devices_request = accelerator, devices
+        self.accelerator = accelerator
         self.devices = find_devices(accelerator, devices) if compile else []
         self.precision = precision_name(precision)
         self.max_epochs, self.max_steps = _defaults.training_length(max_epochs, max_steps, quick, max_time)
@@ -153,7 +153,7 @@ class Trainer(TrainerProperties):
         self.enable_validation = False
         self.lightning_module: Any = None
         self.datamodule: Any = None
-        self._current_epoch = self._global_step = self._steps_dispatched = self._batch_idx = 0
+        self._current_epoch = self._global_step = self._steps_dispatched = 0
         self._symbols: Any = None
         self._step_log: tuple[str, StepLog] | None = None
         self._collected: tuple[Results, int] | None = None
