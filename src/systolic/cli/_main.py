@@ -1,0 +1,45 @@
+"""`systolic COMMAND ...`: find the command, hand it its options."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser
+from collections.abc import Sequence
+
+from .. import __version__
+from ..exceptions import MisconfigurationException
+from ._doctor import DOCTOR
+
+COMMANDS = (DOCTOR,)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        arguments: the words after `systolic`; default: those of this process.
+
+    Returns:
+        The exit status: 0 when all is well.
+
+    Example:
+        >>> from systolic.cli import main
+        >>> main(["doctor", "--help"])  # doctest: +SKIP
+    """
+    options = _parser().parse_args(arguments)
+    try:
+        return options.run(options)
+    except MisconfigurationException as error:
+        sys.stderr.write(f"systolic {options.command}: {error}\n")
+        return 2
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(prog="systolic", description="Train PyTorch models on TPUs.")
+    parser.add_argument("--version", action="version", version=f"systolic {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for command in COMMANDS:
+        own = commands.add_parser(command.name, help=command.summary, description=command.summary)
+        command.add_arguments(own)
+        own.set_defaults(run=command.run)
+    return parser

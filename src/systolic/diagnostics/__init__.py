@@ -1,0 +1,1 @@
+"""What a run or a machine can be asked about itself."""
