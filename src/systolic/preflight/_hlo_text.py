@@ -1,0 +1,210 @@
+"""Read the text of an optimized HLO module into instructions; what they mean is the next file's business."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+
+@dataclass(frozen=True)
+class Array:
+    """Shape of one array of a program.
+
+    Attributes:
+        dtype: XLA's name of the element type: "bf16", "f32", "s32", "pred", ...
+        shape: its dimensions.
+        memory_space: 0 is the device's main memory (HBM); on TPU 1 is the vector memory (VMEM) and 2 holds semaphores.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    memory_space: int = 0
+
+    @property
+    def elements(self) -> int:
+        """How many elements it has."""
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """Its size without the padding of tiles; a token or a type of unknown width has none."""
+        return math.ceil(self.elements * bits_of(self.dtype) / 8)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A line of a program's source, and the function that it is in."""
+
+    file: str
+    line: int
+    function: str = ""
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One line of a computation.
+
+    Attributes:
+        results: the arrays that it returns; a tuple counts as its arrays.
+        operands: names of the instructions that it takes, in order; for a constant and a parameter their text.
+        attributes: everything after the operands.
+        is_root: whether its value is that of the computation.
+    """
+
+    name: str
+    opcode: str
+    results: tuple[Array, ...]
+    operands: tuple[str, ...]
+    attributes: str
+    is_root: bool
+
+
+@dataclass
+class Computation:
+    """Instructions by name, in the order in which they run."""
+
+    name: str
+    instructions: dict[str, Instruction] = field(default_factory=dict)
+
+    @property
+    def root(self) -> Instruction:
+        """The instruction whose value the computation returns."""
+        return next(i for i in reversed(self.instructions.values()) if i.is_root)
+
+    def operands(self, instruction: Instruction) -> tuple[Array, ...]:
+        """The arrays that an instruction takes."""
+        return tuple(a for name in instruction.operands if name in self.instructions for a in self.instructions[name].results)
+
+
+@dataclass
+class Module:
+    """A whole program.
+
+    Attributes:
+        entry: the computation that runs.
+        frames: by number of a stack frame: its source line, and the number of the frame that called it (0: none).
+    """
+
+    entry: Computation
+    computations: dict[str, Computation]
+    frames: Mapping[int, tuple[Source, int]]
+
+
+_BITS: Final = {"pred": 8, "token": 0, "opaque": 0}
+
+
+def bits_of(dtype: str) -> int:
+    """Width of an element: bf16 has 16, f8e4m3fn has 8, s4 has 4, c64 has 64."""
+    digits = re.search(r"\d+", dtype)
+    return _BITS[dtype] if dtype in _BITS else int(digits.group()) if digits else 0
+
+
+def parse(text: str) -> Module:
+    """Read `jax.stages.Compiled.as_text()`.
+
+    Args:
+        text: an optimized HLO module, one instruction a line.
+
+    Raises:
+        ValueError: when the text holds no entry computation.
+    """
+    computations: dict[str, Computation] = {}
+    entry: Computation | None = None
+    current: Computation | None = None
+    for line in _logical_lines(text):
+        if current is None:
+            found = _HEADER.match(line)
+            if found:
+                current = computations[found["name"]] = Computation(found["name"])
+                entry = current if found["entry"] else entry
+        elif line == "}":
+            current = None
+        elif line.startswith("  "):
+            instruction = _instruction(line)
+            current.instructions[instruction.name] = instruction
+    if entry is None:
+        raise ValueError("Expected the text of an HLO module with an ENTRY computation, as compiled.as_text() gives it.")
+    return Module(entry, computations, _frames(text))
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Lines, with an instruction whose attributes hold line breaks (metadata of Pallas kernels) as one."""
+    held = ""
+    for line in text.splitlines():
+        if line.startswith("  ") or line in ("", "}") or _HEADER.match(line):
+            if held:
+                yield held
+            held = line if line.startswith("  ") else ""
+            if not held:
+                yield line
+        elif held:
+            held += "\n" + line
+    if held:
+        yield held
+
+
+_HEADER: Final = re.compile(r"(?P<entry>ENTRY )?%?(?P<name>[\w.\-]+) \(.*\{$")
+_ASSIGNMENT: Final = re.compile(r"  (?P<root>ROOT )?%?(?P<name>[\w.\-]+) = ")
+_COMMENT: Final = re.compile(r"/\*.*?\*/")
+_ARRAY: Final = re.compile(r"\b(?P<dtype>[a-z]\w*)\[(?P<shape>[\d,<=]*)\](?P<layout>\{[^{}]*\})?")
+_SPACE: Final = re.compile(r"S\((\d+)\)")
+_NAME: Final = re.compile(r"%([\w.\-]+)")
+
+
+def _instruction(line: str) -> Instruction:
+    found = _ASSIGNMENT.match(line)
+    assert found, f"not an HLO instruction: {line[:120]}"
+    start = found.end()
+    end = _closing(line, start) + 1 if line[start] == "(" else line.index(" ", start)
+    opened = line.index("(", end)
+    closed = _closing(line, opened)
+    opcode, inside = line[end:opened].strip(), line[opened + 1 : closed]
+    operands = (inside,) if opcode in ("constant", "parameter") else tuple(_NAME.findall(_COMMENT.sub("", inside)))
+    return Instruction(
+        found["name"], opcode, tuple(arrays(line[start:end])), operands, line[closed + 1 :], found["root"] is not None
+    )
+
+
+_PARENTHESES: Final = re.compile(r"[()]")
+
+
+def _closing(text: str, opened: int) -> int:
+    """Where the parenthesis that opens at `opened` is closed."""
+    depth = 0
+    for found in _PARENTHESES.finditer(text, opened):
+        depth += 1 if found.group() == "(" else -1
+        if depth == 0:
+            return found.start()
+    # a constant's text may hold anything: it then ends with the line
+    return len(text)
+
+
+def arrays(text: str) -> Iterator[Array]:
+    """The arrays of a type, in order."""
+    for found in _ARRAY.finditer(_COMMENT.sub("", text)):
+        space = _SPACE.search(found["layout"] or "")
+        shape = tuple(int(n.removeprefix("<=")) for n in found["shape"].split(",") if n)
+        yield Array(found["dtype"], shape, int(space.group(1)) if space else 0)
+
+
+def _frames(text: str) -> dict[int, tuple[Source, int]]:
+    """The table of stack frames that stands before the computations."""
+    files = {int(n): name for n, name in re.findall(r'^(\d+) "(.*)"$', _section(text, "FileNames"), re.M)}
+    functions = {int(n): name for n, name in re.findall(r'^(\d+) "(.*)"$', _section(text, "FunctionNames"), re.M)}
+    places = {
+        int(n): Source(files.get(int(file), ""), int(line), functions.get(int(function), ""))
+        for n, file, function, line in re.findall(
+            r"^(\d+) \{file_name_id=(\d+) function_name_id=(\d+) line=(\d+)", _section(text, "FileLocations"), re.M
+        )
+    }
+    frames = re.findall(r"^(\d+) \{file_location_id=(\d+) parent_frame_id=(\d+)\}", _section(text, "StackFrames"), re.M)
+    # a frame that is its own parent is the outermost one
+    return {int(n): (places[int(p)], 0 if n == parent else int(parent)) for n, p, parent in frames if int(p) in places}
+
+
+def _section(text: str, title: str) -> str:
+    start = text.find(f"\n{title}\n")
+    return text[start + len(title) + 2 : text.find("\n\n", start + 1) + 1] if start >= 0 else ""
