@@ -1,51 +1,62 @@
-"""The table of chips agrees with the libraries that know them, and with itself."""
+"""Who holds the chips: real processes with stand-ins for the device files open."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import getpass
+import os
+from pathlib import Path
 
-import jax
 import pytest
-from jax.experimental.pallas import tpu as pltpu
+from diagnostics.doctor.holding import held, make_machine
 
-from systolic.runtime._chips import CHIPS, Chip, chip_named, chip_of
-
-TPUS = [chip for chip in CHIPS if chip.tensor_cores]
-
-
-@dataclass
-class Kind:
-    device_kind: str
+from systolic.runtime._chips import chip_files, find_holders, lock_file
+from systolic.utilities._processes import ancestors, read_process
 
 
-# defect 7: chips that Lightning's table does not have
-@pytest.mark.parametrize("name", ["v2", "v3", "v4", "v5e", "v5p", "v6e", "v7x"])
-def test_every_tpu_generation_has_a_peak(name: str) -> None:
-    chip = chip_named(name)
-    assert chip.flops >= 45e12
-    for kind in chip.kinds:
-        assert chip_of(Kind(kind)) is chip  # type: ignore[arg-type]
+@pytest.mark.parametrize("name", ["dev/accel0", "dev/accel/accel3", "dev/vfio/0", "dev/vfio/devices/vfio1"])
+def test_files_of_chips(name: str, tmp_path: Path) -> None:
+    assert chip_files(make_machine(tmp_path, name)) == [tmp_path / name]
 
 
-@pytest.mark.parametrize("chip", TPUS, ids=lambda c: c.name)
-def test_jax_has_similar_peaks(chip: Chip) -> None:
-    version = pltpu.ChipVersion(chip.name.removeprefix("v") if chip.name == "v7x" else chip.name)
-    info = pltpu.get_tpu_info_for_chip(version, 1)
-    # JAX states one core; a chip is that times its cores. Google's sources differ: v3 is 140e12 in JAX, 123e12 in Cloud's docs
-    cores = chip.tensor_cores
-    assert info.bf16_ops_per_second * cores == pytest.approx(chip.flops, rel=0.15)
-    assert info.mem_bw_bytes_per_second * cores == pytest.approx(chip.memory_bandwidth, rel=0.15)
+def test_the_container_of_vfio_and_other_devices_are_no_chips(tmp_path: Path) -> None:
+    assert chip_files(make_machine(tmp_path, "dev/vfio/vfio", "dev/null", "dev/accelerometer")) == []
 
 
-def test_devices_share_the_chip() -> None:
-    v7x = chip_named("ironwood")
-    assert (v7x.device_flops, v7x.device_memory) == (1153.5e12, 96 * 1024**3)
+@pytest.mark.parametrize("name", ["dev/accel0", "dev/vfio/0", "tmp/libtpu_lockfile"])
+def test_a_holder_is_found_with_what_is_known_of_it(name: str, tmp_path: Path) -> None:
+    root = make_machine(tmp_path, "dev/accel0", name)
+    with held(root / name) as process:
+        (holder,) = find_holders(root).holders
+        assert holder.process.pid == process.pid
+        assert holder.process.user == getpass.getuser()
+        assert str(root / name) in holder.process.command
+        assert 0 <= holder.process.age_seconds < 60
+        assert holder.files == (str(root / name),)
+    assert find_holders(root).holders == ()
 
 
-def test_cpu_has_no_peak() -> None:
-    assert chip_of(jax.devices("cpu")[0]) is None
+def test_holders_come_oldest_first_and_once(tmp_path: Path) -> None:
+    root = make_machine(tmp_path, "dev/accel0", "dev/accel1", "tmp/libtpu_lockfile")
+    with held(root / "dev/accel0", root / "dev/accel1") as first, held(root / "tmp/libtpu_lockfile") as second:
+        holders = find_holders(root).holders
+    assert [h.process.pid for h in holders] == sorted((first.pid, second.pid), key=[h.process.pid for h in holders].index)
+    assert {h.process.pid: len(h.files) for h in holders} == {first.pid: 2, second.pid: 1}
 
 
-def test_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"Unknown chip 'v9'\. Expected one of v2, v3, .*trillium"):
-        chip_named("v9")
+def test_this_process_is_not_among_them(tmp_path: Path) -> None:
+    root = make_machine(tmp_path, "dev/accel0")
+    with (root / "dev/accel0").open():
+        assert find_holders(root).holders == ()
+
+
+def test_a_machine_without_chips_is_not_searched(tmp_path: Path) -> None:
+    assert find_holders(tmp_path) == type(find_holders(tmp_path))((), 0)
+    assert lock_file(tmp_path) is None
+
+
+def test_processes() -> None:
+    own = read_process(os.getpid())
+    assert own is not None
+    assert "pytest" in own.command
+    assert {os.getpid(), os.getppid()} <= ancestors()
+    assert read_process(2**22 + 1) is None
