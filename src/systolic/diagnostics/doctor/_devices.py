@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import jax
 
 from ._finding import Finding, Level
+
+if TYPE_CHECKING:
+    from jaxlib._jax import Device
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ _NO_ACCELERATOR = (
 )
 
 
-def _facts(device: jax.Device, index: int) -> DeviceFacts:
+def _facts(device: Device, index: int) -> DeviceFacts:
     stats = device.memory_stats() or {}
     memory, used = stats.get("bytes_limit"), stats.get("bytes_in_use")
     if device.platform == "cpu":
