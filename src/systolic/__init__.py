@@ -2,6 +2,7 @@
 
 from . import callbacks as callbacks
 from . import loggers as loggers
+from . import profilers as profilers
 from .callbacks import Callback as Callback
 from .compiler import CaptureError as CaptureError
 from .compiler import DataDependentError as DataDependentError

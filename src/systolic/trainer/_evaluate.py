@@ -22,7 +22,7 @@ class EvaluationLoop:
         self.stage = stage
         self.step = EvaluationStep(trainer, trainer.lightning_module, trainer._hooks, stage)
         self.results = Results()
-        self.engine = trainer._make_engine(self.step, self.results)
+        self.engine = trainer._make_engine(self.step, stage, self.results)
         self._seen: Counter[int] = Counter()
 
     def run(self) -> list[dict[str, float]]:
@@ -52,7 +52,7 @@ class EvaluationLoop:
             dataloader_idx=index,
             limit=limit,
         )
-        for batch in batches:
+        for batch in trainer._observed(batches, self.stage):
             if starts:
                 hooks.both(f"{name}_batch_start", batch.host, batch.index, index)
             numbers = {"batch_idx": batch.index, "epoch": trainer._current_epoch, "global_step": trainer._global_step}

@@ -18,7 +18,7 @@ class FitLoop:
     def __init__(self, trainer: Any) -> None:
         self.trainer = trainer
         self.step = TrainStep(trainer, trainer.lightning_module, trainer._hooks)
-        self.engine = trainer._make_engine(self.step)
+        self.engine = trainer._make_engine(self.step, "training")
         self.validation = EvaluationLoop(trainer, "validation")
         self.loaders = trainer._train_loader
         self.batches_seen = 0
@@ -34,7 +34,8 @@ class FitLoop:
         while not self._done():
             trainer._hooks_epoch_start()
             trainer._in_epoch = True
-            self._epoch()
+            with trainer.profiler.profile("run_training_epoch"):
+                self._epoch()
             trainer._in_epoch = False
             trainer._current_epoch += 1
         trainer._hooks.both("on_train_end")
@@ -58,6 +59,7 @@ class FitLoop:
             depth=trainer.prefetch_batches,
             limit=trainer.num_training_batches,
         )
+        batches = trainer._observed(batches, "training")
         starts, ends = hooks.anybody("on_train_batch_start"), hooks.anybody("on_train_batch_end")
         seen = 0
         for batch in batches:

@@ -8,6 +8,8 @@ from typing import Any
 
 from ..callbacks import Callback
 from ..core import LightningModule
+from ..profilers import Profiler
+from ._observed import profiled
 
 Bound = Callable[..., Any]
 
@@ -19,8 +21,11 @@ class HookTable:
     one dictionary look-up.
     """
 
-    def __init__(self, trainer: Any, callbacks: list[Callback], module: LightningModule) -> None:
+    def __init__(
+        self, trainer: Any, callbacks: list[Callback], module: LightningModule, profiler: Profiler | None = None
+    ) -> None:
         self._trainer = trainer
+        self._profiler = profiler
         self._callbacks = callbacks
         self._module = module
         self._of_callbacks: dict[str, list[Bound]] = {}
@@ -35,7 +40,7 @@ class HookTable:
         """Call a hook of some of the callbacks."""
         for callback in self._callbacks:
             if chosen(callback):
-                getattr(callback, name)(self._trainer, self._module)
+                self._of_callback(callback, name)(self._trainer, self._module)
 
     def module(self, name: str, *args: Any) -> Any:
         """Call a hook of the module, where it is overridden."""
@@ -52,7 +57,7 @@ class HookTable:
         if name not in self._of_callbacks:
             default = getattr(Callback, name)
             self._of_callbacks[name] = [
-                getattr(c, name) for c in self._callbacks if getattr(type(c), name, default) is not default
+                self._of_callback(c, name) for c in self._callbacks if getattr(type(c), name, default) is not default
             ]
         return self._of_callbacks[name]
 
@@ -61,8 +66,17 @@ class HookTable:
         if name not in self._of_module:
             own = getattr(type(self._module), name, None)
             is_default = own is getattr(LightningModule, name, None) and name not in vars(self._module)
-            self._of_module[name] = None if is_default else getattr(self._module, name)
+            self._of_module[name] = None if is_default else self._named(getattr(self._module, name), name)
         return self._of_module[name]
+
+    def _of_callback(self, callback: Callback, name: str) -> Bound:
+        hook = getattr(callback, name)
+        return hook if self._profiler is None else profiled(hook, self._profiler, f"[Callback]{callback.state_key}.{name}")
+
+    def _named(self, hook: Bound, name: str) -> Bound:
+        if self._profiler is None:
+            return hook
+        return profiled(hook, self._profiler, f"[LightningModule]{type(self._module).__name__}.{name}")
 
     def anybody(self, name: str) -> bool:
         """Whether a hook is overridden at all."""

@@ -48,7 +48,7 @@ def predict(trainer: Any, loaders: list[Any], limits: list[int | float], keep: b
     """
     hooks, module = trainer._hooks, trainer.lightning_module
     step = PredictStep(trainer)
-    engine = trainer._make_engine(step, Results())
+    engine = trainer._make_engine(step, "predict", Results())
     module.eval()
     hooks.both("on_predict_start")
     hooks.both("on_predict_epoch_start")
@@ -57,7 +57,7 @@ def predict(trainer: Any, loaders: list[Any], limits: list[int | float], keep: b
         step.dataloader_idx = index
         outputs = []
         options = {"transform": trainer._before_transfer(), "depth": trainer.prefetch_batches, "dataloader_idx": index}
-        for batch in feed(loader, trainer._placement, limit=limit, **options):
+        for batch in trainer._observed(feed(loader, trainer._placement, limit=limit, **options), "predict"):
             hooks.both("on_predict_batch_start", batch.host, batch.index, index)
             numbers = {"batch_idx": batch.index, "epoch": trainer._current_epoch, "global_step": trainer._global_step}
             key, rebuild = step.statics.enter(batch.spec, batch.statics)

@@ -7,9 +7,12 @@ from typing import Any
 import torch
 
 from ..optim import LRSchedulerConfig
+from ..profilers import PassThroughProfiler, Profiler
 from . import _defaults
 from ._reporting import Reporting
 from ._state import TrainerState
+
+_PASS_THROUGH = PassThroughProfiler()
 
 
 class TrainerProperties:
@@ -29,6 +32,7 @@ class TrainerProperties:
     _current_epoch: int
     _engines: list[Any]
     _global_step: int
+    _profiler: Profiler | None
     _reporting: Reporting
     _symbols: Any
 
@@ -52,6 +56,11 @@ class TrainerProperties:
     def logger(self) -> Any:
         """The first logger, or None."""
         return self.loggers[0] if self.loggers else None
+
+    @property
+    def profiler(self) -> Profiler:
+        """What measures the run; without one, a profiler that does nothing."""
+        return self._profiler if self._profiler is not None else _PASS_THROUGH
 
     @property
     def log_dir(self) -> str | None:

@@ -17,6 +17,7 @@ from ..core import LightningDataModule, LightningModule
 from ..exceptions import MisconfigurationException
 from ..metrics import Results, StepLog
 from ..optim import LightningOptimizer, LRSchedulerConfig, read_configuration
+from ..profilers import Profiler, make_profiler
 from ..runtime._placement import Placement
 from ..runtime._platform import Devices, find_devices
 from . import _checkpoints, _defaults, _loaders
@@ -24,6 +25,7 @@ from ._evaluate import EvaluationLoop
 from ._fit import FitLoop
 from ._hooks import HookTable
 from ._logging import log_value
+from ._observed import ObservedEngine, observed_batches
 from ._options import (
     precision_name,
     require_clipping,
@@ -52,6 +54,7 @@ class Trainer(TrainerProperties):
         detect_anomaly: stop with an error at the first loss or gradient that is not finite; the host then waits for
             every step.
         compile: False runs the same loop in plain eager PyTorch on the CPU, for debuggers and comparisons.
+        profiler: "simple" or "advanced" (host time by action), or a Profiler.
         prefetch_batches: how many batches are brought to the devices ahead of the step; 0 starts no thread.
         sync_batchnorm: normalise over the whole batch; by default each core normalises its own part.
 
@@ -100,6 +103,7 @@ class Trainer(TrainerProperties):
         default_root_dir: str | os.PathLike[str] | None = None,
         compile: bool = True,
         prefetch_batches: int = 2,
+        profiler: Profiler | str | None = None,
         **unknown: Any,
     ) -> None:
         require_known_arguments(Trainer.__init__, unknown)
@@ -139,6 +143,7 @@ class Trainer(TrainerProperties):
         self.callbacks: list[Callback] = _defaults.callbacks(
             callbacks, enable_checkpointing, enable_progress_bar, enable_model_summary, quick
         )
+        self._profiler = make_profiler(profiler)
         self._reset_run_state()
 
     def _reset_run_state(self) -> None:
@@ -253,7 +258,7 @@ class Trainer(TrainerProperties):
         model.trainer = self
         self._logged_hyperparameters = loggers
         callbacks = _defaults.with_module_callbacks(self.callbacks, model)
-        self._hooks = HookTable(self, callbacks, model)
+        self._hooks = HookTable(self, callbacks, model, self._profiler)
         try:
             self._set_up(name)
             yield
@@ -265,6 +270,8 @@ class Trainer(TrainerProperties):
         finally:
             self._release()
             self._tear_down(name)
+            self.profiler.describe()
+            self.profiler.teardown(name)
             model.trainer = None
             for logger in self.loggers:
                 logger.finalize("success" if self.state.status == "finished" else "failed")
@@ -293,6 +300,8 @@ class Trainer(TrainerProperties):
         if datamodule is not None:
             datamodule.trainer = self
             datamodule.setup(stage)
+        if self._profiler is not None:
+            self._profiler.setup(stage, local_rank=0, log_dir=self.log_dir)
         self._hooks.callbacks("setup", stage)
         model.setup(stage)
         model.configure_model()
@@ -360,7 +369,7 @@ class Trainer(TrainerProperties):
 
     # ---- what the loops use
 
-    def _make_engine(self, step: Any, results: Results | None = None) -> Any:
+    def _make_engine(self, step: Any, stage: str, results: Results | None = None) -> Any:
         """What runs a step; only the training step (the one without `results` of its own) uses the optimizers."""
         if self._placement is None:
             engine: Any = EagerEngine(step)
@@ -370,8 +379,14 @@ class Trainer(TrainerProperties):
             if results is None:
                 roots |= {f"optimizer{i}": optimizer for i, optimizer in enumerate(self.optimizers)}
             engine = Engine(step, lambda: roots, self._placement, _defaults.CompileNotice(self))
+        if self._profiler is not None:
+            engine = ObservedEngine(engine, self._profiler, stage)
         self._engines.append(engine)
         return engine
+
+    def _observed(self, batches: Iterator[Any], stage: str) -> Iterator[Any]:
+        """A loop's batches; a profiler, where there is one, sees them pass."""
+        return batches if self._profiler is None else observed_batches(batches, self._profiler, stage)
 
     @contextlib.contextmanager
     def _inside_step(self, hook: str, log: StepLog, symbols: Any) -> Iterator[None]:

@@ -1,0 +1,7 @@
+"""Where the time goes: `Trainer(profiler="simple" | "advanced" | "xla")`."""
+
+from ._choice import make_profiler as make_profiler
+from .advanced import AdvancedProfiler as AdvancedProfiler
+from .profiler import PassThroughProfiler as PassThroughProfiler
+from .profiler import Profiler as Profiler
+from .simple import SimpleProfiler as SimpleProfiler

@@ -1,0 +1,38 @@
+"""What `Trainer(profiler=...)` means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..exceptions import MisconfigurationException
+from ..utilities._suggest import suggest
+from .advanced import AdvancedProfiler
+from .profiler import PassThroughProfiler, Profiler
+from .simple import SimpleProfiler
+
+_BY_NAME: dict[str, type[Profiler]] = {"simple": SimpleProfiler, "advanced": AdvancedProfiler}
+
+
+def make_profiler(profiler: Any) -> Profiler | None:
+    """The profiler for an argument; None when nothing is to be measured.
+
+    Args:
+        profiler: None, a name, or an instance.
+
+    Raises:
+        MisconfigurationException: it is none of these; lists the names.
+
+    Example:
+        >>> type(make_profiler("simple")).__name__
+        'SimpleProfiler'
+    """
+    if profiler is None or isinstance(profiler, PassThroughProfiler):
+        return None
+    if isinstance(profiler, Profiler):
+        return profiler
+    if isinstance(profiler, str) and profiler.lower() in _BY_NAME:
+        return _BY_NAME[profiler.lower()]()
+    raise MisconfigurationException(
+        f"Invalid value for argument `profiler`. Expected None, one of {', '.join(map(repr, _BY_NAME))}, or a "
+        f"systolic.profilers.Profiler. Received: {profiler!r}.{suggest(str(profiler), _BY_NAME)}"
+    )

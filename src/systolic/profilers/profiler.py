@@ -1,0 +1,120 @@
+"""The interface of profilers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+
+class Profiler(ABC):
+    """Base class of profilers: override `start` and `stop`, and pass an instance to `Trainer(profiler=...)`.
+
+    The Trainer starts and stops actions around what it does: `"run_training_epoch"`, `"run_training_batch"`,
+    `"[_TrainingEpochLoop].train_dataloader_next"`, `"[Strategy]XLAStrategy.training_step"` (the call of the compiled
+    step), and every overridden hook, as `"[Callback]<class>.<hook>"`, `"[LightningModule]<class>.<hook>"`.
+
+    Args:
+        dirpath: where `describe` writes; default: the Trainer's `log_dir`.
+        filename: write the report there (".txt" is appended) instead of printing it.
+
+    Example:
+        >>> class Counting(Profiler):
+        ...     calls = 0
+        ...     def start(self, action_name): self.calls += 1
+        ...     def stop(self, action_name): pass
+        >>> profiler = Counting()
+        >>> with profiler.profile("load"):
+        ...     pass
+        >>> profiler.calls
+        1
+    """
+
+    def __init__(self, dirpath: str | os.PathLike[str] | None = None, filename: str | None = None) -> None:
+        self.dirpath = Path(dirpath) if dirpath is not None else None
+        self.filename = filename
+        self._stage: str | None = None
+
+    @abstractmethod
+    def start(self, action_name: str) -> None:
+        """An action begins."""
+
+    @abstractmethod
+    def stop(self, action_name: str) -> None:
+        """An action has ended."""
+
+    @contextlib.contextmanager
+    def profile(self, action_name: str) -> Iterator[str]:
+        """Start an action, run the block, stop the action."""
+        try:
+            self.start(action_name)
+            yield action_name
+        finally:
+            self.stop(action_name)
+
+    def step_started(self, stage: str, result: Any, began: float, compiles: Sequence[Any]) -> None:  # noqa: B027
+        """A step was handed to the devices; for profilers that look past the host.
+
+        Args:
+            stage: "training", "validation", "test" or "predict".
+            result: what the engine returned; its `arrays` are there when the devices are done.
+            began: when the call began, in `time.perf_counter()`.
+            compiles: the `systolic.compiler.Compile`s that the call caused.
+        """
+
+    def batch_done(self, stage: str, began: float, got: float) -> None:  # noqa: B027
+        """A batch was worked on: waiting for it began at `began`, it came at `got`, in `time.perf_counter()`."""
+
+    def summary(self) -> str:
+        """The report as text; empty when there is nothing to say."""
+        return ""
+
+    def describe(self) -> None:
+        """Print the report, or write it where a `filename` was given."""
+        summary = self.summary()
+        if not summary:
+            return
+        if self.filename and self.dirpath:
+            path = self._path(".txt")
+            with path.open("a") as file:
+                file.write(summary)
+        else:
+            Console(soft_wrap=True).print(summary, markup=False, highlight=False)
+
+    def setup(self, stage: str, local_rank: int | None = None, log_dir: str | None = None) -> None:
+        """The Trainer begins a stage ("fit", "validate", "test", "predict").
+
+        Args:
+            stage: its name.
+            local_rank: there for profilers that were written for Lightning; one process has one profiler.
+            log_dir: where the Trainer logs.
+        """
+        self._stage = stage
+        if self.dirpath is None and log_dir is not None:
+            self.dirpath = Path(log_dir)
+
+    def teardown(self, stage: str | None) -> None:  # noqa: B027
+        """The Trainer ends a stage."""
+
+    def _path(self, extension: str, action_name: str | None = None) -> Path:
+        """A file of this profiler: stage, filename and action, without characters that some file system refuses."""
+        assert self.dirpath is not None, "a file needs a directory"
+        self.dirpath.mkdir(parents=True, exist_ok=True)
+        parts = [part for part in (self._stage, self.filename, action_name) if part]
+        return self.dirpath / (re.sub(r'[\\/:*?"<>|\s_]+', "_", "-".join(parts) or "profile") + extension)
+
+
+class PassThroughProfiler(Profiler):
+    """Measures nothing: what `trainer.profiler` is when none was asked for."""
+
+    def start(self, action_name: str) -> None:
+        """Do nothing."""
+
+    def stop(self, action_name: str) -> None:
+        """Do nothing."""
