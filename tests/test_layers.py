@@ -13,7 +13,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "systolic"
 LAYERS = [
     {"cli", "launch", "preflight"},
     {"trainer"},
-    {"callbacks", "loggers", "checkpoint", "metrics", "data", "optim", "profilers", "diagnostics", "core"},
+    {"callbacks", "loggers", "checkpoint", "metrics", "data", "optim", "profilers", "diagnostics", "core", "precision"},
     {"compiler"},
     {"runtime"},
     {"utilities"},

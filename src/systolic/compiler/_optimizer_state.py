@@ -20,9 +20,14 @@ def _zeros(parameter: torch.Tensor) -> torch.Tensor:
     return torch.zeros(parameter.shape, dtype=parameter.dtype)
 
 
+def _step_count(parameter: torch.Tensor) -> torch.Tensor:
+    """0 in float32, as in PyTorch; in float64 for float64 parameters, whose bias correction needs the digits."""
+    return torch.zeros((), dtype=torch.float64 if parameter.dtype == torch.float64 else torch.float32)
+
+
 def _moments(*names: str) -> Rule:
     def rule(group: dict[str, Any], parameter: torch.Tensor) -> dict[str, torch.Tensor]:
-        state = {"step": torch.tensor(0.0), **{name: _zeros(parameter) for name in names}}
+        state = {"step": _step_count(parameter), **{name: _zeros(parameter) for name in names}}
         if group.get("amsgrad"):
             state["max_exp_avg_sq"] = _zeros(parameter)
         return state
@@ -37,12 +42,12 @@ def _sgd(group: dict[str, Any], parameter: torch.Tensor) -> dict[str, torch.Tens
 
 
 def _nadam(group: dict[str, Any], parameter: torch.Tensor) -> dict[str, torch.Tensor]:
-    state = {"step": torch.tensor(0.0), "mu_product": torch.ones(())}
+    state = {"step": _step_count(parameter), "mu_product": torch.ones_like(_step_count(parameter))}
     return {**state, "exp_avg": _zeros(parameter), "exp_avg_sq": _zeros(parameter)}
 
 
 def _rmsprop(group: dict[str, Any], parameter: torch.Tensor) -> dict[str, torch.Tensor]:
-    state = {"step": torch.tensor(0.0), "square_avg": _zeros(parameter)}
+    state = {"step": _step_count(parameter), "square_avg": _zeros(parameter)}
     if group["momentum"] > 0:
         state["momentum_buffer"] = _zeros(parameter)
     if group["centered"]:

@@ -235,7 +235,8 @@ def _executable(graph: fx.Graph, layout: Layout, placement: Placement) -> Callab
         sources = {"leaf": leaves, "constant": constants}
         values = [_unpacked(buffers, i) if kind == "state" else sources[kind][i] for kind, i in layout.inputs]
         values += _numbers(graph, len(layout.inputs), scalars)
-        computed = interpret(graph, values, context)
+        with jax.default_matmul_precision(placement.matmul_precision):
+            computed = interpret(graph, values, context)
         new = [_packed([_update(buffers, p, o, computed) for p, o in pieces]) for pieces in layout.updates]
         results = [_packed([_as_array(computed[i], outputs[i]) for i in group]) for group in layout.results]
         return new, results, next_key
@@ -249,8 +250,16 @@ def _executable(graph: fx.Graph, layout: Layout, placement: Placement) -> Callab
 def _numbers(graph: fx.Graph, skip: int, scalars: Any) -> list[Any]:
     """The host's numbers as the kind of scalar that the graph expects."""
     placeholders = [node for node in graph.nodes if node.op == "placeholder"][skip:]
-    dtypes = [jnp.float32 if isinstance(n.meta["val"], torch.SymFloat) else jnp.int64 for n in placeholders]
-    return [scalars[0, i].astype(dtype) for i, dtype in enumerate(dtypes)]
+    return [scalars[0, i].astype(_number_dtype(node)) for i, node in enumerate(placeholders)]
+
+
+def _number_dtype(node: fx.Node) -> Any:
+    """float32 for a float, which is what TPUs compute in, unless an op of a float64 model uses it."""
+    if not isinstance(node.meta["val"], torch.SymFloat):
+        return jnp.int64
+    values = (user.meta.get("val") for user in node.users)
+    wide = any(isinstance(v, torch.Tensor) and v.dtype in (torch.float64, torch.complex128) for v in values)
+    return jnp.float64 if wide else jnp.float32
 
 
 def _unpacked(buffers: list[jax.Array], piece: Piece) -> jax.Array:

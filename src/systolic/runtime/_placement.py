@@ -27,10 +27,13 @@ class Placement:
         sharded: the first dimension is split over the devices (the batch).
         batch_shards: how many groups batch normalisation sees: the number of devices, or 1 when it is synchronised.
         shares_host_memory: whether programs read host arrays as they are, so that there is nothing to copy ahead.
+        matmul_precision: how exact float32 products are: "default", "high" or "highest".
         key: the random key that the next step uses.
     """
 
-    def __init__(self, devices: Sequence[Device], *, seed: int = 0, sync_batchnorm: bool = False) -> None:
+    def __init__(
+        self, devices: Sequence[Device], *, seed: int = 0, sync_batchnorm: bool = False, matmul_precision: str = "default"
+    ) -> None:
         self.devices = list(devices)
         self.mesh = Mesh(np.array(self.devices), (DATA_AXIS,))
         self.replicated: Sharding = NamedSharding(self.mesh, PartitionSpec())
@@ -40,6 +43,7 @@ class Placement:
             self.replicated = self.sharded = SingleDeviceSharding(self.devices[0])
         self.batch_shards = 1 if sync_batchnorm else len(self.devices)
         self.platform = self.devices[0].platform
+        self.matmul_precision = matmul_precision
         self.shares_host_memory = self.platform == "cpu" and len(self.devices) == 1
         # on a TPU "rbg" uses the hardware's generator; on a CPU threefry is the faster one of the two
         generator = "threefry2x32" if self.platform == "cpu" else "rbg"

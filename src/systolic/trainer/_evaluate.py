@@ -48,6 +48,7 @@ class EvaluationLoop:
             loader,
             trainer._placement,
             transform=trainer._before_transfer(),
+            precision=trainer._precision,
             depth=trainer.prefetch_batches,
             dataloader_idx=index,
             limit=limit,

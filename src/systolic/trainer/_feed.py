@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from ..data import BatchSpec, flatten_batch, is_vectorised, iterate, num_batches
+from ..precision import Precision
 from ..runtime._convert import to_jax_array
 from ..runtime._placement import Placement
 from ..runtime._prefetch import Prefetcher
@@ -48,6 +49,7 @@ def feed(
     placement: Placement | None,
     *,
     transform: Callable[[Any, int], Any] | None = None,
+    precision: Precision | None = None,
     depth: int = 2,
     dataloader_idx: int = 0,
     limit: int | float = float("inf"),
@@ -58,13 +60,17 @@ def feed(
         loader: anything that yields batches.
         placement: the devices; None leaves tensors where they are (eager mode) and starts no thread.
         transform: the user's `on_before_batch_transfer`.
+        precision: what floating tensors are converted to, before the hook; None leaves them as they are.
         depth: how many batches may wait on the devices; 0 copies each batch when it is needed, without a thread.
         dataloader_idx: the loader's number, handed on.
         limit: how many batches to take.
     """
+    converts = precision if precision is not None and precision.parameters is not None else None
 
     def prepare(item: tuple[int, Any, bool]) -> FedBatch:
         index, batch, is_last = item
+        if converts is not None:
+            batch = converts.convert_input(batch)
         if transform is not None:
             batch = transform(batch, dataloader_idx)
         tensors, spec = flatten_batch(batch)
@@ -74,7 +80,7 @@ def feed(
         statics = spec.statics if placement is not None else []
         return FedBatch(batch, leaves, spec, dataloader_idx, index, is_last, statics)
 
-    batches = _limited(loader, limit)
+    batches = _limited(loader, limit) if converts is None else converts.undisturbed(_limited(loader, limit))
     # where nothing is copied and a batch is one indexing, a thread would cost more than it hides
     nothing_to_hide = placement is None or (placement.shares_host_memory and transform is None and is_vectorised(loader))
     if nothing_to_hide or depth == 0:

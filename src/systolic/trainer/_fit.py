@@ -56,6 +56,7 @@ class FitLoop:
             self.loaders,
             trainer._placement,
             transform=trainer._before_transfer(),
+            precision=trainer._precision,
             depth=trainer.prefetch_batches,
             limit=trainer.num_training_batches,
         )

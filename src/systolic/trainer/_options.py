@@ -10,8 +10,6 @@ from typing import Any
 from ..exceptions import MisconfigurationException
 from ..utilities._suggest import suggest
 
-PRECISIONS = {None: "32-true", 32: "32-true", "32": "32-true", "32-true": "32-true", "bf16-mixed": "bf16-mixed"}
-
 
 def require_known_arguments(function: Callable[..., Any], unknown: dict[str, Any]) -> None:
     """Raise for arguments that do not exist, with the nearest name that does."""
@@ -67,17 +65,6 @@ def require_integers(minimum: int, **arguments: Any) -> None:
     for name, value in arguments.items():
         if value is not None:
             require_integer(name, value, minimum)
-
-
-def precision_name(precision: Any) -> str:
-    """The precision's full name."""
-    if precision not in PRECISIONS:
-        names = sorted(set(PRECISIONS.values()))
-        raise MisconfigurationException(
-            f"Invalid value for argument `precision`. Expected one of {', '.join(map(repr, names))}. "
-            f"Received: {precision!r}.{suggest(str(precision), names)}"
-        )
-    return PRECISIONS[precision]
 
 
 def require_interval(interval: Any, every_n_epochs: int | None) -> Any:

@@ -30,7 +30,8 @@ class PredictStep:
         with self._trainer._inside_step("predict_step", StepLog(Results(), lambda: 1), symbols), torch.no_grad():
             hook = self._trainer._hooks.module_hook("on_after_batch_transfer")
             batch = batch if hook is None else hook(batch, self.dataloader_idx)
-            output = module.predict_step(*step_arguments(module.predict_step, batch, batch_idx, self.dataloader_idx))
+            with self._trainer._precision.step_context():
+                output = module.predict_step(*step_arguments(module.predict_step, batch, batch_idx, self.dataloader_idx))
             return {"output": output, "logged": {}}
 
 
@@ -56,8 +57,9 @@ def predict(trainer: Any, loaders: list[Any], limits: list[int | float], keep: b
     for index, (loader, limit) in enumerate(zip(loaders, limits, strict=True)):
         step.dataloader_idx = index
         outputs = []
-        options = {"transform": trainer._before_transfer(), "depth": trainer.prefetch_batches, "dataloader_idx": index}
-        for batch in trainer._observed(feed(loader, trainer._placement, limit=limit, **options), "predict"):
+        options = {"transform": trainer._before_transfer(), "precision": trainer._precision, "dataloader_idx": index}
+        batches = feed(loader, trainer._placement, depth=trainer.prefetch_batches, limit=limit, **options)
+        for batch in trainer._observed(batches, "predict"):
             hooks.both("on_predict_batch_start", batch.host, batch.index, index)
             numbers = {"batch_idx": batch.index, "epoch": trainer._current_epoch, "global_step": trainer._global_step}
             key, rebuild = step.statics.enter(batch.spec, batch.statics)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
 
 from ..optim import LRSchedulerConfig
 from ..profilers import PassThroughProfiler, Profiler
+from ..precision import Precision
 from . import _defaults
 from ._reporting import Reporting
 from ._state import TrainerState
@@ -33,6 +35,7 @@ class TrainerProperties:
     _engines: list[Any]
     _global_step: int
     _profiler: Profiler | None
+    _precision: Precision
     _reporting: Reporting
     _symbols: Any
 
@@ -67,6 +70,22 @@ class TrainerProperties:
         """The directory of the first logger."""
         return getattr(self.logger, "log_dir", None) if self.logger is not None else self.default_root_dir
 
+    def init_module(self, empty_init: bool | None = None) -> contextlib.AbstractContextManager[None]:
+        """Create a module inside: its parameters then have the run's dtype from the start, which saves memory.
+
+        Args:
+            empty_init: leave weights uninitialised, for a module that a checkpoint fills afterwards.
+
+        Example:
+            >>> import torch, systolic as L
+            >>> trainer = L.Trainer(accelerator="cpu", precision="bf16-true", max_epochs=1, logger=False)
+            >>> with trainer.init_module():
+            ...     layer = torch.nn.Linear(2, 2)
+            >>> layer.weight.dtype
+            torch.bfloat16
+        """
+        return self._precision.module_init_context(bool(empty_init))
+
     @property
     def callback_metrics(self) -> dict[str, torch.Tensor]:
         """Every logged value by name. Reading it waits for the last dispatched step."""
@@ -81,6 +100,11 @@ class TrainerProperties:
     def progress_bar_metrics(self) -> dict[str, float]:
         """The values of finished steps; reading them waits for nothing."""
         return self._reporting.finished
+
+    @property
+    def precision(self) -> str:
+        """The precision that is computed in, by Lightning's name."""
+        return self._precision.name
 
     @property
     def num_devices(self) -> int:

@@ -40,7 +40,8 @@ class TrainStep:
             batch = _after_transfer(self._hooks, batch)
             if not module.automatic_optimization:
                 before = trainer._manual_steps
-                output = module.training_step(*step_arguments(module.training_step, batch, batch_idx, 0))
+                with trainer._precision.step_context():
+                    output = module.training_step(*step_arguments(module.training_step, batch, batch_idx, 0))
                 steps = trainer._manual_steps - before
                 return {"output": _detached(output, None), "logged": log.finish(), "steps": steps}
             self._finite: dict[str, Any] = {}
@@ -52,7 +53,8 @@ class TrainStep:
         outputs: list[Any] = []
 
         def closure() -> torch.Tensor | None:
-            output = module.training_step(*step_arguments(module.training_step, batch, batch_idx, 0))
+            with trainer._precision.step_context():
+                output = module.training_step(*step_arguments(module.training_step, batch, batch_idx, 0))
             loss = _loss_of(output)
             self._clear(batch_idx, epoch)
             if loss is not None:
@@ -119,7 +121,8 @@ class EvaluationStep:
         symbols = SimpleNamespace(epoch=epoch, global_step=global_step)
         with trainer._inside_step(f"{self._stage}_step", log, symbols), torch.no_grad():
             batch = _after_transfer(self._hooks, batch, self.dataloader_idx)
-            output = function(*step_arguments(function, batch, batch_idx, self.dataloader_idx))
+            with trainer._precision.step_context():
+                output = function(*step_arguments(function, batch, batch_idx, self.dataloader_idx))
             return {"output": output, "logged": log.finish()}
 
 

@@ -18,6 +18,7 @@ from ..exceptions import MisconfigurationException
 from ..metrics import Results, StepLog
 from ..optim import LightningOptimizer, LRSchedulerConfig, read_configuration
 from ..profilers import Profiler, make_profiler
+from ..precision import resolve_matmul_precision, resolve_precision
 from ..runtime._placement import Placement
 from ..runtime._platform import Devices, find_devices
 from . import _checkpoints, _defaults, _loaders
@@ -27,7 +28,6 @@ from ._hooks import HookTable
 from ._logging import log_value
 from ._observed import ObservedEngine, observed_batches
 from ._options import (
-    precision_name,
     require_clipping,
     require_integer,
     require_integers,
@@ -57,6 +57,9 @@ class Trainer(TrainerProperties):
         profiler: "simple" or "advanced" (host time by action), or a Profiler.
         prefetch_batches: how many batches are brought to the devices ahead of the step; 0 starts no thread.
         sync_batchnorm: normalise over the whole batch; by default each core normalises its own part.
+        precision: "32-true", "bf16-true" (also "16-true"), "bf16-mixed" (also "16-mixed"), or "64-true" on the CPU;
+            docs/precision.md says what each means.
+        matmul_precision: how exact float32 products are on a TPU or GPU: "default", "high" or "highest".
 
     Raises:
         MisconfigurationException: an argument has an impossible value.
@@ -104,6 +107,7 @@ class Trainer(TrainerProperties):
         compile: bool = True,
         prefetch_batches: int = 2,
         profiler: Profiler | str | None = None,
+        matmul_precision: str | None = None,
         **unknown: Any,
     ) -> None:
         require_known_arguments(Trainer.__init__, unknown)
@@ -117,7 +121,9 @@ class Trainer(TrainerProperties):
         self.fast_dev_run = fast_dev_run
         self.accelerator = accelerator
         self.devices = find_devices(accelerator, devices) if compile else []
-        self.precision = precision_name(precision)
+        platform = self.devices[0].platform if self.devices else "cpu"
+        self._precision = resolve_precision(precision, platform)
+        self.matmul_precision = resolve_matmul_precision(matmul_precision, platform)
         self.max_epochs, self.max_steps = _defaults.training_length(max_epochs, max_steps, quick, max_time)
         # as in Lightning, a number of steps to reach means whole epochs, at least one
         self.min_epochs = 1 if min_epochs is None and min_steps is not None else min_epochs
@@ -305,6 +311,7 @@ class Trainer(TrainerProperties):
         self._hooks.callbacks("setup", stage)
         model.setup(stage)
         model.configure_model()
+        self._precision.convert_module(model)
         if stage == "fit":
             _defaults.log_hyperparameters(self)
 
@@ -318,7 +325,8 @@ class Trainer(TrainerProperties):
         if not self.compile:
             return None
         seed = torch.initial_seed() % 2**31
-        return Placement(self.devices, seed=seed, sync_batchnorm=self.sync_batchnorm)
+        options = {"sync_batchnorm": self.sync_batchnorm, "matmul_precision": self.matmul_precision}
+        return Placement(self.devices, seed=seed, **options)
 
     def _prepare_training(self) -> None:
         model = self.lightning_module
@@ -393,10 +401,8 @@ class Trainer(TrainerProperties):
         """While a step runs (or is traced): `self.log` records into it, epoch and step are its numbers."""
         previous = (self._step_log, self._symbols)
         self._step_log, self._symbols = (hook, log), symbols
-        autocast = torch.autocast("cpu", torch.bfloat16, enabled=self.precision == "bf16-mixed", cache_enabled=False)
         try:
-            with autocast:
-                yield
+            yield
         finally:
             self._step_log, self._symbols = previous
 

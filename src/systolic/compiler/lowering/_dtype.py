@@ -53,15 +53,21 @@ def promoted(*operands: Any, floating: bool = False, exact: bool = False) -> lis
 
     Args:
         operands: arrays and numbers of one pointwise op.
-        floating: whether integers become float32, as in a true division.
+        floating: whether integers become floats of PyTorch's default dtype, as in a true division.
         exact: whether numbers keep their precision next to bfloat16 tensors. PyTorch's kernels for the four basic
             operations do this, all others round numbers to the dtype of the result first.
     """
     dtype = result_dtype(*operands)
     if floating and not jnp.issubdtype(dtype, jnp.inexact):
-        dtype = jnp.dtype(jnp.float32)
+        dtype = _announced_float()
     wide = compute_dtype(dtype)
     return [as_array(operand if exact else as_array(operand, dtype), wide) for operand in operands]
+
+
+def _announced_float() -> Any:
+    """What integers become: float32, or float64 where that is PyTorch's default dtype."""
+    wide = announced_dtype() in (jnp.float64, jnp.complex128)
+    return jnp.dtype(jnp.float64 if wide else jnp.float32)
 
 
 def as_array(value: Any, dtype: Any) -> jax.Array:

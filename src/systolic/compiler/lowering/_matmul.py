@@ -17,7 +17,9 @@ aten = torch.ops.aten
 
 @lowers(aten.mm.default, aten.bmm.default, aten.mv.default, aten.dot.default)
 def _product(x: jax.Array, y: jax.Array) -> jax.Array:
-    return jnp.matmul(x, y)
+    # half precision is summed in float32, over the devices as well, and rounded once
+    dtype = jnp.result_type(x.dtype, y.dtype)
+    return jnp.matmul(x, y, preferred_element_type=compute_dtype(dtype)).astype(dtype)
 
 
 @lowers(aten.vdot.default)

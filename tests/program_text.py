@@ -1,0 +1,70 @@
+"""What was compiled: the StableHLO text of a run's programs, and the dtypes in it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import jax
+
+import systolic as L
+
+
+class Programs(L.Callback):
+    """Keeps the StableHLO text of every program of the run, by the stage in which it was there."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def on_train_end(self, trainer: Any, module: Any) -> None:
+        self._keep(trainer)
+
+    def on_validation_end(self, trainer: Any, module: Any) -> None:
+        self._keep(trainer)
+
+    def on_predict_end(self, trainer: Any, module: Any) -> None:
+        self._keep(trainer)
+
+    def _keep(self, trainer: Any) -> None:
+        self.texts = [
+            _text(entry.program, entry.signature[1], engine.last_numbers)
+            for engine in trainer._engines
+            for entry in engine._entries
+            if not entry.pending
+        ]
+
+    @property
+    def text(self) -> str:
+        """All of them."""
+        return "\n".join(self.texts)
+
+
+def _text(program: Any, leaves: Any, numbers: Any) -> str:
+    with jax.enable_x64(True):
+        shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in leaves]
+        return program.function.lower(*program.arguments(shapes, numbers)).as_text()
+
+
+def operand_dtypes(text: str, op: str) -> set[str]:
+    """The element types of the operands of every `op` ("dot_general", "convolution", "reduce")."""
+    lines = [line for line in text.splitlines() if re.search(rf"stablehlo\.{op}\b", line)]
+    found = (re.findall(r"tensor<(?:\d+x)*(\w+)>", line.rsplit(" : (", 1)[1].split(") -> ")[0]) for line in lines)
+    return {dtype for operands in found for dtype in operands}
+
+
+def result_dtypes(text: str, op: str) -> set[str]:
+    """The element types of the results of every `op`."""
+    lines = [line for line in text.splitlines() if re.search(rf"stablehlo\.{op}\b", line)]
+    return {dtype for line in lines for dtype in re.findall(r"tensor<(?:\d+x)*(\w+)>", line.rsplit(" -> ", 1)[1])}
+
+
+def summed_dtypes(text: str) -> set[str]:
+    """The element types in which sums are taken."""
+    lines = [line for line in text.splitlines() if "stablehlo.reduce" in line and "applies stablehlo.add" in line]
+    found = (re.findall(r"tensor<(?:\d+x)*(\w+)>", line.rsplit(" : (", 1)[1].split(") -> ")[0]) for line in lines)
+    return {dtype for operands in found for dtype in operands}
+
+
+def float_dtypes(text: str) -> set[str]:
+    """Every floating element type that occurs."""
+    return set(re.findall(r"tensor<(?:\d+x)*(f16|bf16|f32|f64)>", text))
