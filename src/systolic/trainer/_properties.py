@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from ..optim import LRSchedulerConfig
-from ..profilers import PassThroughProfiler, Profiler
 from ..precision import Precision
+from ..profilers import PassThroughProfiler, Profiler
 from . import _defaults
 from ._reporting import Reporting
 from ._state import TrainerState

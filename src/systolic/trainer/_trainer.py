@@ -17,8 +17,8 @@ from ..core import LightningDataModule, LightningModule
 from ..exceptions import MisconfigurationException
 from ..metrics import Results, StepLog
 from ..optim import LightningOptimizer, LRSchedulerConfig, read_configuration
-from ..profilers import Profiler, make_profiler
 from ..precision import resolve_matmul_precision, resolve_precision
+from ..profilers import Profiler, make_profiler
 from ..runtime._placement import Placement
 from ..runtime._platform import Devices, find_devices
 from . import _checkpoints, _defaults, _loaders
