@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
+
+# programs that tests compile are kept apart from the user's
+if "SYSTOLIC_CACHE_DIR" not in os.environ:
+    os.environ["SYSTOLIC_CACHE_DIR"] = tempfile.mkdtemp(prefix="systolic-tests-")
+    atexit.register(shutil.rmtree, os.environ["SYSTOLIC_CACHE_DIR"], ignore_errors=True)
 
 # before JAX starts: see systolic.runtime._platform on the size of the thread pool
 os.environ.setdefault("NPROC", "16")

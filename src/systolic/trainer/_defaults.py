@@ -211,10 +211,10 @@ class CompileNotice:
         """Compilation begins."""
         bar = self._trainer.progress_bar_callback
         if bar is not None:
-            bar.on_compile_start(self._trainer, f"compiling ({reason})")
+            bar.on_compile_start(self._trainer, f"the step ({reason})")
 
-    def finished(self, seconds: float) -> None:
+    def finished(self, seconds: float, saved_seconds: float) -> None:
         """Compilation has ended."""
         bar = self._trainer.progress_bar_callback
         if bar is not None:
-            bar.on_compile_end(self._trainer, seconds)
+            bar.on_compile_end(self._trainer, seconds, saved_seconds)

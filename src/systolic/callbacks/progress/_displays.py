@@ -41,8 +41,8 @@ class Display(Protocol):
         """Tell that the main thread will be busy compiling."""
         ...
 
-    def compile_end(self, seconds: float) -> None:
-        """Tell that compiling is over."""
+    def compile_end(self, seconds: float, saved_seconds: float) -> None:
+        """Tell that compiling is over, and by how much the cache on disk made it shorter."""
         ...
 
     def stop(self) -> None:
@@ -80,14 +80,14 @@ class TerminalDisplay:
         self._draw()
         self._ticker = Ticker(_SPIN_EVERY_S, self._draw)
 
-    def compile_end(self, seconds: float) -> None:
+    def compile_end(self, seconds: float, saved_seconds: float) -> None:
         """Replace the spinner by a line, if compiling took long enough to wonder about."""
         if self._compiling is None:
             return
         description = self._compiling.text
         self._end_spinner()
-        if seconds >= _WORTH_TELLING_S:
-            self._console.print(f"{description}: {seconds:.1f} s", markup=False, highlight=False)
+        if max(seconds, saved_seconds) >= _WORTH_TELLING_S:
+            self._console.print(f"{description}: {_compile_time(seconds, saved_seconds)}", markup=False, highlight=False)
 
     def stop(self) -> None:
         """Draw the last state and give the terminal back."""
@@ -166,11 +166,11 @@ class LineDisplay:
         self._compiling, self._announced = f"Compiling {description}", False
         self._announcer = Ticker(_PATIENCE_S, self._announce)
 
-    def compile_end(self, seconds: float) -> None:
+    def compile_end(self, seconds: float, saved_seconds: float) -> None:
         """Say how long it took, if it took long."""
         self.stop()
-        if self._announced:
-            self._line(f"{self._compiling}: done in {seconds:.1f} s")
+        if self._announced or saved_seconds >= _WORTH_TELLING_S:
+            self._line(f"{self._compiling}: done in {_compile_time(seconds, saved_seconds)}")
 
     def stop(self) -> None:
         """Nothing to give back but a thread."""
@@ -192,6 +192,11 @@ def finished_line(bar: Bar, metrics: str) -> str:
     """`Epoch 3/9: 1000 batches in 12.3 s (81.20/s), loss: 0.12`."""
     batches = "1 batch" if bar.done == 1 else f"{bar.done} batches"
     return _joined(f"{bar.label}: {batches} in {bar.elapsed:.1f} s ({_rate(bar)}/s)", metrics)
+
+
+def _compile_time(seconds: float, saved: float) -> str:
+    cached = f" (kept from an earlier run: {saved:.1f} s saved)" if saved >= _WORTH_TELLING_S else ""
+    return f"{seconds:.1f} s{cached}"
 
 
 def _joined(text: str, metrics: str) -> str:

@@ -173,10 +173,10 @@ class RichProgressBar(ProgressBar):
             self._pause_bars()
             self._display.compile_start(description)
 
-    def on_compile_end(self, trainer: TrainerLike, seconds: float) -> None:
+    def on_compile_end(self, trainer: TrainerLike, seconds: float, saved_seconds: float = 0.0) -> None:
         """End the spinner."""
         if self._display is not None:
-            self._display.compile_end(seconds)
+            self._display.compile_end(seconds, saved_seconds)
             self._resume_bars()
 
     def _begin(self, label: str, total: float) -> Bar | None:
