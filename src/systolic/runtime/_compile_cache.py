@@ -74,13 +74,13 @@ def watched_cache() -> Iterator[CacheUse]:
     """Inside the block, count what the cache does."""
     use = CacheUse()
 
-    def count(event: str, **_: str | int) -> None:
+    def count(event: str, **kwargs: str | int) -> None:
         use.hits += event == _HIT
         use.misses += event == _MISS
 
-    def add(event: str, seconds: float, **_: str | int) -> None:
+    def add(event: str, duration_secs: float, **kwargs: str | int) -> None:
         if event == _SAVED:
-            use.saved_seconds += max(seconds, 0.0)
+            use.saved_seconds += max(duration_secs, 0.0)
 
     jax.monitoring.register_event_listener(count)
     jax.monitoring.register_event_duration_secs_listener(add)
