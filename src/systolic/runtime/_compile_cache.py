@@ -48,7 +48,7 @@ def keep_compiled_programs(environment: Mapping[str, str] = os.environ) -> None:
     The directory is SYSTOLIC_CACHE_DIR (empty: no cache), else `systolic` in the user's cache folder; settings of JAX
     (JAX_COMPILATION_CACHE_DIR, `jax.config`) take precedence and are left as they are.
     """
-    if jax.config.jax_compilation_cache_dir or not jax.config.jax_enable_compilation_cache:
+    if jax.config.values["jax_compilation_cache_dir"] or not jax.config.values["jax_enable_compilation_cache"]:
         return
     directory = cache_directory(environment)
     if not directory or "JAX_COMPILATION_CACHE_DIR" in environment:
