@@ -2,6 +2,7 @@
 
 from systolic.checkpoint._errors import CheckpointFormatError, CheckpointNotFoundError
 from systolic.checkpoint._files import atomic_save, copy_atomically, link_atomically, load, remove
+from systolic.checkpoint._snapshot import snapshot
 
 __all__ = [
     "CheckpointFormatError",
@@ -11,4 +12,5 @@ __all__ = [
     "link_atomically",
     "load",
     "remove",
+    "snapshot",
 ]

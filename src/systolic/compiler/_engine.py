@@ -19,6 +19,7 @@ from ._capture import Call, Captured, capture
 from ._guards import Guards, changes
 from ._optimizer_state import fill_first_state, forget_state
 from ._program import Program, fill
+from ._sharing import overlapping, require_own_memory
 from ._survey import Path, Survey, describe, set_at
 from ._symbols import Number
 
@@ -206,6 +207,7 @@ class Engine:
         captured = self._captured(leaves, rebuild, numbers, roots)
         if _forget_unused(guessed, captured):
             captured = self._captured(leaves, rebuild, numbers, roots)
+        require_own_memory(captured, self.placement.shared_memory)
         traced = time.perf_counter() - started
         self._appended |= captured.appended
         program = Program(captured, self.placement, self._executables)
@@ -326,11 +328,14 @@ def bind(roots: MutableMapping[str, Any], placement: Placement, appended: set[in
     """Move every tensor that the roots hold to the devices, keeping the tensor objects."""
     survey = Survey(roots, appended)
     slots = [(tensor, paths) for tensor, paths in survey.slots() if not isinstance(tensor, DeviceTensor)]
+    shared = overlapping([tensor for tensor, _ in slots])
     grads = {id(g): g for g in survey.grads.values() if not isinstance(g, DeviceTensor)}
     for slot in slots:
         _require_dense(*slot)
     movable = [t for t, _ in slots] + list(grads.values())
-    for tensor, cell in zip(movable, make_cells([t.detach() for t in movable], placement.replicated), strict=True):
+    cells = make_cells([t.detach() for t in movable], placement.replicated)
+    placement.shared_memory += [[cells[index] for index in group] for group in shared]
+    for tensor, cell in zip(movable, cells, strict=True):
         if tensor.is_leaf:
             move_in_place(tensor, cell)
         else:

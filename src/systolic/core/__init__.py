@@ -2,3 +2,4 @@
 
 from ._datamodule import LightningDataModule as LightningDataModule
 from ._module import LightningModule as LightningModule
+from ._ties import Ties as Ties

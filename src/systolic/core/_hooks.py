@@ -109,7 +109,7 @@ class HostHooks:
         """Called after setup, before the optimizers are made."""
 
     def on_post_move_to_device(self) -> None:
-        """Called when the parameters were moved to the devices, for code that ties weights there."""
+        """Called after the setup hooks, for code that ties weights here; ties made elsewhere hold too."""
 
     def configure_callbacks(self) -> Any:
         """Callbacks that the module brings along."""

@@ -63,6 +63,16 @@ class Cell:
             self.buffer.mirrored = True
         return self.mirror
 
+    def snapshot(self) -> torch.Tensor:
+        """A copy of the current value that nobody else holds; leaves nothing behind. Waits for the device."""
+        if self.mirror is not None:
+            return self.mirror.clone()
+        # of the array's own memory: JAX keeps what it fetched in the object that was asked
+        values = np.asarray(self.buffer.array.addressable_data(0))  # host sync: the value is wanted
+        if self.offset >= 0:
+            values = values[self.offset : self.offset + self.shape.numel()].reshape(tuple(self.shape))
+        return to_torch_tensor(np.array(values), self.dtype)
+
     def mark_written(self) -> None:
         """Note that the host copy was changed: the next step takes it."""
         self.dirty = True
@@ -81,6 +91,10 @@ class ViewCell:
     def host(self) -> torch.Tensor:
         """The current value in host memory, sharing memory with the cell's host copy."""
         return self._view(self._base.host())
+
+    def snapshot(self) -> torch.Tensor:
+        """A copy of the current value that nobody else holds."""
+        return self._view(self._base.snapshot()).clone()
 
     def mark_written(self) -> None:
         """Note that the host copy was changed."""

@@ -101,8 +101,14 @@ class DeviceTensor(torch.Tensor):
             memo[id(self)] = to_plain(self)
         return memo[id(self)]
 
+    def __copy__(self) -> torch.Tensor:
+        return to_plain(self)
+
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return to_plain(self).__reduce_ex__(protocol)
+        if not isinstance(self._cell, Cell):
+            return to_plain(self).__reduce_ex__(protocol)
+        # the host copy itself: a value that occurs under two names (tied weights) is then written once
+        return _as_kind_of(self, self._cell.host()).__reduce_ex__(protocol)
 
 
 def _view_of(cell: Cell | ViewCell, view: Callable[[torch.Tensor], Any], result: Any) -> Any:
@@ -129,10 +135,13 @@ def _bound(func: Any, args: Any, kwargs: Any) -> list[tuple[Any, Any]]:
 
 def to_plain(tensor: DeviceTensor) -> torch.Tensor:
     """An ordinary CPU copy: a Parameter where the tensor is one, with its `requires_grad`."""
-    value = tensor._cell.host().clone()  # host sync: the value is wanted
+    return _as_kind_of(tensor, tensor._cell.host().clone())  # host sync: the value is wanted
+
+
+def _as_kind_of(tensor: DeviceTensor, value: torch.Tensor) -> torch.Tensor:
     if isinstance(tensor, torch.nn.Parameter):
         return torch.nn.Parameter(value, requires_grad=tensor.requires_grad)
-    return value.requires_grad_(tensor.requires_grad)
+    return value.detach().requires_grad_(tensor.requires_grad)
 
 
 def move_in_place(tensor: torch.Tensor, cell: Cell) -> None:

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 
-from ._cells import Buffer
+from ._cells import Buffer, Cell
 from ._convert import put
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ class Placement:
         batch_shards: how many groups batch normalisation sees: the number of devices, or 1 when it is synchronised.
         shares_host_memory: whether programs read host arrays as they are, so that there is nothing to copy ahead.
         matmul_precision: how exact float32 products are: "default", "high" or "highest".
+        shared_memory: cells of tensors that were different views of one memory before they were moved.
         key: the random key that the next step uses.
     """
 
@@ -47,6 +48,7 @@ class Placement:
         self.shares_host_memory = self.platform == "cpu" and len(self.devices) == 1
         # on a TPU "rbg" uses the hardware's generator; on a CPU threefry is the faster one of the two
         generator = "threefry2x32" if self.platform == "cpu" else "rbg"
+        self.shared_memory: list[list[Cell]] = []
         self.key = Buffer(self.replicate(jax.random.key(seed, impl=generator)))
 
     def replicate(self, array: Any) -> jax.Array:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch.utils._pytree import tree_map_only
-
-from ..checkpoint import atomic_save, load
+from ..checkpoint import atomic_save, load, snapshot
 from ..exceptions import MisconfigurationException
-from ..runtime._device_tensor import DeviceTensor, to_plain
 
 
 def save(trainer: Any, path: Any, weights_only: bool) -> None:
     """Write a checkpoint file."""
-    atomic_save(_plain(_contents(trainer, weights_only)), path)
+    atomic_save(snapshot(_contents(trainer, weights_only)), path)
 
 
 def _contents(trainer: Any, weights_only: bool) -> dict[str, Any]:
@@ -39,10 +36,6 @@ def _contents(trainer: Any, weights_only: bool) -> dict[str, Any]:
         contents[module.CHECKPOINT_HYPER_PARAMS_KEY] = dict(module.hparams)
     module.on_save_checkpoint(contents)
     return contents
-
-
-def _plain(contents: Any) -> Any:
-    return tree_map_only(DeviceTensor, lambda t: to_plain(t).detach(), contents)
 
 
 def load_weights(trainer: Any, path: Any) -> None:

@@ -13,7 +13,7 @@ import torch
 
 from ..callbacks import Callback
 from ..compiler import Engine
-from ..core import LightningDataModule, LightningModule
+from ..core import LightningDataModule, LightningModule, Ties
 from ..exceptions import MisconfigurationException
 from ..metrics import Results, StepLog
 from ..optim import LightningOptimizer, LRSchedulerConfig, read_configuration
@@ -207,6 +207,7 @@ class Trainer(TrainerProperties):
             loop = FitLoop(self)
             self._sanity_check(loop.validation)
             self.state.stage = "train"
+            self._ties.warn_if_lost(model, "configure_optimizers, restoring and on_fit_start")
             loop.run()
             self._reporting.flush()
             self._hooks.both("on_fit_end")
@@ -261,6 +262,7 @@ class Trainer(TrainerProperties):
         self._given = given
         self._engines: list[Any] = []
         self._placement = self._make_placement()
+        self._ties = Ties(model)
         model.trainer = self
         self._logged_hyperparameters = loggers
         callbacks = _defaults.with_module_callbacks(self.callbacks, model)
@@ -312,6 +314,9 @@ class Trainer(TrainerProperties):
         model.setup(stage)
         model.configure_model()
         self._precision.convert_module(model)
+        model.on_post_move_to_device()
+        self._ties.warn_if_lost(model, "the setup hooks")
+        self._ties = Ties(model)
         if stage == "fit":
             _defaults.log_hyperparameters(self)
 

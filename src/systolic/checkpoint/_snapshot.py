@@ -1,0 +1,43 @@
+"""The host's copy of a checkpoint: what the devices hold is copied once, then they may go on."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from systolic.runtime._device_tensor import DeviceTensor
+
+_IMMUTABLE = (int, float, complex, str, bytes, bool, type(None), type, torch.dtype, torch.device, torch.Size)
+
+
+def snapshot(contents: Any, *, detached: bool = False) -> Any:
+    """`contents` with ordinary tensors in place of those on the devices.
+
+    A value that occurs under several names (tied weights) is copied once, and the copies share their memory, so that
+    `torch.save` writes it once. Host memory grows by the size of the state on the devices; nothing is left there.
+
+    Args:
+        contents: dicts, lists and tuples of tensors and plain values.
+        detached: copy ordinary tensors and other mutable objects too, for a save that goes on while training does.
+    """
+    copies: dict[Any, torch.Tensor] = {}
+
+    def leaf(value: Any) -> Any:
+        if isinstance(value, DeviceTensor):
+            key = id(value._cell)
+            if key not in copies:
+                copies[key] = value._cell.snapshot()
+            return copies[key]
+        if not detached or isinstance(value, _IMMUTABLE):
+            return value
+        if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
+            return copy.deepcopy(value)
+        key = (value.untyped_storage().data_ptr(), value.storage_offset(), value.shape, value.stride(), value.dtype)
+        if key not in copies:
+            copies[key] = value.detach().clone()
+        return copies[key]
+
+    return tree_map(leaf, contents)
