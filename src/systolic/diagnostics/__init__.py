@@ -1,3 +1,6 @@
 """What a run or a machine can be asked about itself."""
 
 from ._metrics import Metrics as Metrics
+from ._page import headline as headline
+from ._page import page as page
+from ._recorder import Recorder as Recorder

@@ -5,3 +5,5 @@ from .advanced import AdvancedProfiler as AdvancedProfiler
 from .profiler import PassThroughProfiler as PassThroughProfiler
 from .profiler import Profiler as Profiler
 from .simple import SimpleProfiler as SimpleProfiler
+from .xla import THROTTLE as THROTTLE
+from .xla import XLAProfiler as XLAProfiler

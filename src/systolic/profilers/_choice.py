@@ -9,8 +9,9 @@ from ..utilities._suggest import suggest
 from .advanced import AdvancedProfiler
 from .profiler import PassThroughProfiler, Profiler
 from .simple import SimpleProfiler
+from .xla import XLAProfiler
 
-_BY_NAME: dict[str, type[Profiler]] = {"simple": SimpleProfiler, "advanced": AdvancedProfiler}
+_BY_NAME: dict[str, type[Profiler]] = {"simple": SimpleProfiler, "advanced": AdvancedProfiler, "xla": XLAProfiler}
 
 
 def make_profiler(profiler: Any) -> Profiler | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import jax
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 
 from ._dtypes import torch_dtype
+from ._transfers import observers, tell_fetched, tell_sent
 
 _VIEWED_AS: dict[torch.dtype, tuple[torch.dtype, Any]] = {
     torch.bfloat16: (torch.uint16, ml_dtypes.bfloat16),
@@ -39,10 +41,18 @@ def to_torch_tensor(array: np.ndarray[Any, Any], dtype: torch.dtype | None = Non
 
 def to_host_array(array: jax.Array) -> np.ndarray[Any, Any]:
     """Copy a device array to the host; waits for the device."""
-    return np.asarray(array if array.is_fully_addressable else array.addressable_data(0))
+    began = time.perf_counter()
+    values = np.asarray(array if array.is_fully_addressable else array.addressable_data(0))
+    if observers:
+        tell_fetched(values.nbytes, began)
+    return values
 
 
 def put(array: Any, sharding: jax.sharding.Sharding) -> jax.Array:
     """Copy a host array to the devices, 64-bit types included."""
+    began = time.perf_counter()
     with jax.enable_x64(True):
-        return jax.device_put(array, sharding)
+        placed = jax.device_put(array, sharding)
+    if observers:
+        tell_sent(placed.nbytes, began)
+    return placed

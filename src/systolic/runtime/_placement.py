@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDev
 
 from ._cells import Buffer, Cell
 from ._convert import put
+from ._transfers import observers, tell_sent
 
 if TYPE_CHECKING:
     from jaxlib._jax import Device
@@ -62,8 +64,11 @@ class Placement:
         costs 4 us, putting it on the device 70.
         """
         # JAX reads host memory later, while the loader may fill it with the next batch already
+        began = time.perf_counter()
         array = np.array(array)
         if self.shares_host_memory:
+            if observers:
+                tell_sent(array.nbytes, began)
             return array
         divides = array.ndim > 0 and array.shape[0] % len(self.devices) == 0
         return put(array, self.sharded if divides and array.shape[0] else self.replicated)

@@ -18,7 +18,7 @@ from ..loggers import DummyLogger, TensorBoardLogger, require_logger
 from ..optim import LRSchedulerConfig
 from ..utilities._suggest import suggest
 
-_STRATEGIES = ("auto", "ddp", "xla")
+_STRATEGIES = ("auto", "ddp", "xla", "xla_debug")
 _FAMILIES: dict[str, Any] = {"ModelCheckpoint": Checkpoint, "EarlyStopping": EarlyStopping, "ProgressBar": ProgressBar}
 
 

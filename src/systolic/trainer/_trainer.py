@@ -18,7 +18,7 @@ from ..exceptions import MisconfigurationException
 from ..metrics import Results, StepLog
 from ..optim import LightningOptimizer, LRSchedulerConfig, read_configuration
 from ..precision import resolve_matmul_precision, resolve_precision
-from ..profilers import Profiler, make_profiler
+from ..profilers import THROTTLE, Profiler, make_profiler
 from ..runtime._placement import Placement
 from ..runtime._platform import Devices, find_devices
 from . import _checkpoints, _defaults, _loaders
@@ -54,7 +54,7 @@ class Trainer(TrainerProperties):
         detect_anomaly: stop with an error at the first loss or gradient that is not finite; the host then waits for
             every step.
         compile: False runs the same loop in plain eager PyTorch on the CPU, for debuggers and comparisons.
-        profiler: "simple" or "advanced" (host time by action), or a Profiler.
+        profiler: "simple" or "advanced" (host time by action), "xla" (what the devices did), or a Profiler.
         prefetch_batches: how many batches are brought to the devices ahead of the step; 0 starts no thread.
         sync_batchnorm: normalise over the whole batch; by default each core normalises its own part.
         precision: "32-true", "bf16-true" (also "16-true"), "bf16-mixed" (also "16-mixed"), or "64-true" on the CPU;
@@ -149,7 +149,7 @@ class Trainer(TrainerProperties):
         self.callbacks: list[Callback] = _defaults.callbacks(
             callbacks, enable_checkpointing, enable_progress_bar, enable_model_summary, quick
         )
-        self._profiler = make_profiler(profiler)
+        self._profiler = make_profiler("xla" if strategy == "xla_debug" and profiler is None else profiler)
         self._reset_run_state()
 
     def _reset_run_state(self) -> None:
@@ -431,10 +431,11 @@ class Trainer(TrainerProperties):
             if len(self._in_flight) > 1:
                 earlier = self._in_flight.popleft()
                 alive = [array for array in earlier.arrays if not array.is_deleted()]  # others went into a later step
-                for array in alive:
-                    array.block_until_ready()
-                if not alive:
-                    result.wait()
+                with self.profiler.profile(THROTTLE):
+                    for array in alive:
+                        array.block_until_ready()
+                    if not alive:
+                        result.wait()
 
     @property
     def _epochs_done(self) -> int:

@@ -1,0 +1,37 @@
+"""Which line made something happen: the user's, or the part of systolic that did it by itself."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from pathlib import Path
+from types import FrameType
+
+_PACKAGE = str(Path(__file__).parents[1]) + "/"
+_BELOW = ("runtime/", "compiler/", "diagnostics/", "trainer/_observed.py")
+_TRAINER = "trainer/_trainer.py"
+# site-packages and the standard library; frames of generated code have names such as "<string>"
+_LIBRARIES = (*{sysconfig.get_path(name) + "/" for name in ("stdlib", "purelib", "platlib")}, "<")
+
+
+def responsible_line() -> str:
+    """Where the current call comes from.
+
+    Returns:
+        `file:line in function` of the innermost line of user code; for what the Trainer does on its own account
+        `systolic/<file> in <function>`.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    own = ""
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename.startswith(_PACKAGE):
+            inside = code.co_filename.removeprefix(_PACKAGE)
+            if not own and not inside.startswith(_BELOW):
+                own = f"systolic/{inside} in {code.co_qualname}"
+            if inside == _TRAINER:
+                return own
+        elif not code.co_filename.startswith(_LIBRARIES):
+            return f"{code.co_filename}:{frame.f_lineno} in {code.co_qualname}"
+        frame = frame.f_back
+    return own or "(no line of user code on the stack)"
