@@ -11,8 +11,9 @@ SOURCE = Path(__file__).parents[1] / "src" / "systolic"
 
 # A package may import those on lines below its own, and itself.
 LAYERS = [
-    {"cli", "launch", "preflight"},
+    {"cli", "launch"},
     {"trainer"},
+    {"preflight"},
     {"callbacks", "loggers", "checkpoint", "metrics", "data", "optim", "profilers", "diagnostics", "core", "precision"},
     {"compiler"},
     {"runtime"},

@@ -5,6 +5,8 @@ from . import _losses as _losses
 from . import _recurrent as _recurrent
 from . import _symbolic_extrema as _symbolic_extrema
 from . import _unchecked as _unchecked
+from ._capture import Captured as Captured
+from ._capture import Slot as Slot
 from ._engine import Compile as Compile
 from ._engine import Engine as Engine
 from ._engine import StepResult as StepResult
@@ -12,7 +14,9 @@ from ._errors import CaptureError as CaptureError
 from ._errors import DataDependentError as DataDependentError
 from ._errors import HiddenRandomnessError as HiddenRandomnessError
 from ._errors import UnsupportedOpError as UnsupportedOpError
+from ._flops import model_flops as model_flops
 from ._jax_op import jax_op as jax_op
 from ._jit import JitFunction as JitFunction
 from ._jit import jit as jit
+from ._program import Program as Program
 from .lowering import register_lowering as register_lowering

@@ -17,9 +17,10 @@ from ..runtime._dtypes import torch_dtype
 from ..runtime._placement import Placement
 from ._capture import Call, Captured, capture
 from ._guards import Guards, changes
-from ._optimizer_state import fill_first_state, forget_state
+from ._optimizer_state import fill_first_state
 from ._program import Program, fill
 from ._sharing import overlapping, require_own_memory
+from ._steady import forget_unused, steady
 from ._survey import Path, Survey, describe, set_at
 from ._symbols import Number
 
@@ -205,7 +206,7 @@ class Engine:
         reason = self._explain(signature, Survey(roots, self._appended))
         started = time.perf_counter()
         captured = self._captured(leaves, rebuild, numbers, roots)
-        if _forget_unused(guessed, captured):
+        if forget_unused(guessed, captured):
             captured = self._captured(leaves, rebuild, numbers, roots)
         require_own_memory(captured, self.placement.shared_memory)
         traced = time.perf_counter() - started
@@ -218,6 +219,17 @@ class Engine:
         variable = guards.variable_values()
         assert variable is not None
         return entry, [*numbers.values(), *variable]
+
+    def capture_steady(
+        self, leaves: Sequence[Any], rebuild: Callable[[list[Any]], tuple[Any, ...]], numbers: dict[str, Number]
+    ) -> Captured:
+        """Capture the step that repeats, moving nothing; arguments as for `run`, of which only shapes matter.
+
+        The objects are afterwards as they were before.
+        """
+        roots = self.roots()
+        self._explain(None, Survey(roots))
+        return steady(roots, numbers, lambda: self._captured(leaves, rebuild, numbers, roots))
 
     def _captured(
         self,
@@ -283,17 +295,6 @@ class Engine:
         """Give the objects ordinary CPU tensors again, with the current values, and forget the programs."""
         release(self.roots())
         self._entries.clear()
-
-
-def _forget_unused(guessed: list[tuple[torch.optim.Optimizer, list[torch.Tensor]]], captured: Captured) -> bool:
-    """Drop first states that the step did not touch: eager PyTorch creates none for parameters without gradient."""
-    touched = {id(captured.slots[index].tensor) for index in captured.slot_outputs}
-    forgotten = False
-    for optimizer, parameters in guessed:
-        unused = [p for p in parameters if not any(id(t) in touched for t in optimizer.state[p].values())]
-        forget_state(optimizer, unused)
-        forgotten = forgotten or bool(unused)
-    return forgotten
 
 
 def _has_variable_shapes(captured: Captured) -> bool:

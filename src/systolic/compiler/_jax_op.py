@@ -125,6 +125,11 @@ class _Function:
             return self.plain
         return dict(self.kernels).get(platform, self.plain)
 
+    def arity_of_forward(self) -> int:
+        """Of a gradient: how many of its inputs are those of the function."""
+        assert isinstance(self.plain, _Gradient), "only a gradient has a forward"
+        return self.plain.arity
+
     def gradient(self, arity: int) -> tuple[Kernel, tuple[tuple[str, Kernel], ...]]:
         """The gradient of the plain kernel, and those of the others."""
         kernels = () if self.forward is not None else self.kernels
@@ -143,6 +148,11 @@ def _number_of(function: _Function) -> int:
         _NUMBERS[function] = len(_FUNCTIONS)
         _FUNCTIONS.append(function)
     return _NUMBERS[function]
+
+
+def described(number: int) -> _Function:
+    """What a number in the graph stands for."""
+    return _FUNCTIONS[number]
 
 
 def _vjp(kernel: Kernel, wanted: tuple[int, ...], inputs: Sequence[Any]) -> tuple[list[Any], Callable[..., Any]]:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import fx
 
-from ..runtime._cells import Buffer, Cell, cells_of, flush, plan_buffers
+from ..runtime._cells import Buffer, Cell, TensorKind, cells_of, flush, plan_buffers
 from ..runtime._convert import to_jax_array
 from ..runtime._device_tensor import DeviceTensor
 from ..runtime._dtypes import jax_dtype
@@ -24,8 +24,6 @@ from ._graph import SlotInput
 from ._symbols import Number
 from ._templates import Out, OutNumber, Template
 from .lowering import LoweringContext, interpret
-
-TensorKind = tuple[torch.Size, torch.dtype]
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ class Program:
     def __init__(self, captured: Captured, placement: Placement, executables: dict[str, Any]) -> None:
         self.captured = captured
         self.placement = placement
-        self.buffers, self.layout = _lay_out(captured)
+        self.buffers, self.layout = _lay_out(captured, placement.cells([slot.tensor for slot in captured.slots]))
         self._donated = self.buffers[: self.layout.donated]
         self._kept = self.buffers[self.layout.donated :]
         self._constants = [t.constant for t in captured.inputs if not isinstance(t, SlotInput) and t.constant is not None]
@@ -70,6 +68,7 @@ class Program:
         self._constant_versions: list[Any] = []
         self._scalars: Any = None
         self._scalar_values: list[Any] = []
+        self._scalar_record = _number_record(captured.graph, len(captured.inputs))
         if not captured.digest:
             captured.digest = _digest(captured.graph)
         self.fingerprint = f"{captured.digest} {self.layout}"
@@ -110,7 +109,7 @@ class Program:
         values = [expression(numbers) for expression in self.captured.scalars]
         if values != self._scalar_values:
             self._scalar_values = values
-            self._scalars = self.placement.shard(np.array([values], np.float64))
+            self._scalars = self.placement.shard(_words(values, self._scalar_record))
         return self._scalars
 
     def result_cells(self, results: list[jax.Array]) -> dict[int, Cell]:
@@ -146,8 +145,7 @@ def fill(program: Program, cells: dict[int, Cell], template: Template, numbers: 
     return template.fill(tensor, number, numbers)
 
 
-def _lay_out(captured: Captured) -> tuple[list[Buffer], Layout]:
-    cells = [_cell(slot.tensor) for slot in captured.slots]
+def _lay_out(captured: Captured, cells: list[Cell]) -> tuple[list[Buffer], Layout]:
     used = {i.slot for i in captured.inputs if isinstance(i, SlotInput)} | set(captured.slot_outputs)
     changed = list(dict.fromkeys(cells[s].buffer for s in captured.slot_outputs))
     kept = [b for b in dict.fromkeys(cells[s].buffer for s in sorted(used)) if b not in set(changed)]
@@ -170,12 +168,6 @@ def _lay_out(captured: Captured) -> tuple[list[Buffer], Layout]:
             inputs.append(("leaf", source.leaf))
     updates = tuple(tuple((piece(c), new_value.get(id(c))) for c in buffer.cells) for buffer in changed)
     return buffers, Layout(tuple(inputs), len(changed), updates, _result_groups(captured), _draws(captured.graph))
-
-
-def _cell(tensor: torch.Tensor) -> Cell:
-    assert isinstance(tensor, DeviceTensor), "a tensor of the state was not moved to the devices"
-    assert isinstance(tensor._cell, Cell), "a view cannot be part of the state"
-    return tensor._cell
 
 
 def _result_groups(captured: Captured) -> tuple[tuple[int, ...], ...]:
@@ -227,6 +219,7 @@ def _digest(graph: fx.Graph) -> str:
 
 def _executable(graph: fx.Graph, layout: Layout, placement: Placement) -> Callable[..., Any]:
     outputs = _outputs(graph)
+    record = _number_record(graph, len(layout.inputs))
 
     def step(donated: Any, kept: Any, leaves: Any, constants: Any, scalars: Any, key: Any) -> Any:
         buffers = [*donated, *kept]
@@ -234,7 +227,7 @@ def _executable(graph: fx.Graph, layout: Layout, placement: Placement) -> Callab
         context = LoweringContext(key, placement.batch_shards, placement.platform)
         sources = {"leaf": leaves, "constant": constants}
         values = [_unpacked(buffers, i) if kind == "state" else sources[kind][i] for kind, i in layout.inputs]
-        values += _numbers(graph, len(layout.inputs), scalars)
+        values += [_number(scalars, record, name) for name in record.names or ()]
         with jax.default_matmul_precision(placement.matmul_precision):
             computed = interpret(graph, values, context)
         new = [_packed([_update(buffers, p, o, computed) for p, o in pieces]) for pieces in layout.updates]
@@ -247,19 +240,36 @@ def _executable(graph: fx.Graph, layout: Layout, placement: Placement) -> Callab
     return jax.jit(step, donate_argnums=(0,), out_shardings=shardings)
 
 
-def _numbers(graph: fx.Graph, skip: int, scalars: Any) -> list[Any]:
-    """The host's numbers as the kind of scalar that the graph expects."""
+def _number_record(graph: fx.Graph, skip: int) -> np.dtype[Any]:
+    """How the host's numbers lie in 32-bit words: a TPU has no float64, not even to convert from."""
     placeholders = [node for node in graph.nodes if node.op == "placeholder"][skip:]
-    return [scalars[0, i].astype(_number_dtype(node)) for i, node in enumerate(placeholders)]
+    return np.dtype([(f"number_{i}", _number_dtype(node)) for i, node in enumerate(placeholders)])
 
 
 def _number_dtype(node: fx.Node) -> Any:
     """float32 for a float, which is what TPUs compute in, unless an op of a float64 model uses it."""
     if not isinstance(node.meta["val"], torch.SymFloat):
-        return jnp.int64
+        return np.int64
     values = (user.meta.get("val") for user in node.users)
     wide = any(isinstance(v, torch.Tensor) and v.dtype in (torch.float64, torch.complex128) for v in values)
-    return jnp.float64 if wide else jnp.float32
+    return np.float64 if wide else np.float32
+
+
+def _words(values: Sequence[Any], record: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    with np.errstate(over="ignore"):  # what is too large for float32 is infinite there, as on the device
+        return np.array([tuple(values)], record).view(np.int32)[None]
+
+
+def _number(words: jax.Array, record: np.dtype[Any], name: str) -> jax.Array:
+    """The number that `_words` put there."""
+    assert record.fields is not None, "a record has fields"
+    dtype, offset = record.fields[name][:2]
+    own = words[0, offset // 4 : (offset + dtype.itemsize) // 4]
+    if dtype == np.float32:
+        return jax.lax.bitcast_convert_type(own[0], jnp.float32)
+    if dtype == np.float64:
+        return jax.lax.bitcast_convert_type(own, jnp.float64)
+    return (own[1].astype(jnp.int64) << 32) | jax.lax.bitcast_convert_type(own[0], jnp.uint32).astype(jnp.int64)
 
 
 def _unpacked(buffers: list[jax.Array], piece: Piece) -> jax.Array:

@@ -1,1 +1,10 @@
 """Compile a step for a TPU slice that is not here, and say what it would do there."""
+
+from ._build import report_on as report_on
+from ._figures import Figure as Figure
+from ._report import PreflightReport as PreflightReport
+from ._slices import Slice as Slice
+from ._slices import parse_slice as parse_slice
+from ._slices import slice_names as slice_names
+from ._step import TracedStep as TracedStep
+from ._topology import slice_devices as slice_devices

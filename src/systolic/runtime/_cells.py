@@ -132,8 +132,10 @@ def _mirror(cell: Cell) -> torch.Tensor:
 SMALL_TENSOR_ELEMENTS = 2048
 """Tensors up to this size share a buffer: copying them is cheaper than passing one more array."""
 
+TensorKind = tuple[torch.Size, torch.dtype]
 
-def plan_buffers(shapes: Sequence[tuple[torch.Size, torch.dtype]]) -> list[list[int]]:
+
+def plan_buffers(shapes: Sequence[TensorKind]) -> list[list[int]]:
     """Group tensors into buffers: the small ones of a dtype together, each large one alone; as lists of indices."""
     groups: list[list[int]] = []
     shared: dict[torch.dtype, list[int]] = {}
@@ -155,19 +157,37 @@ def make_cells(values: Sequence[torch.Tensor], sharding: jax.sharding.Sharding) 
         values: ordinary CPU tensors.
         sharding: where the arrays go.
     """
-    plan = plan_buffers([(v.shape, v.dtype) for v in values])
-    cells: dict[int, Cell] = {}
-    for group in plan:
+
+    def filled(group: list[int]) -> jax.Array:
         arrays = [to_jax_array(values[i]) for i in group]
         packed = arrays[0] if len(group) == 1 else np.concatenate([np.asarray(a).reshape(-1) for a in arrays])
         # device_put may keep the host memory that it was given; the state is donated, so it gets its own copy
-        buffer = Buffer(put(np.array(packed, jax_dtype(values[group[0]].dtype)), sharding))
-        for index, cell in zip(group, cells_of(buffer, [(values[i].shape, values[i].dtype) for i in group]), strict=True):
+        return put(np.array(packed, jax_dtype(values[group[0]].dtype)), sharding)
+
+    return _cells([(v.shape, v.dtype) for v in values], filled)
+
+
+def describe_cells(kinds: Sequence[TensorKind], sharding: jax.sharding.Sharding) -> list[Cell]:
+    """The cells that `make_cells` would make for tensors of these kinds, over arrays that are only described."""
+
+    def described(group: list[int]) -> Any:
+        shape, dtype = kinds[group[0]]
+        shape = tuple(shape) if len(group) == 1 else (sum(kinds[i][0].numel() for i in group),)
+        return jax.ShapeDtypeStruct(shape, jax_dtype(dtype), sharding=sharding)
+
+    return _cells(kinds, described)
+
+
+def _cells(kinds: Sequence[TensorKind], array_of: Callable[[list[int]], Any]) -> list[Cell]:
+    cells: dict[int, Cell] = {}
+    for group in plan_buffers(kinds):
+        buffer = Buffer(array_of(group))
+        for index, cell in zip(group, cells_of(buffer, [kinds[i] for i in group]), strict=True):
             cells[index] = cell
-    return [cells[i] for i in range(len(values))]
+    return [cells[i] for i in range(len(kinds))]
 
 
-def cells_of(buffer: Buffer, tensors: Sequence[tuple[torch.Size, torch.dtype]]) -> list[Cell]:
+def cells_of(buffer: Buffer, tensors: Sequence[TensorKind]) -> list[Cell]:
     """Lay tensors over a buffer, in order."""
     if len(tensors) == 1:
         buffer.cells = [Cell(buffer, -1, *tensors[0])]

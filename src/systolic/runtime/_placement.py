@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
+import torch
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 
-from ._cells import Buffer, Cell
+from ._cells import Buffer, Cell, describe_cells
 from ._convert import put
+from ._device_tensor import DeviceTensor
 from ._transfers import observers, tell_sent
 
 if TYPE_CHECKING:
@@ -70,5 +72,42 @@ class Placement:
             if observers:
                 tell_sent(array.nbytes, began)
             return array
-        divides = array.ndim > 0 and array.shape[0] % len(self.devices) == 0
-        return put(array, self.sharded if divides and array.shape[0] else self.replicated)
+        return put(array, self.batch_sharding(array.shape))
+
+    def cells(self, tensors: Sequence[torch.Tensor]) -> list[Cell]:
+        """Where the values of tensors of the state lie."""
+        return [_cell(tensor) for tensor in tensors]
+
+    def batch_sharding(self, shape: Sequence[int]) -> Sharding:
+        """How a tensor of a batch lies: split along its first dimension where that divides, else whole everywhere."""
+        divides = len(shape) > 0 and shape[0] > 0 and shape[0] % len(self.devices) == 0
+        return self.sharded if divides else self.replicated
+
+
+def _cell(tensor: torch.Tensor) -> Cell:
+    assert isinstance(tensor, DeviceTensor), "a tensor of the state was not moved to the devices"
+    assert isinstance(tensor._cell, Cell), "a view cannot be part of the state"
+    return tensor._cell
+
+
+class AbstractPlacement(Placement):
+    """Devices that are not here (those of a compile-only topology): what would be copied to them is described instead.
+
+    Programs can be lowered and compiled for them; nothing is moved, and nothing can run.
+    """
+
+    def replicate(self, array: Any) -> Any:
+        """Describe a host array as it would lie on every device."""
+        return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=self.replicated)
+
+    def shard(self, array: Any) -> Any:
+        """Describe a host array as it would be split over the devices."""
+        return self.describe(array.shape, array.dtype)
+
+    def cells(self, tensors: Sequence[torch.Tensor]) -> list[Cell]:
+        """Where the values of these tensors, which stay where they are, would lie."""
+        return describe_cells([(tensor.shape, tensor.dtype) for tensor in tensors], self.replicated)
+
+    def describe(self, shape: Sequence[int], dtype: Any) -> jax.ShapeDtypeStruct:
+        """A tensor of a batch, by its shape and JAX dtype."""
+        return jax.ShapeDtypeStruct(tuple(shape), dtype, sharding=self.batch_sharding(shape))

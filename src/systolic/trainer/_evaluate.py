@@ -31,7 +31,7 @@ class EvaluationLoop:
         loaders, limits = trainer._evaluation_loaders(self.stage)
         if not any(limits):
             return []
-        with self._evaluating(), trainer._collecting(self.stage, self.results, len(loaders)):
+        with self.evaluating(), trainer._collecting(self.stage, self.results, len(loaders)):
             hooks.both(f"{name}_start")
             hooks.both(f"{name}_epoch_start")
             for index, (loader, limit) in enumerate(zip(loaders, limits, strict=True)):
@@ -67,7 +67,7 @@ class EvaluationLoop:
             self._seen[index] += not trainer.sanity_checking
 
     @contextlib.contextmanager
-    def _evaluating(self) -> Iterator[None]:
+    def evaluating(self) -> Iterator[None]:
         """Eval mode inside; afterwards every submodule is in the mode in which it was."""
         module = self.trainer.lightning_module
         modes = [(m, m.training) for m in module.modules()]

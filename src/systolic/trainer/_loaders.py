@@ -25,7 +25,7 @@ def training(trainer: Any, given: Any) -> Any:
     Raises:
         MisconfigurationException: there is none, it cannot be iterated over, or it is empty.
     """
-    loader = _from_owner(trainer, "train", given)
+    loader = given_or_own(trainer, "train", given)
     if loader is None:
         raise MisconfigurationException(
             "No training data: pass `train_dataloaders` to trainer.fit, or define `train_dataloader()` in "
@@ -45,7 +45,7 @@ def training(trainer: Any, given: Any) -> Any:
 
 def evaluation(trainer: Any, stage: str, given: Any) -> tuple[list[Any], list[int | float]]:
     """The loaders of an evaluation stage and how many batches of each are used."""
-    loaders = _from_owner(trainer, stage, given)
+    loaders = given_or_own(trainer, stage, given)
     if loaders is None:
         if trainer.state.fn == "fit":
             return [], []
@@ -63,7 +63,8 @@ def evaluation(trainer: Any, stage: str, given: Any) -> tuple[list[Any], list[in
     return scaled, limits
 
 
-def _from_owner(trainer: Any, stage: str, given: Any) -> Any:
+def given_or_own(trainer: Any, stage: str, given: Any) -> Any:
+    """The loaders that were given, or those of the datamodule or module."""
     if given is not None:
         return given
     owner = trainer.datamodule if trainer.datamodule is not None else trainer.lightning_module

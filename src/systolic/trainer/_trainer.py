@@ -37,13 +37,14 @@ from ._options import (
     validation_interval,
 )
 from ._predict import predict
+from ._preflight import TrainerPreflight
 from ._properties import TrainerProperties
 from ._reporting import Reporting
 from ._runner import EagerEngine
 from ._state import TrainerState
 
 
-class Trainer(TrainerProperties):
+class Trainer(TrainerPreflight, TrainerProperties):
     """Trains, evaluates and predicts with a LightningModule; every step is one XLA program.
 
     Arguments have Lightning's names and meanings. These are systolic's own:
@@ -331,7 +332,7 @@ class Trainer(TrainerProperties):
             return None
         seed = torch.initial_seed() % 2**31
         options = {"sync_batchnorm": self.sync_batchnorm, "matmul_precision": self.matmul_precision}
-        return Placement(self.devices, seed=seed, **options)
+        return self._placement_for(self.devices, seed=seed, **options)
 
     def _prepare_training(self) -> None:
         model = self.lightning_module
@@ -480,6 +481,7 @@ class Trainer(TrainerProperties):
         _defaults.print_above_bar(self, *args, **kwargs)
 
     _logged_hyperparameters = False
+    _placement_for: type[Placement] = Placement
 
 
 _PROGRESS = ("optimizers", "lr_scheduler_configs", "_current_epoch", "_global_step", "_steps_dispatched")

@@ -1,0 +1,89 @@
+"""The step that repeats, found by capturing alone: optimizer state and gradients are there, as after some steps."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, MutableMapping
+from typing import Any
+
+import torch
+
+from ._capture import Captured
+from ._optimizer_state import fill_first_state, forget_state
+from ._survey import Survey
+from ._symbols import Number
+from ._templates import Template
+
+_MOST_CAPTURES = 3
+"""A step that still leaves something new in Python objects after this many (a counter) is taken as it is."""
+
+
+def steady(roots: MutableMapping[str, Any], numbers: dict[str, Number], capture: Callable[[], Captured]) -> Captured:
+    """Capture a step again and again until what it leaves behind does not change the next one.
+
+    Args:
+        roots: the objects that the step uses, by name; afterwards they are as they were.
+        numbers: the Python numbers that the step is called with.
+        capture: captures the step with the objects as they are at the moment.
+    """
+    with _restoring(roots):
+        guessed = [(optimizer, fill_first_state(optimizer)) for optimizer in Survey(roots).optimizers().values()]
+        captured = capture()
+        if forget_unused(guessed, captured):
+            captured = capture()
+        for _ in range(_MOST_CAPTURES - 1):
+            if not captured.effects:
+                break
+            before = str(captured.graph)
+            _leave_effects(captured, numbers)
+            captured = capture()
+            if str(captured.graph) == before:
+                break
+        return captured
+
+
+def forget_unused(guessed: list[tuple[torch.optim.Optimizer, list[torch.Tensor]]], captured: Captured) -> bool:
+    """Drop first states that the step did not touch: eager PyTorch creates none for parameters without gradient."""
+    touched = {id(captured.slots[index].tensor) for index in captured.slot_outputs}
+    forgotten = False
+    for optimizer, parameters in guessed:
+        unused = [p for p in parameters if not any(id(t) in touched for t in optimizer.state[p].values())]
+        forget_state(optimizer, unused)
+        forgotten = forgotten or bool(unused)
+    return forgotten
+
+
+def _leave_effects(captured: Captured, numbers: dict[str, Number]) -> None:
+    """Leave in Python objects what the step would leave there, with tensors of zeros that take no memory."""
+    outputs = next(iter(reversed(captured.graph.nodes))).args[0]
+    symbols = [*numbers.values(), *(captured.survey.values[path] for path in captured.symbol_paths)]
+
+    def zeros(index: int) -> torch.Tensor:
+        value = outputs[index].meta["val"]
+        return torch.zeros((), dtype=value.dtype).expand(value.shape)
+
+    def filled(template: Template) -> Any:
+        return template.fill(zeros, lambda index: 0, symbols)
+
+    for effect in captured.effects:
+        effect.apply(filled)
+
+
+@contextlib.contextmanager
+def _restoring(roots: MutableMapping[str, Any]) -> Iterator[None]:
+    survey = Survey(roots)
+    containers = [*survey.containers.values(), *survey.lists.values()]
+    copies = [(c, list(c) if isinstance(c, list) else dict(c)) for c in containers]
+    states = [(optimizer, dict(optimizer.state)) for optimizer in survey.optimizers().values()]
+    gradients = [(tensor, tensor.grad) for tensor, _ in survey.slots() if tensor.is_leaf]
+    try:
+        yield
+    finally:
+        for container, contents in copies:
+            container.clear()
+            container.extend(contents) if isinstance(container, list) else container.update(contents)
+        for optimizer, state in states:
+            optimizer.state.clear()
+            optimizer.state.update(state)
+        for tensor, gradient in gradients:
+            tensor.grad = gradient

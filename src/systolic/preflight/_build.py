@@ -1,0 +1,216 @@
+"""From a traced step and a slice to a report."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import defaultdict
+from collections.abc import Iterable
+
+import torch
+
+from ..compiler import Slot, model_flops
+from ._compiled import Compiled, compile_for_slice
+from ._hlo import CustomCall, HloAnalysis, Operation, analyse
+from ._links import collective_seconds
+from ._report import (
+    BatchFigures,
+    CollectiveFigures,
+    CompileFigures,
+    MemoryFigures,
+    OperationFigures,
+    PreflightReport,
+    SliceFigures,
+    TimeFigures,
+    WorkFigures,
+)
+from ._slices import Slice
+from ._step import TracedStep
+from ._topology import slice_devices
+
+_LISTED_OPERATIONS = 10
+
+
+def report_on(step: TracedStep, slice: Slice) -> PreflightReport:
+    """Compile a step for a slice and describe what came out.
+
+    Args:
+        step: captured for as many cores as the slice has.
+        slice: where it would run.
+
+    Raises:
+        MisconfigurationException: libtpu is not installed.
+    """
+    program, arguments = step.program(slice_devices(slice))
+    target = f"{slice.topology} {slice.chip.devices} {slice.count}"
+    compiled = compile_for_slice(program.function, arguments, target)
+    analysis = analyse(compiled.hlo) if compiled.hlo else None
+    work = _work(step, slice, compiled, analysis) if analysis else None
+    collectives = _collectives(slice, analysis) if analysis else ()
+    return PreflightReport(
+        model=step.model,
+        stage=step.stage,
+        precision=step.precision,
+        slice=_slice_figures(slice),
+        batch=BatchFigures(step.global_batch, step.core_batch, step.tokens_per_sample, step.samples_per_epoch),
+        parameters=sum(slot.tensor.numel() for slot in step.parameters()),
+        memory=_memory(step, slice, compiled),
+        work=work,
+        collectives=collectives,
+        time=_time(step, slice, work, collectives, analysis) if analysis and work else None,
+        operations=_longest(analysis) if analysis else (),
+        dtypes=dict(analysis.dtypes.most_common()) if analysis else {},
+        compilation=CompileFigures(step.trace_seconds, compiled.seconds, compiled.was_cached),
+        refusal=compiled.refusal,
+        notes=(*step.notes, *_notes(analysis)),
+    )
+
+
+def _slice_figures(slice: Slice) -> SliceFigures:
+    chip = slice.chip
+    return SliceFigures(
+        name=slice.name,
+        topology=slice.topology,
+        slices=slice.count,
+        cores=slice.devices,
+        tensor_cores=slice.tensor_cores,
+        chips=slice.chips,
+        hosts=slice.hosts,
+        peak_flops=chip.flops_per_device,
+        hbm_bandwidth=chip.bandwidth_per_device,
+        clock_hz=chip.clock_hz,
+        mxu=chip.mxu,
+        price_per_hour=slice.price,
+        price_source=chip.price_source,
+    )
+
+
+def _memory(step: TracedStep, slice: Slice, compiled: Compiled) -> MemoryFigures:
+    parameters, optimizer, other = (_bytes(s) for s in (step.parameters(), step.optimizer_state(), step.other_state()))
+    batch = sum(_leaf_bytes(shape, dtype.itemsize, slice.devices) for shape, dtype in step.leaves)
+    known = parameters + optimizer + other + batch
+    found = compiled.memory
+    if found:
+        outputs = found["outputs"] - found["aliased"]
+        padding = max(0, found["arguments"] - known)
+        temporaries, code = found["temporaries"], found["code"]
+        total = found["arguments"] + outputs + temporaries + code
+    else:
+        outputs = padding = code = 0
+        total = compiled.required_bytes or known
+        temporaries = max(0, total - known)
+    capacity = compiled.available_bytes or slice.chip.hbm_per_device
+    return MemoryFigures(parameters, optimizer, other, batch, padding, outputs, temporaries, code, total, capacity)
+
+
+def _bytes(slots: Iterable[Slot]) -> int:
+    return sum(slot.tensor.numel() * slot.tensor.element_size() for slot in slots)
+
+
+def _leaf_bytes(shape: tuple[int, ...], itemsize: int, cores: int) -> int:
+    whole = math.prod(shape) * itemsize
+    return whole // cores if shape and shape[0] % cores == 0 else whole
+
+
+def _work(step: TracedStep, slice: Slice, compiled: Compiled, analysis: HloAnalysis) -> WorkFigures:
+    return WorkFigures(
+        flops=compiled.flops,
+        model_flops=model_flops(step.captured.graph) / slice.devices,
+        kernel_flops=float(sum((call.flops or 0) * call.operation.times for call in analysis.custom_calls)),
+        bytes_moved=sum(operation.hbm_bytes * operation.times for operation in analysis.operations),
+        xla_bytes=compiled.bytes_accessed,
+    )
+
+
+def _collectives(slice: Slice, analysis: HloAnalysis) -> tuple[CollectiveFigures, ...]:
+    groups: dict[tuple[str, str, bool], list[tuple[int, int]]] = defaultdict(list)
+    for one in analysis.collectives:
+        axis = "data" if one.group_size in (None, slice.devices) else f"groups of {one.group_size}"
+        groups[one.kind, axis, one.overlaps].append((one.times, one.bytes))
+    return tuple(
+        CollectiveFigures(
+            kind=kind,
+            axis=axis,
+            count=sum(times for times, _ in found),
+            bytes=sum(times * size for times, size in found),
+            seconds=sum(times * collective_seconds(slice, kind, size) for times, size in found),
+            hidden=hidden,
+        )
+        for (kind, axis, hidden), found in groups.items()
+    )
+
+
+def _time(
+    step: TracedStep, slice: Slice, work: WorkFigures, collectives: tuple[CollectiveFigures, ...], analysis: HloAnalysis
+) -> TimeFigures:
+    chip = slice.chip
+    cycles = analysis.estimated_cycles
+    estimated = cycles / chip.clock_hz
+    kernels = sum(_kernel_seconds(call, slice) for call in analysis.custom_calls)
+    unestimated = sum(one.hbm_bytes * one.times for one in analysis.unestimated) / chip.bandwidth_per_device
+    computing = estimated + kernels + unestimated
+    hidden = sum(one.seconds for one in collectives if one.hidden)
+    shown = sum(one.seconds for one in collectives if not one.hidden) + max(0.0, hidden - computing)
+    total = computing + shown
+    arithmetic = (work.flops + work.kernel_flops) / chip.flops_per_device
+    rate = step.global_batch / total
+    tokens = None if step.tokens_per_sample is None else rate * step.tokens_per_sample
+    epoch = None if step.samples_per_epoch is None else step.samples_per_epoch / rate
+    return TimeFigures(
+        cycles=cycles,
+        estimated=estimated,
+        kernels=kernels,
+        unestimated=unestimated,
+        collectives=shown,
+        step=total,
+        bound="memory" if work.bytes_moved / chip.bandwidth_per_device > arithmetic else "compute",
+        utilization=work.model_flops / total / chip.flops_per_device,
+        samples_per_second=rate,
+        tokens_per_second=tokens,
+        epoch=epoch,
+        epoch_cost=None if epoch is None or slice.price is None else epoch / 3600 * slice.price,
+    )
+
+
+def _kernel_seconds(call: CustomCall, slice: Slice) -> float:
+    """A kernel's roofline; those that the compiler has an estimate for are in the cycles already."""
+    if call.operation.cycles is not None:
+        return 0.0
+    size = call.bytes if call.bytes is not None else call.operation.hbm_bytes
+    longest = max((call.flops or 0) / slice.chip.flops_per_device, size / slice.chip.bandwidth_per_device)
+    return longest * call.operation.times
+
+
+def _longest(analysis: HloAnalysis) -> tuple[OperationFigures, ...]:
+    total = max(1, analysis.estimated_cycles)
+    longest = sorted(analysis.operations, key=lambda one: one.total_cycles, reverse=True)[:_LISTED_OPERATIONS]
+    return tuple(
+        OperationFigures(
+            name=one.name,
+            opcode=one.opcode,
+            cycles=one.total_cycles,
+            share=one.total_cycles / total,
+            bytes=one.hbm_bytes * one.times,
+            inside=tuple(sorted(one.inner_opcodes)),
+            lines=user_lines(one),
+        )
+        for one in longest
+        if one.total_cycles
+    )
+
+
+_NOT_USERS = tuple(os.path.dirname(os.path.dirname(__file__)) + os.sep for _ in (0,)) + (
+    os.path.dirname(os.path.dirname(torch.__file__)) + os.sep,
+)
+
+
+def user_lines(operation: Operation) -> tuple[str, ...]:
+    """The lines of user code that an operation comes from, innermost first, as "file:line"."""
+    return tuple(f"{source.file}:{source.line}" for source in operation.stack if not source.file.startswith(_NOT_USERS))
+
+
+def _notes(analysis: HloAnalysis | None) -> tuple[str, ...]:
+    if analysis is None or not analysis.unknown_loops:
+        return ()
+    names = ", ".join(analysis.unknown_loops)
+    return (f"how often these loops run could not be read from the program; they count once: {names}",)

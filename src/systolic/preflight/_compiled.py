@@ -1,0 +1,135 @@
+"""Compile for devices that are not here, and keep what the compiler said: in memory, and on disk for the next time."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import hashlib
+import importlib.metadata
+import json
+import os
+import re
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.errors import JaxRuntimeError
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What the TPU compiler said about one program.
+
+    Attributes:
+        hlo: the optimized program, with the compiler's estimates in it; empty when it was refused.
+        memory: bytes on each device: "arguments", "outputs", "aliased" (outputs that lie where arguments lay),
+            "temporaries", "code".
+        flops: floating point operations on each device, XLA's count; Pallas kernels are not in it.
+        bytes_accessed: bytes that instructions read and write on each device, XLA's count.
+        required_bytes: HBM that a refused program would need on each device; None when it fits.
+        available_bytes: HBM that the compiler says there is; None when it did not say.
+        refusal: the compiler's words.
+        seconds: how long compiling took.
+        was_cached: whether that was at an earlier time.
+    """
+
+    hlo: str
+    memory: dict[str, int]
+    flops: float
+    bytes_accessed: float
+    required_bytes: int | None
+    available_bytes: int | None
+    refusal: str
+    seconds: float
+    was_cached: bool = False
+
+
+def compile_for_slice(function: Any, arguments: tuple[Any, ...], target: str) -> Compiled:
+    """Compile a jitted function for the devices that its abstract arguments lie on.
+
+    Args:
+        function: from `jax.jit`.
+        arguments: trees of `jax.ShapeDtypeStruct` with shardings.
+        target: names the topology; equal programs for different topologies are different programs.
+
+    Raises:
+        JaxRuntimeError: the compiler failed for another reason than a lack of HBM.
+    """
+    with jax.enable_x64(True):
+        lowered = function.lower(*arguments)
+    path = _cache_path(lowered.as_text(), target)
+    if path.exists():
+        return _read(path)
+    started = time.perf_counter()
+    try:
+        compiled = lowered.compile()
+    except JaxRuntimeError as error:
+        found = _refused(str(error), time.perf_counter() - started)
+        if found is None:
+            raise
+    else:
+        found = _described(compiled, time.perf_counter() - started)
+    _write(path, found)
+    return found
+
+
+def _described(compiled: Any, seconds: float) -> Compiled:
+    stats, cost = compiled.memory_analysis(), compiled.cost_analysis()
+    memory = {
+        "arguments": stats.argument_size_in_bytes,
+        "outputs": stats.output_size_in_bytes,
+        "aliased": stats.alias_size_in_bytes,
+        "temporaries": stats.temp_size_in_bytes,
+        "code": stats.generated_code_size_in_bytes,
+    }
+    hlo = compiled.as_text()
+    return Compiled(hlo, memory, cost.get("flops", 0.0), cost.get("bytes accessed", 0.0), None, None, "", seconds)
+
+
+_SIZES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_FIGURES = (
+    re.compile(r"\((?P<used>[\d.]+)(?P<u>[KMGT]?)\) exceeds available HBM \((?P<has>[\d.]+)(?P<h>[KMGT]?)\)"),
+    re.compile(r"Used (?P<used>[\d.]+)(?P<u>[KMGT]?) of (?P<has>[\d.]+)(?P<h>[KMGT]?) hbm"),
+)
+
+
+def _refused(message: str, seconds: float) -> Compiled | None:
+    """The compiler's own figures from its words when a program does not fit; None for other errors."""
+    if "RESOURCE_EXHAUSTED" not in message:
+        return None
+    match = next((m for pattern in _FIGURES if (m := pattern.search(message))), None)
+    required = None if match is None else int(float(match["used"]) * _SIZES[match["u"]])
+    available = None if match is None else int(float(match["has"]) * _SIZES[match["h"]])
+    return Compiled("", {}, 0.0, 0.0, required, available, message.strip(), seconds)
+
+
+def _cache_path(program: str, target: str) -> Path:
+    versions = [f"{name} {importlib.metadata.version(name)}" for name in ("jax", "jaxlib", "libtpu")]
+    flags = [os.environ.get(name, "") for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS")]
+    digest = hashlib.sha256("\n".join([program, target, *versions, *flags]).encode()).hexdigest()
+    return cache_directory() / f"{digest[:40]}.json.gz"
+
+
+def cache_directory() -> Path:
+    """Where compiled programs' descriptions are kept: JAX's own cache cannot read programs for absent devices.
+
+    `JAX_COMPILATION_CACHE_DIR` when it is set, else the user's cache directory.
+    """
+    chosen = os.environ.get("JAX_COMPILATION_CACHE_DIR")
+    root = Path(chosen) if chosen else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "systolic"
+    return root / "preflight"
+
+
+def _read(path: Path) -> Compiled:
+    with gzip.open(path, "rt") as file:
+        return Compiled(**{**json.load(file), "was_cached": True})
+
+
+def _write(path: Path, found: Compiled) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        file.write(gzip.compress(json.dumps(dataclasses.asdict(found)).encode(), compresslevel=1))
+    os.replace(file.name, path)  # whole or not there: another process may read it

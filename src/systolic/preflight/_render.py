@@ -1,0 +1,106 @@
+"""A report on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from ._figures import Figure
+
+if TYPE_CHECKING:
+    from ._report import PreflightReport
+
+
+def render(report: PreflightReport) -> Iterator[Any]:
+    """The parts of a printed report."""
+    yield _headline(report)
+    yield _bar(report)
+    for title, figures in _groups(report.figures()):
+        yield _table(title, figures)
+    if report.operations:
+        yield _operations(report)
+    for note in report.notes:
+        yield Text(f"note: {note}")
+    if report.refusal:
+        yield Text(report.refusal, style="red")
+
+
+def _headline(report: PreflightReport) -> Text:
+    what = {"train": "training step", "predict": "prediction step"}.get(report.stage, f"{report.stage} step")
+    verdict = ("fits", "bold green") if report.fits else ("DOES NOT FIT", "bold red")
+    subject = f"{report.model}, {what}, {report.precision}, {report.batch.per_core} samples per core, on {report.slice.name}: "
+    return Text.assemble((subject, "bold"), verdict)
+
+
+_BAR_CELLS = 40
+
+
+def _bar(report: PreflightReport) -> Text:
+    memory = report.memory
+    filled = min(_BAR_CELLS, round(_BAR_CELLS * memory.total / memory.capacity))
+    style = "red" if not report.fits else "yellow" if memory.percent > 90 else "green"
+    amounts = f" {quantity(memory.total, 'bytes')} of {quantity(memory.capacity, 'bytes')} HBM per core ({memory.percent:.1f}%)"
+    return Text.assemble(("█" * filled, style), ("░" * (_BAR_CELLS - filled), "dim"), amounts)
+
+
+def _groups(figures: list[Figure]) -> Iterator[tuple[str, list[Figure]]]:
+    for title in dict.fromkeys(figure.group for figure in figures):
+        yield title, [figure for figure in figures if figure.group == title]
+
+
+def _table(title: str, figures: list[Figure]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False, padding=(0, 1))
+    table.add_column(min_width=30)
+    table.add_column(justify="right", min_width=14, no_wrap=True)
+    table.add_column(style="dim")
+    for figure in figures:
+        table.add_row(figure.name, quantity(figure.value, figure.unit), figure.source)
+    return table
+
+
+def _operations(report: PreflightReport) -> Group:
+    table = Table(title="longest operations", title_justify="left", title_style="bold", box=None, padding=(0, 1))
+    for heading, justify in (("cycles", "right"), ("share", "right"), ("operation", "left"), ("where", "left")):
+        table.add_column(heading, justify=justify, no_wrap=heading != "where")  # type: ignore[arg-type]
+    for one in report.operations:
+        where = one.lines[0] if one.lines else ""
+        table.add_row(f"{one.cycles:,}", f"{one.share:.1%}", one.name, where)
+    return Group(table)
+
+
+_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_BYTES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+_SCALED = ("FLOP", "FLOP/s", "B/s")
+
+
+def quantity(value: float | int | str | None, unit: str) -> str:
+    """A value with its unit, as people write it: `1.50 GiB`, `12.3 ms`, `unknown`."""
+    if value is None:
+        return "unknown"
+    if isinstance(value, str):
+        return value
+    if unit == "bytes":
+        size, name = next(((s, n) for s, n in _BYTES if abs(value) >= s), (1, "B"))
+        return f"{value / size:,.2f} {name}" if size > 1 else f"{value:,.0f} B"
+    if unit in _SCALED:
+        size, prefix = next(((s, p) for s, p in _PREFIXES if abs(value) >= s), (1.0, ""))
+        return f"{value / size:.3g} {prefix}{unit}"
+    if unit == "s":
+        return _seconds(value)
+    if unit == "USD":
+        return f"{value:,.2f} USD" if value >= 0.01 else f"{value:.2g} USD"
+    text = f"{value:,}" if isinstance(value, int) else f"{value:,.1f}" if abs(value) >= 10 else f"{value:.3g}"
+    return f"{text} {unit}".strip()
+
+
+def _seconds(value: float) -> str:
+    if value >= 7200:
+        return f"{value / 3600:,.1f} h"
+    if value >= 120:
+        return f"{value / 60:.1f} min"
+    size, name = next(((s, n) for s, n in ((1.0, "s"), (1e-3, "ms")) if value >= s), (1e-6, "us"))
+    return f"{value / size:.3g} {name}"

@@ -1,0 +1,148 @@
+"""The step of a run without the run: set up as for fit or an evaluation, captured, and taken down again."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ..callbacks import Checkpoint, ModelSummary, ProgressBar
+from ..data import CombinedLoader
+from ..loggers import DummyLogger
+from ..metrics import Results
+from ..preflight import TracedStep
+from ..runtime._placement import AbstractPlacement
+from . import _loaders
+from ._evaluate import EvaluationLoop
+from ._fit import FitLoop
+from ._predict import PredictStep
+from ._sample import Sample, sample, samples_per_epoch
+
+_WRITERS = (Checkpoint, ModelSummary, ProgressBar)
+_NUMBERS = {"batch_idx": 1, "epoch": 0, "global_step": 1}
+"""Of the second step: a first one often does something that the others do not (`if batch_idx == 0`)."""
+
+
+def trace_step(
+    trainer: Any, stage: str, model: Any, data: Any, datamodule: Any, devices: list[Any], batch_size: int | None
+) -> TracedStep:
+    """Set up a run on devices that need not be here, capture its step, and leave everything as it was.
+
+    Hooks up to the first step run as in a real run (`setup`, `configure_optimizers`, `on_train_start`, ...); loggers,
+    checkpoints and bars stay silent.
+
+    Args:
+        trainer: the user's.
+        stage: "fit", "validation", "test" or "predict".
+        model: the module.
+        data: the loaders, or None for the module's or datamodule's own.
+        datamodule: where loaders come from.
+        devices: those of the slice.
+        batch_size: samples on each core, instead of the loader's.
+    """
+    with _inspecting(trainer, devices):
+        given = {"train" if stage == "fit" else stage: data}
+        with trainer._running(stage, model, datamodule, given):
+            return _STAGES.get(stage, _evaluation)(trainer, stage, batch_size)
+
+
+@contextlib.contextmanager
+def _inspecting(trainer: Any, devices: list[Any]) -> Iterator[None]:
+    """Inside, the trainer has the slice's devices and writes nothing; afterwards it is what it was."""
+    before = dict(vars(trainer))
+    trainer.devices, trainer.compile = devices, True
+    trainer.loggers = [DummyLogger()] if trainer.loggers else []
+    trainer.callbacks = [c for c in trainer.callbacks if not isinstance(c, _WRITERS)]
+    trainer._placement_for = AbstractPlacement
+    try:
+        yield
+    finally:
+        vars(trainer).clear()
+        vars(trainer).update(before)
+
+
+def _training(trainer: Any, stage: str, batch_size: int | None) -> TracedStep:
+    del stage
+    given = _loaders.given_or_own(trainer, "train", trainer._given["train"])
+    scaled = trainer._train_loader = _loaders.training(trainer, _copied(given))
+    trainer._prepare_training()
+    trainer._hooks.both("on_fit_start")
+    trainer.state.stage = "train"
+    loop = FitLoop(trainer)
+    trainer._hooks.both("on_train_start")
+    trainer._hooks_epoch_start()
+    found = sample(trainer, given, scaled, batch_size)
+    trainer._hooks.both("on_train_batch_start", found.batch.host, _NUMBERS["batch_idx"])
+    # of a window of accumulation the last step is the largest: it holds the gradients and runs the optimizer
+    loop.step.clears, loop.step.updates = trainer.accumulate_grad_batches == 1, True
+    return _traced(trainer, "train", given, found, loop.step, loop.engine)
+
+
+def _evaluation(trainer: Any, stage: str, batch_size: int | None) -> TracedStep:
+    given, scaled = _first_loader(trainer, stage)
+    loop = EvaluationLoop(trainer, stage)
+    with loop.evaluating(), trainer._collecting(stage, loop.results, 1):
+        trainer._hooks.both(f"on_{stage}_start")
+        trainer._hooks.both(f"on_{stage}_epoch_start")
+        found = sample(trainer, given, scaled, batch_size)
+        trainer._hooks.both(f"on_{stage}_batch_start", found.batch.host, _NUMBERS["batch_idx"], 0)
+        return _traced(trainer, stage, given, found, loop.step, loop.engine)
+
+
+def _prediction(trainer: Any, stage: str, batch_size: int | None) -> TracedStep:
+    given, scaled = _first_loader(trainer, stage)
+    step = PredictStep(trainer)
+    engine = trainer._make_engine(step, Results())
+    modes = [(module, module.training) for module in trainer.lightning_module.modules()]
+    trainer.lightning_module.eval()
+    try:
+        trainer._hooks.both("on_predict_start")
+        trainer._hooks.both("on_predict_epoch_start")
+        found = sample(trainer, given, scaled, batch_size)
+        return _traced(trainer, stage, given, found, step, engine)
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+_STAGES: dict[str, Callable[[Any, str, int | None], TracedStep]] = {"fit": _training, "predict": _prediction}
+
+
+def _first_loader(trainer: Any, stage: str) -> tuple[Any, Any]:
+    """The first loader of an evaluation: as the user gave it, and with its batches scaled."""
+    given = _loaders.given_or_own(trainer, stage, trainer._given[stage])
+    trainer._given = {stage: given}
+    scaled, _ = trainer._evaluation_loaders(stage)
+    listed = list(given.values()) if isinstance(given, dict) else given
+    return (listed[0] if isinstance(listed, list | tuple) else listed), scaled[0]
+
+
+def _copied(loaders: Any) -> Any:
+    """Scaling replaces the loaders inside of a combined one; the user's own keeps them."""
+    return CombinedLoader(loaders.iterables, loaders.mode) if isinstance(loaders, CombinedLoader) else loaders
+
+
+def _traced(trainer: Any, stage: str, given: Any, found: Sample, step: Any, engine: Any) -> TracedStep:
+    _, rebuild = step.statics.enter(found.batch.spec, found.batch.spec.statics)
+    leaves = [trainer._placement.describe(shape, dtype) for shape, dtype in found.leaves]
+    started = time.perf_counter()
+    captured = engine.capture_steady(leaves, rebuild, _NUMBERS)
+    seconds = time.perf_counter() - started
+    tokens = [shape for shape, dtype in found.leaves if len(shape) == 2 and dtype.kind in "iu" and shape[1] > 1]
+    return TracedStep(
+        captured=captured,
+        leaves=found.leaves,
+        numbers=[*_NUMBERS.values(), *(captured.survey.values[path] for path in captured.symbol_paths)],
+        stage=stage,
+        model=type(trainer.lightning_module).__name__,
+        precision=trainer.precision,
+        sync_batchnorm=trainer.sync_batchnorm,
+        matmul_precision=trainer.matmul_precision,
+        global_batch=found.global_batch,
+        core_batch=found.core_batch,
+        samples_per_epoch=samples_per_epoch(given),
+        tokens_per_sample=tokens[0][1] if tokens else None,
+        trace_seconds=seconds,
+        notes=list(found.notes),
+    )
