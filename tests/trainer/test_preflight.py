@@ -81,6 +81,13 @@ def test_no_float64_reaches_the_compiler() -> None:
     assert "c128" not in report.dtypes
 
 
+def test_half_precision_halves_the_parameters_and_leaves_the_module_alone() -> None:
+    model = Digits()
+    report = trainer(precision="bf16-true").preflight(model, loader(), slice="v5litepod-8")
+    assert report.memory.parameters == 2 * PARAMETERS
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+
+
 def test_unknown_arguments_say_what_is_known() -> None:
     with pytest.raises(ValueError, match="Did you mean 'v5litepod-8'"):
         trainer().preflight(Digits(), loader(), slice="v5lightpod-8")

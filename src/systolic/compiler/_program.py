@@ -263,7 +263,7 @@ def _words(values: Sequence[Any], record: np.dtype[Any]) -> np.ndarray[Any, Any]
 def _number(words: jax.Array, record: np.dtype[Any], name: str) -> jax.Array:
     """The number that `_words` put there."""
     assert record.fields is not None, "a record has fields"
-    dtype, offset = record.fields[name][:2]
+    dtype, offset = record.fields[name][:2]  # pyright: ignore[reportArgumentType]
     own = words[0, offset // 4 : (offset + dtype.itemsize) // 4]
     if dtype == np.float32:
         return jax.lax.bitcast_convert_type(own[0], jnp.float32)

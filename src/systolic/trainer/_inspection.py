@@ -11,6 +11,7 @@ from ..callbacks import Checkpoint, ModelSummary, ProgressBar
 from ..data import CombinedLoader
 from ..loggers import DummyLogger
 from ..metrics import Results
+from ..precision import resolve_precision
 from ..preflight import TracedStep
 from ..runtime._placement import AbstractPlacement
 from . import _loaders
@@ -41,7 +42,7 @@ def trace_step(
         devices: those of the slice.
         batch_size: samples on each core, instead of the loader's.
     """
-    with _inspecting(trainer, devices):
+    with _inspecting(trainer, devices), _unconverted(model):
         given = {"train" if stage == "fit" else stage: data}
         with trainer._running(stage, model, datamodule, given):
             return _STAGES.get(stage, _evaluation)(trainer, stage, batch_size)
@@ -55,11 +56,26 @@ def _inspecting(trainer: Any, devices: list[Any]) -> Iterator[None]:
     trainer.loggers = [DummyLogger()] if trainer.loggers else []
     trainer.callbacks = [c for c in trainer.callbacks if not isinstance(c, _WRITERS)]
     trainer._placement_for = AbstractPlacement
+    trainer._precision = resolve_precision(trainer.precision, "tpu")
     try:
         yield
     finally:
         vars(trainer).clear()
         vars(trainer).update(before)
+
+
+@contextlib.contextmanager
+def _unconverted(model: Any) -> Iterator[None]:
+    """Afterwards parameters and buffers have the dtypes, and the memory, that they had."""
+    parameters = [(parameter, parameter.data) for parameter in model.parameters()]
+    buffers = [(module, dict(module._buffers)) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for parameter, data in parameters:
+            parameter.data = data
+        for module, own in buffers:
+            module._buffers.update(own)
 
 
 def _training(trainer: Any, stage: str, batch_size: int | None) -> TracedStep:
