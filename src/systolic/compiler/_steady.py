@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
 
 import torch
+from torch import nn
 
-from ._capture import Captured
+from ._capture import Captured, Slot
 from ._optimizer_state import fill_first_state, forget_state
 from ._survey import Survey
 from ._symbols import Number
@@ -39,7 +41,17 @@ def steady(roots: MutableMapping[str, Any], numbers: dict[str, Number], capture:
             captured = capture()
             if str(captured.graph) == before:
                 break
-        return captured
+        return dataclasses.replace(captured, slots=[_described(slot) for slot in captured.slots])
+
+
+def _described(slot: Slot) -> Slot:
+    """A slot with a tensor that has no values: the objects are free to change."""
+    tensor = slot.tensor.detach().to("meta")
+    return Slot(
+        nn.Parameter(tensor, slot.tensor.requires_grad) if isinstance(slot.tensor, nn.Parameter) else tensor,
+        slot.paths,
+        slot.grad_of,
+    )
 
 
 def forget_unused(guessed: list[tuple[torch.optim.Optimizer, list[torch.Tensor]]], captured: Captured) -> bool:
