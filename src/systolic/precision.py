@@ -129,7 +129,7 @@ def resolve_precision(precision: Any, platform: str) -> Precision:
             warnings.warn(
                 f"precision={name!r} computes in bfloat16, as on a TPU; there is no float16 here. To say so, write "
                 f"precision={_BFLOAT16_INSTEAD[name]!r}.",
-                stacklevel=3,
+                stacklevel=4,
             )
         name = _BFLOAT16_INSTEAD[name]
     if name == "64-true" and platform != "cpu":

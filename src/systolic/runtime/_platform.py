@@ -156,7 +156,9 @@ def _cpu_devices(wanted: int | list[int] | None, request: Devices) -> list[Devic
 
 def _create_cores(count: int) -> None:
     """Tell JAX how many CPU devices to make; too late when it has started, which the caller then reports."""
-    if count == 1 or os.environ.get("XLA_FLAGS", "").count("xla_force_host_platform_device_count"):
+    if count <= max(1, jax.config.jax_num_cpu_devices) or os.environ.get("XLA_FLAGS", "").count(
+        "xla_force_host_platform_device_count"
+    ):
         return
     try:
         jax.config.update("jax_num_cpu_devices", count)

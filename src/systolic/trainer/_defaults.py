@@ -18,7 +18,7 @@ from ..loggers import DummyLogger, TensorBoardLogger, require_logger
 from ..optim import LRSchedulerConfig
 from ..utilities._suggest import suggest
 
-_STRATEGIES = ("auto", "ddp", "xla", "xla_debug")
+_STRATEGIES = ("auto", "ddp")
 _FAMILIES: dict[str, Any] = {"ModelCheckpoint": Checkpoint, "EarlyStopping": EarlyStopping, "ProgressBar": ProgressBar}
 
 
@@ -41,7 +41,7 @@ def training_length(max_epochs: int | None, max_steps: int, quick: int, max_time
         )
     if max_epochs is None:
         if max_steps == -1 and max_time is None:
-            warnings.warn("`max_epochs` was not set. Setting it to 1000 epochs; -1 means no limit.", stacklevel=3)
+            warnings.warn("`max_epochs` was not set. Setting it to 1000 epochs; -1 means no limit.", stacklevel=4)
             return 1000, max_steps
         return -1, max_steps
     return max_epochs, max_steps

@@ -25,6 +25,7 @@ from . import _checkpoints, _defaults, _loaders
 from ._evaluate import EvaluationLoop
 from ._fit import FitLoop
 from ._hooks import HookTable
+from ._legacy import accepts_legacy_spellings
 from ._logging import log_value
 from ._observed import ObservedEngine, observed_batches
 from ._options import (
@@ -72,6 +73,7 @@ class Trainer(TrainerPreflight, TrainerProperties):
         >>> trainer.fit(model, train_loader, val_loader)  # doctest: +SKIP
     """
 
+    @accepts_legacy_spellings
     def __init__(
         self,
         *,
@@ -150,7 +152,7 @@ class Trainer(TrainerPreflight, TrainerProperties):
         self.callbacks: list[Callback] = _defaults.callbacks(
             callbacks, enable_checkpointing, enable_progress_bar, enable_model_summary, quick
         )
-        self._profiler = make_profiler("xla" if strategy == "xla_debug" and profiler is None else profiler)
+        self._profiler = make_profiler(profiler)
         self._reset_run_state()
 
     def _reset_run_state(self) -> None:
