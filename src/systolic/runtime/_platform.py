@@ -156,9 +156,8 @@ def _cpu_devices(wanted: int | list[int] | None, request: Devices) -> list[Devic
 
 def _create_cores(count: int) -> None:
     """Tell JAX how many CPU devices to make; too late when it has started, which the caller then reports."""
-    if count <= max(1, jax.config.jax_num_cpu_devices) or os.environ.get("XLA_FLAGS", "").count(
-        "xla_force_host_platform_device_count"
-    ):
+    asked_for: int = jax.config.jax_num_cpu_devices  # pyright: ignore[reportAttributeAccessIssue]
+    if count <= max(1, asked_for) or os.environ.get("XLA_FLAGS", "").count("xla_force_host_platform_device_count"):
         return
     try:
         jax.config.update("jax_num_cpu_devices", count)
