@@ -7,3 +7,7 @@ class MisconfigurationException(Exception):
     The name is Lightning's, so that `except MisconfigurationException` in a ported script keeps working. The message
     says what was expected, what was received and what to do next.
     """
+
+
+class OutOfMemoryError(RuntimeError):
+    """The devices have too little memory for the step; the message says what was allocated and what to change."""

@@ -9,6 +9,7 @@ import torch
 from torch._decomp import core_aten_decompositions
 from torch._ops import OpOverload
 
+from ..utilities._entries import Entry, see
 from ._errors import UnsupportedOpError, user_line_of
 from ._modules import current_module
 from ._refused import CONDITIONS, REFUSED
@@ -91,7 +92,7 @@ def _refusal(op: OpOverload, reason: str) -> Callable[..., Any]:
             f"  in module {current_module()}\n"
             "Ways on: write the computation with other ops; teach systolic the op with "
             f"systolic.register_lowering(torch.ops.{op}, jax_function); wrap a JAX function with systolic.jax_op; "
-            "or run in eager PyTorch with Trainer(compile=False)."
+            f"or run in eager PyTorch with Trainer(compile=False).{see(Entry.UNSUPPORTED_OP)}"
         )
 
     return refuse

@@ -108,6 +108,10 @@ class Engine:
         roots: returns the objects that it uses, by name.
         placement: the devices.
         notice: is told of compilations.
+
+    Attributes:
+        compiles: every compilation so far.
+        temporary_bytes: what the largest program needs on each device besides its arguments and results.
     """
 
     def __init__(
@@ -122,6 +126,7 @@ class Engine:
         self.roots = roots
         self.placement = placement
         self.compiles: list[Compile] = []
+        self.temporary_bytes = 0
         self._entries: list[_Entry] = []
         self._executables: dict[str, Any] = {}
         self._variable: set[Path] = set()
@@ -286,7 +291,8 @@ class Engine:
             started = time.perf_counter()
             keep_compiled_programs()
             with jax.enable_x64(True), watched_cache() as cache:
-                entry.program.function.lower(*entry.program.arguments(leaves, values)).compile()
+                compiled = entry.program.function.lower(*entry.program.arguments(leaves, values)).compile()
+            self.temporary_bytes = max(self.temporary_bytes, _temporary_bytes(compiled))
             seconds = time.perf_counter() - started
             self.compiles[-1] = Compile(last.reason, last.trace_seconds, seconds, True, cache.saved_seconds)
             self._notice.finished(last.trace_seconds + seconds, cache.saved_seconds)
@@ -301,6 +307,11 @@ def _has_variable_shapes(captured: Captured) -> bool:
     """Whether a number decides the shape of a tensor (`x[:n]`): XLA's shapes do not vary."""
     values = (node.meta.get("val") for node in captured.graph.nodes)
     return any(isinstance(n, torch.SymInt) for v in values if isinstance(v, torch.Tensor) for n in v.shape)
+
+
+def _temporary_bytes(compiled: Any) -> int:
+    analysis = compiled.memory_analysis()  # None where the compiler does not tell
+    return analysis.temp_size_in_bytes if analysis is not None else 0
 
 
 class _Kind:

@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
+from ..utilities._entries import Entry, see
 from ._errors import CaptureError, DataDependentError, user_line_of
 
 
@@ -43,7 +44,7 @@ def _value_needed(line: str) -> str:
         f"  used at {line}\n"
         "Ways on: choose between values with torch.where(condition, a, b) or multiply by a mask; log a value with "
         "self.log(...), which costs nothing; move the decision to a callback hook such as on_train_batch_end; "
-        "or run in eager PyTorch with Trainer(compile=False)."
+        f"or run in eager PyTorch with Trainer(compile=False).{see(Entry.DATA_DEPENDENT)}"
     )
 
 
@@ -53,5 +54,5 @@ def _shape_needed(line: str, op: str) -> str:
         "A compiled program has fixed shapes.\n"
         f"  used at {line}\n"
         "Ways on: keep the full shape and use torch.where or a mask in the reduction; prepare such selections in the "
-        "dataset or collate function, which run on the host; or use Trainer(compile=False)."
+        f"dataset or collate function, which run on the host; or use Trainer(compile=False).{see(Entry.DATA_DEPENDENT)}"
     )

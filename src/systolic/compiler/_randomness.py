@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..utilities._entries import Entry, see
 from ._errors import HiddenRandomnessError, is_user_frame
 
 
@@ -37,7 +38,7 @@ def refusing_hidden_randomness(find_line: bool) -> Iterator[None]:
             "the number would be frozen into the compiled program and be the same in every step.\n"
             f"  used at {watch.culprit or 'an unknown line (a debugger is tracing)'}\n"
             "Ways on: use torch.rand and friends, which draw new numbers in every step; draw the numbers in the "
-            "dataset or collate function; or run in eager PyTorch with Trainer(compile=False)."
+            f"dataset or collate function; or run in eager PyTorch with Trainer(compile=False).{see(Entry.HIDDEN_RANDOMNESS)}"
         )
 
 

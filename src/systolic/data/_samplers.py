@@ -9,6 +9,8 @@ from typing import Any
 
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Sampler
 
+from systolic.utilities._entries import Entry, see
+
 
 class MergedBatchSampler(Sampler[list[Any]]):
     """Joins `factor` consecutive batches of a user's batch sampler into one global batch.
@@ -72,7 +74,7 @@ def warn_if_sharded(loader: DataLoader[Any], *, replaced: bool) -> None:
             )
         else:
             outcome = "The sampler is kept: training sees that part only. Remove it from your code to use the whole dataset."
-        warnings.warn(f"{found} {outcome}", stacklevel=3)
+        warnings.warn(f"{found} {outcome}{see(Entry.DISTRIBUTED_SAMPLER)}", stacklevel=3)
 
 
 def _replaceable_samplers(loader: DataLoader[Any]) -> list[Any]:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import glob
+import importlib.util
 import os
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import jax
 
 from ..exceptions import MisconfigurationException
+from ..utilities._entries import Entry, see
 from ..utilities._suggest import suggest
+from ._chips import chip_files
+from ._no_tpu import no_tpu
+from ._obsolete import NUMERICS, obsolete_settings
 
 if TYPE_CHECKING:
     from jaxlib._jax import Device
@@ -40,11 +46,17 @@ def find_devices(accelerator: str = "auto", devices: Devices = "auto") -> list[D
             f"Received: {accelerator!r}.{suggest(str(accelerator), ACCELERATORS)}"
         )
     wanted = _parse(devices)
+    _warn_of_old_precision()
     platform = _platform(accelerator)
     if platform == "cpu":
         return _cpu_devices(wanted, devices)
     available = jax.devices(platform)
     return _select(available, wanted, devices, platform)
+
+
+def _warn_of_old_precision() -> None:
+    for text in obsolete_settings(os.environ, NUMERICS):
+        warnings.warn(text + see(Entry.OLD_PRECISION), stacklevel=4)
 
 
 def _parse(devices: Devices) -> int | list[int] | None:
@@ -100,25 +112,27 @@ def _platform(accelerator: str) -> str:
         return "cpu"
     if accelerator == "tpu":
         if not _tpu_is_attached():
-            raise MisconfigurationException(_NO_TPU)
+            raise no_tpu()
         return "tpu"
     if accelerator in ("gpu", "cuda"):
         if not _gpu_is_attached():
             raise MisconfigurationException(_NO_GPU)
         return "gpu"
-    return "tpu" if _tpu_is_attached() else "gpu" if _gpu_is_attached() else "cpu"
+    if _tpu_is_attached():
+        return "tpu"
+    if _gpu_is_attached():
+        return "gpu"
+    if chip_files() and importlib.util.find_spec("libtpu"):  # without libtpu, VFIO groups may be anything
+        warnings.warn(f"Training on the processor. {no_tpu()}", stacklevel=4)
+    return "cpu"
 
 
 def _tpu_is_attached() -> bool:
-    return bool(_tpu_nodes()) and _has_platform("tpu")
+    return bool(chip_files()) and _has_platform("tpu")
 
 
 def _gpu_is_attached() -> bool:
     return bool(glob.glob("/dev/nvidia[0-9]*") or glob.glob("/dev/kfd")) and _has_platform("gpu")
-
-
-def _tpu_nodes() -> list[str]:
-    return glob.glob("/dev/accel*") + glob.glob("/dev/vfio/[0-9]*")
 
 
 def _has_platform(platform: str) -> bool:
@@ -128,12 +142,6 @@ def _has_platform(platform: str) -> bool:
         return False
 
 
-_NO_TPU = (
-    "No TPU devices were found. Looked for /dev/accel* and /dev/vfio/* and asked JAX for the platform 'tpu'. "
-    "Ways on: (1) fix the environment: run on a TPU VM, install systolic[tpu], and see that no other process holds the "
-    "chips; (2) simulate the cores on this machine with accelerator='cpu', devices=8; (3) compile the step for a TPU "
-    "slice without having one (preflight)."
-)
 _NO_GPU = (
     "No GPU devices were found. Looked for /dev/nvidia* and /dev/kfd and asked JAX for the platform 'gpu'. "
     "Ways on: install systolic[gpu] on a machine with a GPU, or use accelerator='cpu'."
@@ -150,6 +158,7 @@ def _cpu_devices(wanted: int | list[int] | None, request: Devices) -> list[Devic
             f"devices={request!r} asks for {needed} simulated CPU cores, but JAX was already started with "
             f"{len(available)} in this process, and their number cannot change then. Ask for the larger number first, "
             f'start the process with XLA_FLAGS="--xla_force_host_platform_device_count={needed}", or restart the kernel.'
+            f"{see(Entry.SIMULATED_CORES)}"
         )
     return [available[0]] if wanted is None else _select(available, wanted, request, "cpu")
 

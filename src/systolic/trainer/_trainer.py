@@ -27,6 +27,7 @@ from ._fit import FitLoop
 from ._hooks import HookTable
 from ._legacy import accepts_legacy_spellings
 from ._logging import log_value
+from ._memory import memory_explained
 from ._observed import ObservedEngine, observed_batches
 from ._options import (
     require_clipping,
@@ -43,6 +44,7 @@ from ._properties import TrainerProperties
 from ._reporting import Reporting
 from ._runner import EagerEngine
 from ._state import TrainerState
+from ._torch_xla import explain_torch_xla
 
 
 class Trainer(TrainerPreflight, TrainerProperties):
@@ -255,6 +257,7 @@ class Trainer(TrainerPreflight, TrainerProperties):
     def _running(self, stage: str, model: Any, datamodule: Any, given: dict[str, Any], ckpt_path: Any = None) -> Iterator[None]:
         """Set up, run the block, and leave the module with ordinary CPU tensors, whatever happens."""
         _defaults.require_module(model)
+        explain_torch_xla(model, self.devices[0].platform if self.compile else "cpu")
         loggers = self._logged_hyperparameters if self.lightning_module is model else False
         progress = {name: getattr(self, name) for name in _PROGRESS} if self._trained(model, stage) else {}
         self._reset_run_state()
@@ -271,15 +274,17 @@ class Trainer(TrainerPreflight, TrainerProperties):
         callbacks = _defaults.with_module_callbacks(self.callbacks, model)
         self._hooks = HookTable(self, callbacks, model, self._profiler)
         try:
-            self._set_up(name)
-            yield
+            with memory_explained(self):
+                self._set_up(name)
+                yield
             self.state.status = "finished"
         except BaseException as error:
             self.state.status = "interrupted"
             self._hooks.callbacks("on_exception", error)
             raise
         finally:
-            self._release()
+            with memory_explained(self):
+                self._release()
             self._tear_down(name)
             self.profiler.describe()
             self.profiler.teardown(name)
