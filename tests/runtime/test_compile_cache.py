@@ -35,7 +35,7 @@ class Model(L.LightningModule):
     def __init__(self):
         super().__init__()
         block = lambda: nn.Sequential(nn.Linear(32, 32), nn.LayerNorm(32), nn.GELU(), nn.Dropout(0.1))
-        self.net = nn.Sequential(*(block() for _ in range(10)), nn.Linear(32, 1))
+        self.net = nn.Sequential(*(block() for _ in range(5)), nn.Linear(32, 1))
     def training_step(self, batch, batch_idx):
         loss = self.net(batch[0]).square().mean()
         self.log("loss", loss)
@@ -70,9 +70,9 @@ def test_a_restart_compiles_nothing_and_computes_the_same(tmp_path: Path) -> Non
     kept = {path.name for path in (tmp_path / "cache").rglob("*-cache")}
     second, shown = run(tmp_path / "cache")
     assert [c["saved"] for c in first["compiles"]] == [0.0, 0.0]
-    training = second["compiles"][-1]
+    training = second["compiles"][0]
     assert training["saved"] >= 1.0
-    assert training["seconds"] < first["compiles"][-1]["seconds"] / 2
+    assert training["seconds"] < first["compiles"][0]["seconds"] / 2
     assert second["weights"] == first["weights"]
     assert {path.name for path in (tmp_path / "cache").rglob("*-cache")} == kept
     assert len(kept) >= 2
