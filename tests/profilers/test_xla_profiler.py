@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import re
 import shutil
@@ -244,3 +245,20 @@ def test_page_in_a_real_browser(tmp_path: Path) -> None:
 def test_wrong_range_of_steps() -> None:
     with pytest.raises(L.MisconfigurationException, match=r"`trace_steps`.*first <= last.*Received: \(5, 2\)"):
         XLAProfiler(trace_steps=(5, 2))
+
+
+def test_trace_of_a_range_of_steps_holds_module_names(tmp_path: Path) -> None:
+    profiler = XLAProfiler(dirpath=tmp_path, trace_steps=(2, 3))
+    trainer(profiler=profiler).fit(Line(), batches(6))
+    (perfetto,) = tmp_path.glob("trace/**/perfetto_trace.json.gz")
+    events = json.loads(gzip.decompress(perfetto.read_bytes()))["traceEvents"]
+    steps = {int(event["args"]["step_num"]) for event in events if event.get("name") == "training_step"}
+    assert steps == {2, 3}
+    (xplane,) = tmp_path.glob("trace/**/*.xplane.pb")
+    assert b"model.layer" in xplane.read_bytes()
+    assert b"backward/model.layer" in xplane.read_bytes()
+
+
+def test_a_run_that_ends_inside_the_range_writes_its_trace(tmp_path: Path) -> None:
+    trainer(profiler=XLAProfiler(dirpath=tmp_path, trace_steps=(1, 100))).fit(Line(), batches(3))
+    assert list(tmp_path.glob("trace/**/*.xplane.pb"))

@@ -1,42 +1,133 @@
-"""Which submodule is running, for error messages."""
+"""Which submodule is running: for error messages, and for the names of ops in the compiled program."""
 
 from __future__ import annotations
 
+import bisect
 import contextlib
-from collections.abc import Iterator, MutableMapping
+import sys
+from collections.abc import Callable, Iterator, MutableMapping
+from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
-from torch import nn
+import torch
+from torch import fx, nn
+from torch._C._autograd import _get_sequence_nr
 from torch.nn.modules import module as nn_module
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-_STACK: list[str] = []
+SCOPE = "scope"
+"""The key in a graph node's `meta` under which the path of its module stands."""
+
+
+@dataclass(frozen=True)
+class _Running:
+    """A submodule whose forward is running, with the Python frame that called it."""
+
+    path: str
+    kind: str
+    caller: FrameType
+
+
+_STACK: list[_Running] = []
 
 
 def current_module() -> str:
     """The path and class of the innermost submodule whose forward is running."""
-    return _STACK[-1] if _STACK else "(outside any module's forward)"
+    return f"{_STACK[-1].path} ({_STACK[-1].kind})" if _STACK else "(outside any module's forward)"
+
+
+class _Scopes:
+    """Where the op that is being traced belongs: `model.encoder.0`, `backward/model.encoder.0`, or `optimizer`.
+
+    The backward op of an op has that op's sequence number, so the numbers at which forwards began and ended tell the
+    module.
+    """
+
+    def __init__(self) -> None:
+        self.in_optimizer = 0
+        self._numbers: list[int] = []
+        self._paths: list[str] = []
+
+    def note_change(self) -> None:
+        """Another module's forward is running from here on."""
+        self._numbers.append(_get_sequence_nr())
+        self._paths.append(_STACK[-1].path if _STACK else "")
+
+    def current(self) -> str:
+        """The scope of an op that is traced now; empty for ops of the step itself."""
+        gradient = torch._C._current_autograd_node()
+        if gradient is not None:
+            # activation checkpointing leaves the forward that it repeats by an exception as soon as it has what it needs;
+            # PyTorch calls no hooks then
+            while _STACK and not _is_running(_STACK[-1].caller):
+                _STACK.pop()
+        if _STACK:
+            return _STACK[-1].path
+        if gradient is not None:
+            index = bisect.bisect_right(self._numbers, gradient._sequence_nr()) - 1
+            return "/".join(part for part in ("backward", self._paths[index] if index >= 0 else "") if part)
+        return "optimizer" if self.in_optimizer else ""
+
+
+def _is_running(wanted: FrameType) -> bool:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame is not wanted:
+        frame = frame.f_back
+    return frame is not None
 
 
 @contextlib.contextmanager
 def tracking_modules(roots: MutableMapping[str, Any]) -> Iterator[None]:
-    """Keep `current_module` up to date inside the block."""
+    """Keep `current_module` up to date inside the block, and note the scope of every op that is traced."""
     names: dict[int, str] = {}
     for root_name, root in roots.items():
         if isinstance(root, nn.Module):
             for name, module in root.named_modules():
                 names.setdefault(id(module), ".".join(part for part in (root_name, name) if part))
+    scopes = _Scopes()
 
     def enter(module: nn.Module, args: Any) -> None:
-        _STACK.append(f"{names.get(id(module), '(unnamed)')} ({type(module).__name__})")
+        _STACK.append(_Running(names.get(id(module), "(unnamed)"), type(module).__name__, sys._getframe(1)))
+        scopes.note_change()
 
     def leave(module: nn.Module, args: Any, output: Any) -> None:
         _STACK.pop()
+        scopes.note_change()
+
+    def optimizing(by: int) -> Callable[..., None]:
+        def hook(optimizer: Optimizer, *_: Any) -> None:
+            scopes.in_optimizer += by
+
+        return hook
 
     _STACK.clear()
-    before = nn_module.register_module_forward_pre_hook(enter)
-    after = nn_module.register_module_forward_hook(leave, always_call=True)
+    with contextlib.ExitStack() as stack:
+        for handle in (
+            nn_module.register_module_forward_pre_hook(enter),
+            nn_module.register_module_forward_hook(leave, always_call=True),
+            register_optimizer_step_pre_hook(optimizing(1)),
+            register_optimizer_step_post_hook(optimizing(-1)),
+        ):
+            stack.callback(handle.remove)
+        stack.enter_context(_noting_scopes(scopes))
+        stack.callback(_STACK.clear)
+        yield
+
+
+@contextlib.contextmanager
+def _noting_scopes(scopes: _Scopes) -> Iterator[None]:
+    """Write the scope into every node that is made inside the block."""
+    create_node = fx.Graph.create_node
+
+    def create(self: fx.Graph, *args: Any, **kwargs: Any) -> fx.Node:
+        node = create_node(self, *args, **kwargs)
+        node.meta[SCOPE] = scopes.current()
+        return node
+
+    fx.Graph.create_node = create
     try:
         yield
     finally:
-        before.remove()
-        after.remove()
+        fx.Graph.create_node = create_node

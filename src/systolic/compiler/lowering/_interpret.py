@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 from ...runtime._dtypes import jax_dtype
+from .._modules import SCOPE
 from ._channels_last import ChannelsLast, layout_aware, ordinary
 from ._context import LoweringContext, lowering_context
 from ._table import find_lowering
@@ -72,7 +74,9 @@ def _call(node: fx.Node, values: dict[fx.Node, Any], context: LoweringContext) -
     aware = layout_aware(node, lowering)
     load = values.__getitem__ if aware else lambda source: ordinary(values[source])
     args, kwargs = fx.map_arg((node.args, node.kwargs), load)
-    return _as_announced((aware or lowering)(*args, **kwargs), expected, target)
+    scope = node.meta.get(SCOPE)
+    with jax.named_scope(scope) if scope else contextlib.nullcontext():
+        return _as_announced((aware or lowering)(*args, **kwargs), expected, target)
 
 
 def _symbolic(target: Any) -> Any:

@@ -1,0 +1,83 @@
+"""The ops of a compiled program carry the names of the user's modules."""
+
+from __future__ import annotations
+
+import re
+
+import jax
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import systolic
+
+
+def op_names(function: systolic.compiler.JitFunction) -> set[str]:
+    """The module part of every `op_name` in the optimized HLO."""
+    program, arrays = function._called()
+    with jax.enable_x64(True):
+        compiled = program.function.lower(*program.arguments(arrays, function._engine.last_numbers)).compile()
+    found = re.findall(r'op_name="jit\(step\)/([^"]*)"', compiled.as_text())
+    return {name.rpartition("/")[0] for name in found}
+
+
+class Block(nn.Module):
+    def __init__(self, recompute: bool = False) -> None:
+        super().__init__()
+        self.wide = nn.Linear(16, 32)
+        self.back = nn.Linear(32, 16)
+        self.recompute = recompute
+
+    def inner(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.back(torch.tanh(self.wide(x)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return checkpoint(self.inner, x, use_reentrant=False) if self.recompute else self.inner(x)
+
+
+def trained(model: nn.Module) -> set[str]:
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    @systolic.jit
+    def step(x: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    step(torch.randn(8, 16))
+    return op_names(step)
+
+
+def test_forward_backward_and_optimizer_have_names() -> None:
+    names = trained(nn.Sequential(Block(), nn.LayerNorm(16), Block()))
+    assert {"model.0.wide", "model.0.back", "model.1", "model.2.wide", "model.2.back", "optimizer"} <= names
+    assert {"backward/model.0.wide", "backward/model.0.back", "backward/model.2.wide"} <= names
+    assert not any("unnamed" in name for name in names)
+
+
+def test_backward_of_a_block_itself_is_told_from_its_children() -> None:
+    names = trained(nn.Sequential(Block()))
+    assert "model.0" in names  # the tanh and the sum
+    assert "backward/model.0" in names
+
+
+def test_recomputed_forwards_have_names() -> None:
+    names = trained(nn.Sequential(Block(recompute=True), Block(recompute=True)))
+    assert {"model.0.wide", "model.1.wide", "backward/model.0.wide", "backward/model.1.wide"} <= names
+
+
+def test_names_do_not_make_another_program() -> None:
+    """Two modules with equal graphs share one executable, whatever their names."""
+    model = nn.ModuleDict({"a": nn.Linear(4, 4), "b": nn.Linear(4, 4)})
+
+    @systolic.jit
+    def step(x: torch.Tensor, which: str) -> torch.Tensor:
+        return model[which](x)
+
+    with torch.no_grad():
+        step(torch.ones(2, 4), "a")
+        step(torch.ones(2, 4), "b")
+    digests = {compiled.reason for compiled in step.compiles}
+    assert len(digests) == len(step.compiles) == 2
