@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-all lint format bench ops install
+.PHONY: demo test test-all lint format bench ops promises install
 
 install: $(STAMP)
 
@@ -39,3 +39,6 @@ bench: $(STAMP)
 
 ops: $(STAMP)
 	$(BIN)/python scripts/op_coverage.py
+
+promises: $(STAMP)
+	$(BIN)/python scripts/promises.py

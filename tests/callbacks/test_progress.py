@@ -186,6 +186,7 @@ def test_an_exception_gives_the_terminal_back() -> None:
     trainer.call("teardown", "fit")
 
 
+# promise 5: L#15743
 def test_no_tensor_is_ever_read() -> None:
     for bar in (on_terminal()[0], RichProgressBar()):
         trainer = FakeTrainer(callbacks=[bar])

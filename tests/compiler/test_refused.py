@@ -31,6 +31,7 @@ REFUSALS: dict[str, tuple[Callable[[T], object], str]] = {
 }
 
 
+# promise 6: L#7368, L#8863
 @pytest.mark.parametrize(("function", "hint"), REFUSALS.values(), ids=REFUSALS)
 def test_refused_with_the_line_and_a_way_on(function: Callable[[T], object], hint: str) -> None:
     with pytest.raises(UnsupportedOpError, match=hint) as caught:

@@ -17,6 +17,7 @@ from systolic.runtime._platform import find_devices
 CORES = jax.devices("cpu")
 
 
+# defect 10: devices took 1, all or one index
 @pytest.mark.parametrize(
     ("devices", "indices"),
     [

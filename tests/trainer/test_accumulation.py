@@ -29,6 +29,7 @@ def test_with_clipping_on_two_cores() -> None:
     compare(regression, accumulate_grad_batches=2, gradient_clip_val=0.3, devices=2)
 
 
+# promise 24: A#480
 def test_equals_one_large_batch() -> None:
     small = run("compiled", plain, train=loader(24, 4), accumulate_grad_batches=3)
     large = run("compiled", plain, train=loader(24, 12))

@@ -97,6 +97,7 @@ class SaveAt(L.Callback):
             trainer.save_checkpoint(self.path)
 
 
+# promise 12: L#6390
 @pytest.mark.parametrize("hook", ["on_train_epoch_end", "on_validation_end"])
 @pytest.mark.parametrize("compile", [True, False])
 def test_resume_equals_an_uninterrupted_run(hook: str, compile: bool, tmp_path: Path) -> None:
@@ -166,6 +167,7 @@ class Boom(Exception):
     pass
 
 
+# promise 25: X#7974
 @pytest.mark.parametrize("where", ["callback", "trace", "loader"])
 def test_module_after_an_exception(where: str) -> None:
     seen: list[BaseException] = []
@@ -206,6 +208,7 @@ def test_module_after_an_exception(where: str) -> None:
     require_ordinary(module)
 
 
+# defect 11: L#18775
 def test_fit_twice_on_one_trainer() -> None:
     module, trainer = Sized(), quiet_trainer()
     trainer.fit(module, loader())
@@ -240,6 +243,7 @@ def test_evaluation_equals_eager() -> None:
     require_ordinary(module)
 
 
+# promise 16: L#7755
 def test_predict() -> None:
     module = Sized().eval()
     compiled = quiet_trainer().predict(module, loader(10))

@@ -108,6 +108,8 @@ def test_evaluation_counts_every_sample_once(batch_size: int) -> None:
     assert found["accuracy"] == pytest.approx((logits.argmax(1) == y % 3).float().mean().item(), rel=1e-5)
 
 
+# promise 16: L#16572
+# defect 12: predict returned None on several devices
 def test_prediction_returns_every_sample_once() -> None:
     dataset, module = numbered(103), Measured()
     found = trainer(8).predict(module, DataLoader(dataset, batch_size=4))

@@ -55,6 +55,8 @@ def run(build: Any, devices: int, dropout: float) -> tuple[torch.Tensor, dict[st
     return torch.tensor(recorder.losses), module.state_dict()
 
 
+# promise 1: L#15878
+# defect 10: two or four of eight cores
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
 @pytest.mark.parametrize("build", [digits, text])
 def test_losses_and_parameters_do_not_depend_on_the_number_of_cores(build: Any, dropout: float) -> None:
@@ -113,6 +115,7 @@ def run_normalised(devices: int, sync: bool, module: L.LightningModule | None = 
     return torch.tensor(recorder.losses), module
 
 
+# defect 5: sync_batchnorm was stored and not applied
 def test_synchronised_batch_norm_does_not_depend_on_the_number_of_cores() -> None:
     losses, module = run_normalised(1, sync=True)
     for devices in (2, 8):

@@ -62,6 +62,7 @@ def test_gan() -> None:
     assert len(outcome.trainer.compiles) == 2, "without gradients, and with those of the step before"
 
 
+# promise 17: L#14249, L#20206
 def test_gan_on_two_cores() -> None:
     compare(gan, max_epochs=1, devices=2)
 
@@ -79,6 +80,7 @@ def _ignore(self: Any, value: bool) -> None:
     del value
 
 
+# promise 17: L#7879
 def test_gradient_penalty_with_double_backward() -> None:
     def training_step(self: Any, batch: Any, batch_idx: int) -> Any:
         x = batch[0].clone().requires_grad_()

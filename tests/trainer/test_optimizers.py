@@ -119,6 +119,7 @@ def test_optimizer_step_that_never_calls_the_closure() -> None:
         quiet_trainer().fit(module, loader())
 
 
+# defect 13: None from training_step
 def test_skipped_batches() -> None:
     def training_step(self: Any, batch: Any, batch_idx: Any) -> Any:
         if batch_idx % 3 == 1:

@@ -75,6 +75,7 @@ class CountsPerEpoch(L.Callback):
         self.at_end.append(len(self.counted))
 
 
+# promise 2: L#13088
 def test_from_the_loop_to_the_program_it_is_four_frames_in_two_files_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     stacks: list[list[tuple[str, str]]] = []
     made = _program._executable
@@ -110,6 +111,7 @@ def frames_above() -> list[tuple[str, str]]:
     return found
 
 
+# promise 4: L#20665
 @pytest.mark.parametrize("devices", [1, 8])
 def test_only_the_first_epoch_compiles(devices: int) -> None:
     """Epochs with validation, a scheduler that moves every step, values logged by step and epoch."""
@@ -183,6 +185,9 @@ class ReadsAtSteps(L.Callback):
         self.after.append(len(self.reads))
 
 
+# promise 2: L#13088
+# promise 3: L#15884
+# defect 9: prog_bar waited for the device
 def test_steps_fetch_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither scheduler, nor kept outputs, nor logged values make the host wait; `.item()` on a logged loss is free."""
 
@@ -201,6 +206,8 @@ def test_steps_fetch_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(kept.losses) == 32
 
 
+# promise 5: L#15743
+# defect 9: prog_bar waited for the device
 def test_refreshing_the_bar_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_reporting, "_BAR_REFRESH_SECONDS", 0.0)
     reads = count_reads(monkeypatch)
@@ -210,6 +217,7 @@ def test_refreshing_the_bar_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -
     assert "waited" not in reads[: watch.after[-1]]
 
 
+# promise 3: L#15884
 def test_a_hook_that_reads_a_parameter_fetches_it_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     class Reads(L.Callback):
         def on_train_batch_end(self, trainer: Any, module: Any, *_: Any) -> None:

@@ -37,7 +37,6 @@ def test_fitting() -> None:
     assert [f.level for f in findings] == [Level.OK]
 
 
-# promise 20: L#20419
 def test_a_torch_outside_of_the_range_names_the_range_and_the_command() -> None:
     _, (finding,) = check_versions(machine(**FITTING | {"torch": "2.9.0"}))
     assert finding.level == Level.ERROR
