@@ -17,11 +17,6 @@ from systolic.exceptions import MisconfigurationException
 pytest.importorskip("libtpu")
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "programs"))
-
-
 class Digits(L.LightningModule):
     """Two layers, with everything that a step may have: dropout, momentum, logging, a validation step."""
 
@@ -95,3 +90,108 @@ def test_unknown_arguments_say_what_is_known() -> None:
         trainer().preflight(Digits(), loader(), slice="v5litepod-8", stage="validat")
     with pytest.raises(MisconfigurationException, match="samples per core"):
         trainer().preflight(Digits(), loader(), slice="v5litepod-8", batch_size=0)
+
+
+def test_several_slices_share_a_trace_and_come_in_order() -> None:
+    reports = trainer().preflight(Digits(), loader(), slice=["v3-8", "v5litepod-8", "v4-8"])
+    assert [report.slice.name for report in reports] == ["v3-8", "v5litepod-8", "v4-8"]
+    assert reports[0].compilation.trace == reports[1].compilation.trace
+    # four chips of v4 are four devices, each with both of its chip's cores
+    assert [report.batch.total for report in reports] == [64, 64, 32]
+
+
+def test_evaluation_steps_have_no_optimizer() -> None:
+    model = Digits()
+    validation = trainer().preflight(model, loader(), slice="v5litepod-8", stage="validate")
+    prediction = trainer().preflight(model, loader(), slice="v5litepod-8", stage="predict")
+    for report in (validation, prediction):
+        assert report.fits
+        assert report.memory.optimizer_state == 0
+        assert report.work is not None
+        assert report.work.model_flops == 2 * 8 * (64 * 128 + 128 * 10)
+    assert (validation.stage, prediction.stage) == ("validation", "predict")
+    assert all(module.training for module in model.modules())
+
+
+def test_the_batch_is_that_of_a_core_however_little_data_there_is() -> None:
+    few = trainer().preflight(Digits(), loader(size=8, samples=10), slice="v5litepod-256")
+    assert (few.batch.per_core, few.batch.total, few.batch.samples_per_epoch) == (8, 2048, 10)
+    more = trainer().preflight(Digits(), loader(), slice="v5litepod-8", batch_size=128)
+    assert (more.batch.per_core, more.batch.total) == (128, 1024)
+    assert more.memory.batch == 128 * (64 * 4 + 8)
+
+
+def test_a_batch_that_does_not_fit_is_reported_with_the_compilers_figures() -> None:
+    class Wide(Digits):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Sequential(nn.Linear(64, 4096), nn.ReLU(), nn.Linear(4096, 10))
+
+    report = trainer().preflight(Wide(), loader(), slice="v5litepod-8", batch_size=2**20)
+    assert not report.fits
+    assert "exceeds available HBM (15.75G)" in report.refusal
+    assert report.memory.capacity == int(15.75 * 2**30)
+    # the hidden layer and its gradient
+    assert report.memory.total > 2**20 * 4096 * 4
+    assert report.memory.free < 0
+    assert report.time is None
+    assert report.to_dict()["fits"] is False
+
+
+def test_accumulation_is_reported_with_its_gradients() -> None:
+    report = trainer(accumulate_grad_batches=4).preflight(Digits(), loader(), slice="v5litepod-8")
+    assert report.memory.other_state >= 4 * PARAMETERS
+
+
+def test_a_measurement_runs_the_step_and_leaves_the_module_alone() -> None:
+    model = Digits()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    report = trainer(devices=2).preflight(model, loader(), slice="v5litepod-8", measure=True)
+    assert report.measurement is not None
+    assert (report.measurement.platform, report.measurement.devices) == ("cpu", 2)
+    assert 0 < report.measurement.step < 10
+    assert report.time is not None
+    assert report.measurement.ratio == pytest.approx(report.measurement.step / report.time.step)
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(value, before[name], rtol=0, atol=0)
+
+
+def test_a_preflight_forgets_nothing_of_a_run_before_it() -> None:
+    model, mine = Digits(), trainer(max_epochs=1)
+    mine.fit(model, loader())
+    loss, steps = mine.callback_metrics["loss"], mine.global_step
+    mine.preflight(model, loader(), slice="v5litepod-8")
+    assert (mine.callback_metrics["loss"], mine.global_step) == (loss, steps)
+    assert model.net[0].weight.grad is None
+    mine.max_epochs = 2
+    mine.fit(model, loader())
+    assert mine.current_epoch == 2
+
+
+def test_every_figure_says_how_it_was_obtained() -> None:
+    report = trainer().preflight(Digits(), loader(), slice="v5litepod-8")
+    figures = report.figures()
+    assert all(figure.source and figure.name and figure.group for figure in figures)
+    assert {"HBM per core", "prediction", "compilation"} <= {figure.group for figure in figures}
+
+
+ALL = ("v2-8", "v3-8", "v4-8", "v5litepod-8", "v5p-8", "v6e-8", "tpu7x-8")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "bf16-true"])
+def test_every_generation_in_every_precision(precision: str) -> None:
+    for report in trainer(precision=precision).preflight(Digits(), loader(), slice=ALL):
+        assert report.fits
+        assert report.time is not None
+        assert 0 < report.time.utilization < 1
+        assert "f64" not in report.dtypes
+        assert ("bf16" in report.dtypes) is (precision != "32-true") or report.slice.name == "v2-8"
+
+
+@pytest.mark.slow
+def test_more_cores_need_no_more_memory_and_send_no_more() -> None:
+    few, many = trainer().preflight(Digits(), loader(), slice=["v3-8", "v3-2048"])
+    assert many.batch.total == 256 * few.batch.total
+    assert many.memory.total <= few.memory.total * 1.05
+    assert sum(one.bytes for one in many.collectives) <= sum(one.bytes for one in few.collectives) * 1.05

@@ -16,9 +16,11 @@ class Command:
         summary: one line for `systolic --help`.
         add_arguments: declares the options.
         run: does the work and returns the exit status.
+        takes_rest: whether words that are no options of its own are accepted; they stand in `options.rest`.
     """
 
     name: str
     summary: str
     add_arguments: Callable[[ArgumentParser], None]
     run: Callable[[Namespace], int]
+    takes_rest: bool = False

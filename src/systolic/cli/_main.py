@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 
 from .. import __version__
 from ..exceptions import MisconfigurationException
 from ._doctor import DOCTOR
+from ._preflight import PREFLIGHT
 
-COMMANDS = (DOCTOR,)
+COMMANDS = (DOCTOR, PREFLIGHT)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         >>> from systolic.cli import main
         >>> main(["doctor", "--help"])  # doctest: +SKIP
     """
-    options = _parser().parse_args(arguments)
+    options = _parsed(list(sys.argv[1:] if arguments is None else arguments))
     try:
         return options.run(options)
     except MisconfigurationException as error:
@@ -34,12 +35,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
 
 
+def _parsed(words: list[str]) -> Namespace:
+    """The options; words that a command hands on (unknown ones, and all behind a lone "--") are in `options.rest`."""
+    end = words.index("--") if "--" in words else len(words)
+    parser = _parser()
+    options, unknown = parser.parse_known_args(words[:end])
+    options.rest = [*unknown, *words[end + 1 :]]
+    if options.rest and not options.takes_rest:
+        parser.error(f"unrecognized arguments: {' '.join(options.rest)}")
+    return options
+
+
 def _parser() -> ArgumentParser:
     parser = ArgumentParser(prog="systolic", description="Train PyTorch models on TPUs.")
     parser.add_argument("--version", action="version", version=f"systolic {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in COMMANDS:
-        own = commands.add_parser(command.name, help=command.summary, description=command.summary)
+        own = commands.add_parser(command.name, help=command.summary, description=command.summary, allow_abbrev=False)
         command.add_arguments(own)
-        own.set_defaults(run=command.run)
+        own.set_defaults(run=command.run, takes_rest=command.takes_rest)
     return parser

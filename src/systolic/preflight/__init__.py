@@ -1,7 +1,10 @@
 """Compile a step for a TPU slice that is not here, and say what it would do there."""
 
 from ._build import report_on as report_on
+from ._concurrent import progress as progress
+from ._concurrent import reports_on as reports_on
 from ._figures import Figure as Figure
+from ._report import Measurement as Measurement
 from ._report import PreflightReport as PreflightReport
 from ._slices import Slice as Slice
 from ._slices import parse_slice as parse_slice

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 import torch
 
 from ..compiler import Slot, model_flops
-from ._compiled import Compiled, compile_for_slice
+from ..runtime._compile_cache import cache_suspended
+from ._compiled import Compiled, Lowered
 from ._hlo import CustomCall, HloAnalysis, Operation, analyse
 from ._links import collective_seconds
 from ._report import (
@@ -41,9 +42,19 @@ def report_on(step: TracedStep, slice: Slice) -> PreflightReport:
     Raises:
         MisconfigurationException: libtpu is not installed.
     """
+    lowered = lower(step, slice)
+    with cache_suspended():
+        return describe(step, slice, lowered.compile())
+
+
+def lower(step: TracedStep, slice: Slice) -> Lowered:
+    """The step as a program for a slice; equal programs for the same chips are compiled once."""
     program, arguments = step.program(slice_devices(slice))
-    target = f"{slice.topology} {slice.chip.devices} {slice.count}"
-    compiled = compile_for_slice(program.function, arguments, target)
+    return Lowered(program.function, arguments, f"{slice.topology} {slice.chip.devices} {slice.count}")
+
+
+def describe(step: TracedStep, slice: Slice, compiled: Compiled) -> PreflightReport:
+    """What the compiler said, as a report."""
     analysis = analyse(compiled.hlo) if compiled.hlo else None
     work = _work(step, slice, compiled, analysis) if analysis else None
     collectives = _collectives(slice, analysis) if analysis else ()
@@ -199,9 +210,8 @@ def _longest(analysis: HloAnalysis) -> tuple[OperationFigures, ...]:
     )
 
 
-_NOT_USERS = tuple(os.path.dirname(os.path.dirname(__file__)) + os.sep for _ in (0,)) + (
-    os.path.dirname(os.path.dirname(torch.__file__)) + os.sep,
-)
+_NOT_USERS = tuple(os.path.dirname(os.path.dirname(file)) + os.sep for file in (__file__, torch.__file__))
+"""systolic, and everything that is installed beside torch."""
 
 
 def user_lines(operation: Operation) -> tuple[str, ...]:

@@ -18,6 +18,8 @@ from typing import Any
 import jax
 from jax.errors import JaxRuntimeError
 
+from ..runtime._compile_cache import described_programs
+
 
 @dataclass(frozen=True)
 class Compiled:
@@ -47,33 +49,42 @@ class Compiled:
     was_cached: bool = False
 
 
-def compile_for_slice(function: Any, arguments: tuple[Any, ...], target: str) -> Compiled:
-    """Compile a jitted function for the devices that its abstract arguments lie on.
+class Lowered:
+    """A program for devices that need not be here, ready to be compiled.
+
+    Lowering runs Python and keeps to one thread; compiling several programs at once is possible.
 
     Args:
         function: from `jax.jit`.
         arguments: trees of `jax.ShapeDtypeStruct` with shardings.
         target: names the topology; equal programs for different topologies are different programs.
-
-    Raises:
-        JaxRuntimeError: the compiler failed for another reason than a lack of HBM.
     """
-    with jax.enable_x64(True):
-        lowered = function.lower(*arguments)
-    path = _cache_path(lowered.as_text(), target)
-    if path.exists():
-        return _read(path)
-    started = time.perf_counter()
-    try:
-        compiled = lowered.compile()
-    except JaxRuntimeError as error:
-        found = _refused(str(error), time.perf_counter() - started)
-        if found is None:
-            raise
-    else:
-        found = _described(compiled, time.perf_counter() - started)
-    _write(path, found)
-    return found
+
+    def __init__(self, function: Any, arguments: tuple[Any, ...], target: str) -> None:
+        with jax.enable_x64(True):
+            self._lowered = function.lower(*arguments)
+        self._path = _cache_path(self._lowered.as_text(), target)
+
+    def compile(self) -> Compiled:
+        """Compile it, or read what the compiler said about an equal program before.
+
+        Raises:
+            JaxRuntimeError: the compiler failed for another reason than a lack of HBM.
+        """
+        if self._path is not None and self._path.exists():
+            return _read(self._path)
+        started = time.perf_counter()
+        try:
+            compiled = self._lowered.compile()
+        except JaxRuntimeError as error:
+            found = _refused(str(error), time.perf_counter() - started)
+            if found is None:
+                raise
+        else:
+            found = _described(compiled, time.perf_counter() - started)
+        if self._path is not None:
+            _write(self._path, found)
+        return found
 
 
 def _described(compiled: Any, seconds: float) -> Compiled:
@@ -106,21 +117,18 @@ def _refused(message: str, seconds: float) -> Compiled | None:
     return Compiled("", {}, 0.0, 0.0, required, available, message.strip(), seconds)
 
 
-def _cache_path(program: str, target: str) -> Path:
+def _cache_path(program: str, target: str) -> Path | None:
+    directory = described_programs()
+    if directory is None:
+        return None
     versions = [f"{name} {importlib.metadata.version(name)}" for name in ("jax", "jaxlib", "libtpu")]
     flags = [os.environ.get(name, "") for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS")]
-    digest = hashlib.sha256("\n".join([program, target, *versions, *flags]).encode()).hexdigest()
-    return cache_directory() / f"{digest[:40]}.json.gz"
+    digest = hashlib.sha256("\n".join([_FORMAT, program, target, *versions, *flags]).encode()).hexdigest()
+    return directory / f"{digest[:40]}.json.gz"
 
 
-def cache_directory() -> Path:
-    """Where compiled programs' descriptions are kept: JAX's own cache cannot read programs for absent devices.
-
-    `JAX_COMPILATION_CACHE_DIR` when it is set, else the user's cache directory.
-    """
-    chosen = os.environ.get("JAX_COMPILATION_CACHE_DIR")
-    root = Path(chosen) if chosen else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "systolic"
-    return root / "preflight"
+_FORMAT = "1"
+"""Changes when `Compiled` does."""
 
 
 def _read(path: Path) -> Compiled:

@@ -147,6 +147,6 @@ def _measurement(report: PreflightReport) -> Iterator[Figure]:
         return
     where = f"median of {found.steps} steps on {found.devices} x {found.device_kind}"
     yield Figure(group, "step", found.step, "s", where)
-    yield Figure(
-        group, "measured / predicted", found.ratio, "", "both steps" if found.ratio else "other devices than the slice's"
-    )
+    same = found.platform == "tpu" and found.devices == report.slice.cores
+    compared = "both steps" if same else "NOT THE SLICE'S DEVICES: it says nothing about the prediction"
+    yield Figure(group, "measured / predicted", found.ratio, "", compared)

@@ -223,7 +223,7 @@ class Measurement:
         devices: how many.
         step: seconds a step, the median.
         steps: how many were timed.
-        ratio: measured divided by predicted.
+        ratio: measured divided by predicted; on other devices than the slice's it says nothing about the prediction.
     """
 
     platform: str
@@ -272,6 +272,11 @@ class PreflightReport:
     def fits(self) -> bool:
         """Whether the compiler accepted the program."""
         return not self.refusal
+
+    def measured(self, found: Measurement) -> PreflightReport:
+        """This report with a measurement, compared with the prediction."""
+        ratio = None if self.time is None else found.step / self.time.step
+        return dataclasses.replace(self, measurement=dataclasses.replace(found, ratio=ratio))
 
     def figures(self) -> list[Figure]:
         """Every figure with its unit and how it was obtained, in the order of the printed report."""

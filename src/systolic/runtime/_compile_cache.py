@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import jax
+from jax.experimental.compilation_cache import compilation_cache
 
 # Programs that compile faster than this are compiled again: reading them is hardly faster. JAX's own bound is 1 s.
 _WORTH_KEEPING_SECONDS = 0.1
@@ -67,6 +68,30 @@ def cache_directory(environment: Mapping[str, str] = os.environ) -> str:
     if base is None:
         base = str(_user_cache(environment) / "systolic" / "programs")
     return f"{base.rstrip('/')}/{_processor()}" if base else ""
+
+
+def described_programs(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """Where descriptions of programs for devices that are not here are kept; None when the cache is switched off.
+
+    JAX's cache cannot read such programs: there is no device to load them to.
+    """
+    base = environment.get("SYSTOLIC_CACHE_DIR")
+    if base is None:
+        return _user_cache(environment) / "systolic" / "preflight"
+    return Path(base) / "preflight" if base and "://" not in base else None
+
+
+@contextlib.contextmanager
+def cache_suspended() -> Iterator[None]:
+    """Inside the block JAX's cache is neither read nor written."""
+    before = jax.config.values["jax_enable_compilation_cache"]
+    jax.config.update("jax_enable_compilation_cache", False)
+    compilation_cache.reset_cache()  # JAX decides once, and forgets the decision here
+    try:
+        yield
+    finally:
+        jax.config.update("jax_enable_compilation_cache", before)
+        compilation_cache.reset_cache()
 
 
 @contextlib.contextmanager

@@ -7,15 +7,18 @@ from typing import Any
 
 from ..core import LightningDataModule, LightningModule
 from ..exceptions import MisconfigurationException
-from ..preflight import PreflightReport, TracedStep, parse_slice, report_on, slice_devices
+from ..preflight import PreflightReport, TracedStep, parse_slice, progress, reports_on, slice_devices
 from ..utilities._suggest import suggest
 from ._inspection import trace_step
+from ._measure import measure_step
 
 _STAGES = {"fit": "fit", "validate": "validation", "test": "test", "predict": "predict"}
 
 
 class TrainerPreflight:
     """What a Trainer offers about slices that are not here."""
+
+    devices: list[Any]
 
     def preflight(
         self,
@@ -26,6 +29,7 @@ class TrainerPreflight:
         slice: str | Sequence[str],
         stage: str = "fit",
         batch_size: int | None = None,
+        measure: bool | Sequence[Any] = False,
     ) -> Any:
         """Compile the step with the real TPU compiler for a slice that is not here, and report what it would do there.
 
@@ -41,6 +45,8 @@ class TrainerPreflight:
                 give several reports.
             stage: "fit", "validate", "test" or "predict".
             batch_size: samples on each core (what `DataLoader(batch_size=...)` means), instead of the loader's.
+            measure: also run the step on the Trainer's devices (or on these), and compare with the prediction. The
+                module gets its values back afterwards.
 
         Returns:
             A `PreflightReport` (or a list, one for each slice): `report.fits`, `report.memory`, `report.time`, ...;
@@ -59,6 +65,10 @@ class TrainerPreflight:
             dataloaders, datamodule = None, dataloaders
         names = [slice] if isinstance(slice, str) else list(slice)
         reports = preflight(self, model, dataloaders, datamodule, names, stage, batch_size)
+        if measure is not False:
+            devices = self.devices if measure is True else list(measure)
+            found = measure_step(self, _STAGES[stage], model, dataloaders, datamodule, devices, batch_size)
+            reports = [report.measured(found) for report in reports]
         return reports[0] if isinstance(slice, str) else reports
 
 
@@ -91,11 +101,12 @@ def preflight(
         raise MisconfigurationException(
             f"Invalid value for argument `batch_size`. Expected samples per core, an integer >= 1. Received: {batch_size!r}."
         )
+    wanted = [parse_slice(name) for name in slices]
     steps: dict[int, TracedStep] = {}
-    reports = []
-    for slice in [parse_slice(name) for name in slices]:
-        if slice.devices not in steps:
-            devices = slice_devices(slice)
-            steps[slice.devices] = trace_step(trainer, _STAGES[stage], model, data, datamodule, devices, batch_size)
-        reports.append(report_on(steps[slice.devices], slice))
-    return reports
+    with progress() as tell:
+        for slice in wanted:
+            if slice.devices not in steps:
+                tell(f"tracing {type(model).__name__} for {slice.devices} cores")
+                devices = slice_devices(slice)
+                steps[slice.devices] = trace_step(trainer, _STAGES[stage], model, data, datamodule, devices, batch_size)
+        return reports_on([(steps[slice.devices], slice) for slice in wanted], tell)

@@ -20,11 +20,12 @@ from ..optim import LightningOptimizer, LRSchedulerConfig, read_configuration
 from ..precision import resolve_matmul_precision, resolve_precision
 from ..profilers import THROTTLE, Profiler, make_profiler
 from ..runtime._placement import Placement
-from ..runtime._platform import Devices, find_devices
+from ..runtime._platform import Devices
 from . import _checkpoints, _defaults, _loaders
 from ._evaluate import EvaluationLoop
 from ._fit import FitLoop
 from ._hooks import HookTable
+from ._interception import devices_for, intercept
 from ._legacy import accepts_legacy_spellings
 from ._logging import log_value
 from ._memory import memory_explained
@@ -125,7 +126,7 @@ class Trainer(TrainerPreflight, TrainerProperties):
         quick = int(fast_dev_run)
         self.fast_dev_run = fast_dev_run
         self.accelerator = accelerator
-        self.devices = find_devices(accelerator, devices) if compile else []
+        self.devices = devices_for(accelerator, devices) if compile else []
         platform = self.devices[0].platform if self.devices else "cpu"
         self._precision = resolve_precision(precision, platform)
         self.matmul_precision = resolve_matmul_precision(matmul_precision, platform)
@@ -202,6 +203,7 @@ class Trainer(TrainerPreflight, TrainerProperties):
         if isinstance(train_dataloaders, LightningDataModule):
             train_dataloaders, datamodule = None, train_dataloaders
         _defaults.require_trainable(self, model)
+        intercept(self, "fit", model, train_dataloaders, datamodule)
         given = {"train": train_dataloaders, "validation": val_dataloaders}
         with self._running("fit", model, datamodule, given, ckpt_path):
             self._train_loader = _loaders.training(self, given["train"])
@@ -239,6 +241,7 @@ class Trainer(TrainerPreflight, TrainerProperties):
         model = self._model_or_last(model)
         if isinstance(dataloaders, LightningDataModule):
             dataloaders, datamodule = None, dataloaders
+        intercept(self, "predict", model, dataloaders, datamodule)
         with self._running("predict", model, datamodule, {"predict": dataloaders}, ckpt_path):
             _checkpoints.load_weights(self, ckpt_path)
             loaders, limits = self._evaluation_loaders("predict")
@@ -375,6 +378,7 @@ class Trainer(TrainerPreflight, TrainerProperties):
             raise MisconfigurationException(
                 f"No `{stage}_step()` method defined to run with this call. Add one to {type(model).__name__}."
             )
+        intercept(self, "validate" if stage == "validation" else stage, model, dataloaders, datamodule)
         with self._running(stage, model, datamodule, {stage: dataloaders}, ckpt_path):
             _checkpoints.load_weights(self, ckpt_path)
             values = EvaluationLoop(self, stage).run()

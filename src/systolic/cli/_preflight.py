@@ -1,0 +1,136 @@
+"""`systolic preflight train.py --slice v5litepod-8`: what the script's step would do on a slice that is not here."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import runpy
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+from rich.console import Console
+
+from ..exceptions import MisconfigurationException
+from ..preflight import PreflightReport, parse_slice, slice_devices
+from ..runtime._platform import Devices, find_devices
+from ..trainer import Intended, intercepting
+from ._command import Command
+
+_EPILOG = (
+    "Everything else is handed to the script; after a lone -- so are words that preflight would take itself. The script runs "
+    "unmodified up to its first trainer.fit, validate, test or predict."
+)
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    parser.epilog = _EPILOG
+    parser.add_argument("script", type=Path, help="the training script")
+    parser.add_argument(
+        "--slice",
+        action="append",
+        required=True,
+        dest="slices",
+        help="v5litepod-8, v4-32, '2x v5litepod-256', or a topology such as v5e:2x4; can be given several times",
+    )
+    parser.add_argument("--batch-size", type=int, help="samples per core, in place of those of the script's loader")
+    parser.add_argument("--json", action="store_true", help="print one JSON object for each slice in a list, and nothing else")
+    parser.add_argument(
+        "--measure", action="store_true", help="also run the step on this machine's devices, and compare with the prediction"
+    )
+
+
+class _Reached(BaseException):
+    """Leaves the script; it is no Exception, so that the script's own handlers do not take it."""
+
+    def __init__(self, reports: list[PreflightReport]) -> None:
+        super().__init__()
+        self.reports = reports
+
+
+class _Preflight:
+    """Gives Trainers the slice's devices, and compiles in place of training."""
+
+    def __init__(self, options: Namespace) -> None:
+        self._options = options
+        self._requested: tuple[str, Devices] = ("auto", "auto")
+
+    def devices(self, accelerator: str, devices: Devices) -> list[Any]:
+        """The first slice's, whatever the script asks for."""
+        self._requested = (accelerator, devices)
+        return slice_devices(parse_slice(self._options.slices[0]))
+
+    def reached(self, intended: Intended) -> NoReturn:
+        """Compile the step that the script was about to run."""
+        options = self._options
+        measured = find_devices(*self._requested) if options.measure else False
+        raise _Reached(
+            intended.trainer.preflight(
+                intended.model,
+                intended.data,
+                intended.datamodule,
+                slice=options.slices,
+                stage=intended.stage,
+                batch_size=options.batch_size,
+                measure=measured,
+            )
+        )
+
+
+def _run(options: Namespace) -> int:
+    for name in options.slices:
+        _known_slice(name)
+    reports = _reports(options)
+    if options.json:
+        sys.stdout.write(json.dumps([report.to_dict() for report in reports], indent=2) + "\n")
+    else:
+        console = Console()
+        for report in reports:
+            console.print(report)
+    return 0 if all(report.fits for report in reports) else 1
+
+
+def _known_slice(name: str) -> None:
+    try:
+        slice_devices(parse_slice(name))
+    except ValueError as error:
+        raise MisconfigurationException(str(error)) from error
+
+
+def _reports(options: Namespace) -> list[PreflightReport]:
+    script: Path = options.script
+    if not script.is_file():
+        raise MisconfigurationException(f"There is no script {str(script)!r}. Usage: systolic preflight train.py --slice NAME")
+    # standard output is for the report
+    with _as_main(script, options.rest), contextlib.redirect_stdout(sys.stderr), intercepting(_Preflight(options)):
+        try:
+            runpy.run_path(str(script), run_name="__main__")
+        except _Reached as reached:
+            return reached.reports
+    raise MisconfigurationException(
+        f"{script} ended without calling fit, validate, test or predict of a systolic Trainer. Give it the arguments with "
+        "which it does, behind its name."
+    )
+
+
+@contextlib.contextmanager
+def _as_main(script: Path, arguments: list[str]) -> Iterator[None]:
+    """As Python would start a script: its own words, and its folder first on the path."""
+    before = sys.argv, sys.path[:]
+    sys.argv = [str(script), *arguments]
+    sys.path[0:0] = [str(script.resolve().parent)]
+    try:
+        yield
+    finally:
+        sys.argv, sys.path[:] = before
+
+
+PREFLIGHT = Command(
+    "preflight",
+    "Compile a script's step for a TPU slice, without a TPU, and report what it would do there.",
+    _add_arguments,
+    _run,
+    takes_rest=True,
+)

@@ -1,0 +1,65 @@
+"""Run a script up to its first fit, validate, test or predict, and do something else there."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ..runtime._platform import Devices, find_devices
+
+
+@dataclass(frozen=True)
+class Intended:
+    """What a script was about to do.
+
+    Attributes:
+        trainer: the one whose method was called.
+        stage: that method: "fit", "validate", "test" or "predict".
+        model: the module.
+        data: its loaders, or None.
+        datamodule: where loaders come from, or None.
+    """
+
+    trainer: Any
+    stage: str
+    model: Any
+    data: Any
+    datamodule: Any
+
+
+class Interceptor(Protocol):
+    """Takes over from a script."""
+
+    def devices(self, accelerator: str, devices: Devices) -> list[Any]:
+        """The devices of a Trainer that asks for these."""
+        ...
+
+    def reached(self, intended: Intended) -> None:
+        """Called in place of the method; leaves the script by raising."""
+        ...
+
+
+_ACTIVE: list[Interceptor] = []
+
+
+@contextlib.contextmanager
+def intercepting(interceptor: Interceptor) -> Iterator[None]:
+    """Inside, every Trainer asks `interceptor`."""
+    _ACTIVE.append(interceptor)
+    try:
+        yield
+    finally:
+        _ACTIVE.pop()
+
+
+def intercept(trainer: Any, stage: str, model: Any, data: Any, datamodule: Any) -> None:
+    """Hand over, if somebody takes over."""
+    if _ACTIVE:
+        _ACTIVE[-1].reached(Intended(trainer, stage, model, data, datamodule))
+
+
+def devices_for(accelerator: str, devices: Devices) -> list[Any]:
+    """The devices of a new Trainer."""
+    return _ACTIVE[-1].devices(accelerator, devices) if _ACTIVE else find_devices(accelerator, devices)
