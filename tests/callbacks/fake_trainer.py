@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from systolic.callbacks import Callback
-from systolic.checkpoint import atomic_save
+from systolic.checkpoint import TorchCheckpointIO, atomic_save
 
 
 @dataclass
@@ -33,6 +33,7 @@ class FakeTrainer:
     current_epoch: int = 0
     global_step: int = 0
     ckpt_path: str | None = None
+    checkpoint_io: TorchCheckpointIO = field(default_factory=TorchCheckpointIO)
     loggers: list[Any] = field(default_factory=list)
     optimizers: list[Any] = field(default_factory=list)
     lr_scheduler_configs: list[Any] = field(default_factory=list)

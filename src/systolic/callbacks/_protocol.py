@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from torch import Tensor
 from torch.optim import Optimizer
 
+from systolic.checkpoint import CheckpointIO
 from systolic.loggers import LoggerProtocol
 
 
@@ -50,6 +51,7 @@ class TrainerLike(Protocol):
     num_predict_batches: Sequence[int | float]
     default_root_dir: str | os.PathLike[str]
     ckpt_path: str | os.PathLike[str] | None
+    checkpoint_io: CheckpointIO
 
     @property
     def state(self) -> StateLike:

@@ -22,7 +22,6 @@ from systolic.callbacks._protocol import (
     validation_follows,
 )
 from systolic.callbacks.checkpoint import Checkpoint
-from systolic.checkpoint import copy_atomically, link_atomically, remove
 from systolic.checkpoint._files import local_path
 from systolic.exceptions import MisconfigurationException
 
@@ -225,7 +224,7 @@ class ModelCheckpoint(Checkpoint):
         if not self.save_on_exception or not _is_active(trainer) or trainer.global_step == self._last_step_saved:
             return
         metrics = self._candidates(trainer)
-        path = self._free_path(metrics, None, may_replace="")
+        path = self._free_path(trainer, metrics, None, may_replace="")
         self._write(trainer, path)
         self._save(trainer, metrics, top_k=False)
         say(f"{type(exception).__name__} was raised; saved a checkpoint to {path}")
@@ -311,9 +310,10 @@ class ModelCheckpoint(Checkpoint):
 
     def _save(self, trainer: TrainerLike, metrics: dict[str, Tensor], *, top_k: bool) -> None:
         """Write the files that are due at this moment."""
+        trainer.checkpoint_io.wait()
         previous_last = self.last_model_path
         if self.save_last:  # decided first, because it is part of the state that both files hold
-            self.last_model_path = self._free_path(metrics, self.CHECKPOINT_NAME_LAST, may_replace=previous_last)
+            self.last_model_path = self._free_path(trainer, metrics, self.CHECKPOINT_NAME_LAST, may_replace=previous_last)
         if top_k and self.save_top_k != 0:
             save = self._save_newest if self.monitor is None else self._save_ranked
             save(trainer, metrics)
@@ -323,7 +323,7 @@ class ModelCheckpoint(Checkpoint):
     def _save_newest(self, trainer: TrainerLike, metrics: dict[str, Tensor]) -> None:
         previous = self.best_model_path
         replaced = previous if self.save_top_k == 1 else ""
-        self.best_model_path = path = self._free_path(metrics, None, may_replace=replaced)
+        self.best_model_path = path = self._free_path(trainer, metrics, None, may_replace=replaced)
         self._write(trainer, path)
         self._remove_superseded(trainer, replaced, path)
 
@@ -338,7 +338,7 @@ class ModelCheckpoint(Checkpoint):
             current = torch.tensor(torch.inf if self.mode == "min" else -torch.inf)
         superseded = self.kth_best_model_path if len(self.best_k_models) == self.save_top_k else ""
         self.best_k_models.pop(superseded, None)
-        path = self._free_path(metrics, None, may_replace=superseded)
+        path = self._free_path(trainer, metrics, None, may_replace=superseded)
         self._rank(path, current)
         if self.verbose:
             say(f"{moment} reached {current:0.5f} (best {self.best_model_score:0.5f}), saving model to {path!r}")
@@ -358,9 +358,9 @@ class ModelCheckpoint(Checkpoint):
         path = self.last_model_path
         if self.save_last == "link" and self._newest_path and self.save_top_k != 0:
             if os.path.abspath(self._newest_path) != os.path.abspath(path):
-                link_atomically(self._newest_path, path)
-        elif self._newest_step == trainer.global_step and os.path.isfile(self._newest_path):
-            copy_atomically(self._newest_path, path)  # the same state: the devices need not be read twice
+                trainer.checkpoint_io.link_checkpoint(self._newest_path, path)
+        elif self._newest_step == trainer.global_step and trainer.checkpoint_io.exists(self._newest_path):
+            trainer.checkpoint_io.copy_checkpoint(self._newest_path, path)  # the same state: the devices need not be read twice
         else:
             self._write(trainer, path, newest=False)
         self._remove_superseded(trainer, previous, path)
@@ -373,10 +373,10 @@ class ModelCheckpoint(Checkpoint):
         for logger in trainer.loggers:
             logger.after_save_checkpoint(self)
 
-    def _free_path(self, metrics: dict[str, Tensor], filename: str | None, may_replace: str) -> str:
+    def _free_path(self, trainer: TrainerLike, metrics: dict[str, Tensor], filename: str | None, may_replace: str) -> str:
         path = self.format_checkpoint_name(metrics, filename)
         versions = itertools.count(self.STARTING_VERSION)
-        while self._enable_version_counter and path != may_replace and os.path.lexists(path):
+        while self._enable_version_counter and path != may_replace and trainer.checkpoint_io.exists(path):
             path = self.format_checkpoint_name(metrics, filename, ver=next(versions))
         return path
 
@@ -385,7 +385,7 @@ class ModelCheckpoint(Checkpoint):
         if not previous or previous == current or Path(self.dirpath or "") not in Path(previous).parents:
             return
         if trainer.ckpt_path is None or local_path(trainer.ckpt_path) != os.path.abspath(previous):
-            remove(previous)
+            trainer.checkpoint_io.remove_checkpoint(previous)
 
 
 def _is_active(trainer: TrainerLike) -> bool:

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
-from ..checkpoint import atomic_save, load, snapshot
+from ..checkpoint import snapshot
 from ..exceptions import MisconfigurationException
 
 
-def save(trainer: Any, path: Any, weights_only: bool) -> None:
-    """Write a checkpoint file."""
-    atomic_save(snapshot(_contents(trainer, weights_only)), path)
+def save(trainer: Any, path: Any, weights_only: bool, storage_options: Any = None) -> None:
+    """Write a checkpoint: one copy on the host, taken when the one before it is gone."""
+    io = trainer.checkpoint_io
+    io.wait()
+    io.save_checkpoint(snapshot(_contents(trainer, weights_only), detached=io.writes_later), path, storage_options)
+    if trainer.lightning_module._trainer is None:  # between runs nothing goes on meanwhile
+        io.teardown()
+
+
+def finish(trainer: Any) -> None:
+    """Wait for what is written in the background; after an error of the run, an error of this is a warning."""
+    try:
+        trainer.checkpoint_io.teardown()
+    except Exception as error:
+        if trainer.state.status == "finished":
+            raise
+        warnings.warn(f"A checkpoint was not written: {type(error).__name__}: {error}", stacklevel=2)
 
 
 def _contents(trainer: Any, weights_only: bool) -> dict[str, Any]:
@@ -41,13 +56,13 @@ def _contents(trainer: Any, weights_only: bool) -> dict[str, Any]:
 def load_weights(trainer: Any, path: Any) -> None:
     """Load a checkpoint's weights into the module, when a path is given."""
     if path is not None:
-        checkpoint = load(_resolved(trainer, path))
+        checkpoint = trainer.checkpoint_io.load_checkpoint(_resolved(trainer, path))
         trainer.lightning_module.load_state_dict(checkpoint["state_dict"])
 
 
 def restore(trainer: Any, path: Any) -> None:
     """Continue from a checkpoint: weights, optimizers, schedulers, counters, callbacks."""
-    checkpoint = load(_resolved(trainer, path))
+    checkpoint = trainer.checkpoint_io.load_checkpoint(_resolved(trainer, path))
     module = trainer.lightning_module
     trainer._hooks.callbacks("on_load_checkpoint", checkpoint)
     module.on_load_checkpoint(checkpoint)

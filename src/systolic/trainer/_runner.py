@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -42,3 +43,15 @@ class EagerEngine:
 
     def release(self) -> None:
         """Nothing was moved."""
+
+
+def release_engines(engines: Sequence[Any], *, failing: bool) -> None:
+    """Give the module ordinary tensors again; `failing` says that an error ends the run."""
+    for engine in engines:
+        try:
+            engine.release()
+        except RuntimeError as error:
+            # the traceback of the error that ended the run may still hold tensors of the trace; that error matters
+            if not failing:
+                raise
+            warnings.warn(f"Some parameters stay on the devices after the error: {error}", stacklevel=2)

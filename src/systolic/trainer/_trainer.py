@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -17,6 +16,7 @@ from ..core import LightningDataModule, LightningModule, Ties
 from ..exceptions import MisconfigurationException
 from ..metrics import Results, StepLog
 from ..optim import LightningOptimizer, LRSchedulerConfig, read_configuration
+from ..plugins import choose_checkpoint_io
 from ..precision import resolve_matmul_precision, resolve_precision
 from ..profilers import THROTTLE, Profiler, make_profiler
 from ..runtime._placement import Placement
@@ -43,7 +43,7 @@ from ._predict import predict
 from ._preflight import TrainerPreflight
 from ._properties import TrainerProperties
 from ._reporting import Reporting
-from ._runner import EagerEngine
+from ._runner import EagerEngine, release_engines
 from ._state import TrainerState
 from ._torch_xla import explain_torch_xla
 
@@ -64,6 +64,7 @@ class Trainer(TrainerPreflight, TrainerProperties):
         sync_batchnorm: normalise over the whole batch; by default each core normalises its own part.
         precision: "32-true", "bf16-true" (also "16-true"), "bf16-mixed" (also "16-mixed"), or "64-true" on the CPU;
             docs/precision.md says what each means.
+        plugins: a `systolic.plugins.CheckpointIO`, for instance `AsyncCheckpointIO()`.
         matmul_precision: how exact float32 products are on a TPU or GPU: "default", "high" or "highest".
 
     Raises:
@@ -114,6 +115,7 @@ class Trainer(TrainerPreflight, TrainerProperties):
         prefetch_batches: int = 2,
         profiler: Profiler | str | None = None,
         matmul_precision: str | None = None,
+        plugins: Any = None,
         **unknown: Any,
     ) -> None:
         require_known_arguments(Trainer.__init__, unknown)
@@ -156,6 +158,7 @@ class Trainer(TrainerPreflight, TrainerProperties):
             callbacks, enable_checkpointing, enable_progress_bar, enable_model_summary, quick
         )
         self._profiler = make_profiler(profiler)
+        self.checkpoint_io = choose_checkpoint_io(plugins)
         self._reset_run_state()
 
     def _reset_run_state(self) -> None:
@@ -250,9 +253,9 @@ class Trainer(TrainerPreflight, TrainerProperties):
             return None
         return found[0] if len(found) == 1 else found
 
-    def save_checkpoint(self, filepath: Any, weights_only: bool = False) -> None:
+    def save_checkpoint(self, filepath: Any, weights_only: bool = False, storage_options: Any = None) -> None:
         """Write a checkpoint: weights, and unless `weights_only` everything that is needed to continue."""
-        _checkpoints.save(self, filepath, weights_only)
+        _checkpoints.save(self, filepath, weights_only, storage_options)
 
     # ---- one run
 
@@ -280,6 +283,7 @@ class Trainer(TrainerPreflight, TrainerProperties):
             with memory_explained(self):
                 self._set_up(name)
                 yield
+            self.checkpoint_io.wait()
             self.state.status = "finished"
         except BaseException as error:
             self.state.status = "interrupted"
@@ -287,25 +291,14 @@ class Trainer(TrainerPreflight, TrainerProperties):
             raise
         finally:
             with memory_explained(self):
-                self._release()
+                release_engines(self._engines, failing=self.state.status == "interrupted")
             self._tear_down(name)
             self.profiler.describe()
             self.profiler.teardown(name)
             model.trainer = None
             for logger in self.loggers:
                 logger.finalize("success" if self.state.status == "finished" else "failed")
-
-    def _release(self) -> None:
-        """Give the module ordinary tensors again."""
-        failing = self.state.status == "interrupted"
-        for engine in self._engines:
-            try:
-                engine.release()
-            except RuntimeError as error:
-                # the traceback of the error that ended the run may still hold tensors of the trace; that error matters
-                if not failing:
-                    raise
-                warnings.warn(f"Some parameters stay on the devices after the error: {error}", stacklevel=2)
+            _checkpoints.finish(self)
 
     def _trained(self, model: Any, stage: str) -> bool:
         """Whether this is an evaluation of what was trained before: the counters of fit stay."""

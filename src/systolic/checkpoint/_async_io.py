@@ -1,0 +1,102 @@
+"""Saving in the background: the devices stop for the copy to the host, not for the disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from systolic.checkpoint._files import PathLike
+from systolic.checkpoint._io import CheckpointIO, TorchCheckpointIO
+
+
+class AsyncCheckpointIO(CheckpointIO):
+    """Write checkpoints in a thread while training goes on.
+
+    Everything happens in the order in which it was asked for: an old checkpoint is removed when the new one is
+    complete, and not at all when writing that failed. What went wrong is raised by the next save, or at the end of
+    the run. One checkpoint is in memory at a time: a save waits until the one before it is written.
+
+    Args:
+        checkpoint_io: what writes; local files by default.
+
+    Example:
+        >>> import systolic as L
+        >>> from systolic.plugins import AsyncCheckpointIO
+        >>> trainer = L.Trainer(accelerator="cpu", plugins=[AsyncCheckpointIO()], max_epochs=1, logger=False)
+    """
+
+    writes_later = True
+
+    def __init__(self, checkpoint_io: CheckpointIO | None = None) -> None:
+        self.checkpoint_io = TorchCheckpointIO() if checkpoint_io is None else checkpoint_io
+        self._executor: ThreadPoolExecutor | None = None
+        self._pending: list[Future[None]] = []
+        self._coming: set[str] = set()
+        self._error: BaseException | None = None
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: PathLike, storage_options: Any = None) -> None:
+        """Write the checkpoint soon. It must not change any more."""
+        self.wait()
+        self._submit(path, self.checkpoint_io.save_checkpoint, checkpoint, path, storage_options)
+
+    def load_checkpoint(self, path: PathLike, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
+        """Read a checkpoint, after those that are being written."""
+        self.wait()
+        return self.checkpoint_io.load_checkpoint(path, map_location, weights_only)
+
+    def remove_checkpoint(self, path: PathLike) -> None:
+        """Delete a checkpoint, after what was asked for before."""
+        self._submit(None, self.checkpoint_io.remove_checkpoint, path)
+
+    def copy_checkpoint(self, source: PathLike, target: PathLike) -> None:
+        """Copy a checkpoint, after what was asked for before."""
+        self._submit(target, self.checkpoint_io.copy_checkpoint, source, target)
+
+    def link_checkpoint(self, source: PathLike, link: PathLike) -> None:
+        """Link a checkpoint, after what was asked for before."""
+        self._submit(link, self.checkpoint_io.link_checkpoint, source, link)
+
+    def exists(self, path: PathLike) -> bool:
+        """Whether the checkpoint is there, or is being written."""
+        return os.path.abspath(path) in self._coming or self.checkpoint_io.exists(path)
+
+    def wait(self) -> None:
+        """Return when everything is written; raises what went wrong in the background."""
+        for future in self._pending:
+            future.result()
+        self._pending.clear()
+        self._coming.clear()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        self.checkpoint_io.wait()
+
+    def teardown(self) -> None:
+        """Finish what was begun, and end the thread; raises what went wrong."""
+        try:
+            self.wait()
+        finally:
+            if self._executor is not None:
+                self._executor.shutdown()
+                self._executor = None
+            self.checkpoint_io.teardown()
+
+    def _submit(self, coming: PathLike | None, action: Callable[..., None], *arguments: Any) -> None:
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="systolic-save")
+        if coming is not None:
+            self._coming.add(os.path.abspath(coming))
+        self._pending.append(self._executor.submit(self._run, action, [arguments]))
+
+    def _run(self, action: Callable[..., None], held: list[tuple[Any, ...]]) -> None:
+        """In the thread. What follows a failure counts on a file that is not there: it is left out."""
+        arguments = held.pop()  # the executor keeps `held` for a moment longer than the checkpoint may live
+        if self._error is not None:
+            return
+        try:
+            action(*arguments)
+        except BaseException as error:
+            error.add_note("This happened in the background, while a checkpoint was written (AsyncCheckpointIO).")
+            self._error = error

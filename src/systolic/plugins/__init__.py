@@ -1,0 +1,6 @@
+"""What `Trainer(plugins=[...])` takes."""
+
+from ..checkpoint import AsyncCheckpointIO as AsyncCheckpointIO
+from ..checkpoint import CheckpointIO as CheckpointIO
+from ..checkpoint import TorchCheckpointIO as TorchCheckpointIO
+from ._choice import choose_checkpoint_io as choose_checkpoint_io

@@ -1,0 +1,5 @@
+"""The plugins for checkpoints, under Lightning's module name."""
+
+from ..checkpoint import AsyncCheckpointIO as AsyncCheckpointIO
+from ..checkpoint import CheckpointIO as CheckpointIO
+from ..checkpoint import TorchCheckpointIO as TorchCheckpointIO
