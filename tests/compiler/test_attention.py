@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 import systolic
 from systolic.compiler import _attention
+from systolic.compiler.lowering._context import LoweringContext, lowering_context
 
 
 def inputs(
@@ -222,7 +223,8 @@ def test_kernels_of_other_platforms_equal_the_plain_one(platform: str, monkeypat
     mask = jnp.asarray(some_mask(2, 1, 6, 6).numpy()).at[0, 0, 1].set(False)
     for given, causal in [(None, False), (None, True), (mask, False)]:
         options: dict[str, Any] = {"causal": causal, "scale": 0.4, "dropout": 0.0}
-        got = kernel(query, key, value, given, None, **options)
+        with lowering_context(LoweringContext(platform=platform)):
+            got = kernel(query, key, value, given, None, **options)
         want = plain(query, key, value, given, None, **options)
         assert got.dtype == want.dtype
         assert jnp.allclose(got.astype(jnp.float32), want.astype(jnp.float32), atol=3e-2)

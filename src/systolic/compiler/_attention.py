@@ -16,6 +16,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from ._jax_op import op_with_kernels
 from ._keys import bernoulli, next_key
 from ._patches import CONTEXTS, REPLACEMENTS
+from ._splash_attention import splash_attention, splash_supports
+from .lowering._context import current
 
 Mask = jax.Array | None
 
@@ -130,8 +132,11 @@ def _tpu_attention(
     scale: float,
     dropout: float,
 ) -> jax.Array:
-    """Attention on TPU: the place for a kernel that never forms the whole score matrix."""
-    return plain_attention(query, key, value, mask, draw, causal=causal, scale=scale, dropout=dropout)
+    """Attention on TPU by a kernel that never forms the whole matrix of scores, where there is one."""
+    mesh = current().mesh
+    if mask is not None or draw is not None or not splash_supports(query, key, value, mesh):
+        return plain_attention(query, key, value, mask, draw, causal=causal, scale=scale, dropout=dropout)
+    return splash_attention(query, key, value, causal=causal, scale=scale, mesh=mesh)
 
 
 _attention = op_with_kernels(plain_attention, {"gpu": _gpu_attention, "tpu": _tpu_attention})

@@ -9,6 +9,7 @@ import torch
 from torch import fx
 from torch.fx.graph import CodeGen
 
+from ._cross_entropy import join_cross_entropy
 from ._rewrites import rewrite_bias_corrections
 from ._symbols import HostExpression, SymbolTable
 
@@ -53,6 +54,7 @@ def clean_graph(module: fx.GraphModule, slot_count: int, leaf_count: int, table:
     graph.set_codegen(CodeGen())
     _skip_aliases(graph)
     rewrite_bias_corrections(graph)
+    join_cross_entropy(graph)
     graph.eliminate_dead_code(is_impure_node=lambda node: node.op in ("placeholder", "output"))
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     tensors = slot_count + leaf_count

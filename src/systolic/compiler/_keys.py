@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import torch
 
 from .lowering import lowers
-from .lowering._bits import keep_mask
+from .lowering._bits import keep_mask, mask_key
 from .lowering._context import current
 
 WORDS = 4
@@ -40,4 +40,4 @@ def _lower() -> jax.Array:
 
 def bernoulli(draw: jax.Array, probability: float, shape: Sequence[int], number: int = 0) -> jax.Array:
     """Booleans that are true with `probability`, from key data; another `number` gives other ones."""
-    return keep_mask(jax.random.fold_in(jax.random.wrap_key_data(draw, impl="rbg"), number), probability, shape)
+    return keep_mask(mask_key(draw, number), probability, shape)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from op_check import check_op, lower_and_run
+
+from systolic.compiler.lowering._bits import keep_mask, mask_key
 
 aten = torch.ops.aten
 N = 40_000
@@ -130,3 +135,17 @@ def test_rrelu() -> None:
 def test_gamma_gradient() -> None:
     alpha, sample = torch.tensor([0.5, 2.0, 9.0]), torch.tensor([0.3, 2.5, 7.0])
     check_op(lambda a, s: torch._standard_gamma_grad(a, s), alpha, sample, rtol=1e-4)
+
+
+def test_masks_of_one_program_are_independent() -> None:
+    key = jax.random.key(0)
+    masks = [np.asarray(keep_mask(mask_key(key, number), 0.5, (200, 200))) for number in range(4)]
+    for first, second in itertools.combinations(masks, 2):
+        # 40,000 draws: five deviations of the share that agrees by chance
+        assert abs((first == second).mean() - 0.5) < 5 * 0.5 / 200
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.1, 0.5, 0.9, 1 - 2**-25, 1.0])
+def test_the_threshold_of_a_mask_is_the_same_for_numbers_and_arrays(probability: float) -> None:
+    key = mask_key(jax.random.key(1), 0)
+    np.testing.assert_array_equal(keep_mask(key, probability, (99,)), keep_mask(key, jnp.float32(probability), (99,)))

@@ -16,25 +16,59 @@ import numpy as np
 from jax import lax
 
 
+def mask_key(key: jax.Array, number: int) -> jax.Array:
+    """A key for `keep_mask` from a program's key: two words that differ for every `number`.
+
+    Mixing in a constant costs two scalar operations, `jax.random.fold_in` a whole generator.
+
+    Args:
+        key: a typed JAX key, or its key data (uint32).
+        number: which of the program's masks it is for.
+    """
+    data = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
+    words = data.reshape(-1).astype(jnp.uint32)
+    low, high = (np.uint32(_scattered(2 * number + half)) for half in (0, 1))
+    return jnp.stack([words[0] ^ low, words[-1] + high])
+
+
+def _scattered(number: int) -> int:
+    """32 bits that look random, of a small number: `_finalised` for Python numbers."""
+    bits = (number * 0x9E3779B1 + 1) % 2**32
+    bits = (bits ^ (bits >> 16)) * 0x7FEB352D % 2**32
+    bits = (bits ^ (bits >> 15)) * 0x846CA68B % 2**32
+    return bits ^ (bits >> 16)
+
+
 def keep_mask(key: jax.Array, probability: float | jax.Array, shape: Sequence[int]) -> jax.Array:
     """True with `probability` for each element; independent over elements and keys.
 
     Args:
-        key: a typed JAX key, or its key data (uint32).
+        key: from `mask_key`.
         probability: of True, in [0, 1].
         shape: the mask's shape.
     """
     if isinstance(probability, float) and probability >= 1.0:
         return jnp.ones(tuple(shape), jnp.bool_)
+    return keeps(_hashed(key, tuple(shape)), probability)
+
+
+def keeps(bits: jax.Array, probability: float | jax.Array) -> jax.Array:
+    """True with `probability`, for random uint32 bits."""
     # 24 bits: exactly representable in float32, so that the comparison is exact, too
-    drawn = (_hashed(key, tuple(shape)) >> np.uint32(8)).astype(jnp.float32)
-    return drawn < jnp.float32(probability) * jnp.float32(2**24)
+    drawn = bits >> np.uint32(8)
+    if isinstance(probability, float):
+        # the same comparison, without turning the bits into floats: there are fewer thresholds than floats
+        return drawn < np.uint32(np.ceil(np.float32(probability) * np.float32(2**24)))
+    return drawn.astype(jnp.float32) < jnp.float32(probability) * jnp.float32(2**24)
 
 
 def _hashed(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    data = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
-    first, second = data.reshape(-1)[0], data.reshape(-1)[-1]
-    return _finalised(_finalised(_numbers(shape) ^ first.astype(jnp.uint32)) + second.astype(jnp.uint32))
+    return hashed(_numbers(shape), key[0], key[1])
+
+
+def hashed(number: jax.Array, first: jax.Array, second: jax.Array) -> jax.Array:
+    """32 random bits for each number under a key's two words (all uint32)."""
+    return _finalised(_finalised(number ^ first) + second)
 
 
 def _numbers(shape: tuple[int, ...]) -> jax.Array:

@@ -9,7 +9,10 @@ from typing import Any
 
 import jax
 import torch
+from jax.sharding import Mesh
 from torch import fx
+
+from ._bits import mask_key
 
 
 @dataclass
@@ -20,6 +23,7 @@ class LoweringContext:
         key: the program's random key, a typed JAX key; every random op folds its own number into it.
         batch_shards: over how many cores the batch dimension is split; 1 when it is not.
         platform: "tpu", "gpu" or "cpu": the machine that the program is for.
+        mesh: the cores that run it; None for one core.
         output: the fake value (or tuple of them) that PyTorch announced for the node being lowered.
         node: that node.
         stash: pullbacks of already lowered forward calls, so that their backward need not run the forward again.
@@ -28,6 +32,7 @@ class LoweringContext:
     key: jax.Array | None = None
     batch_shards: int = 1
     platform: str = "cpu"
+    mesh: Mesh | None = None
     output: Any = None
     node: fx.Node | None = None
     stash: dict[int, Any] = field(default_factory=dict)
@@ -36,10 +41,23 @@ class LoweringContext:
     def next_key(self) -> jax.Array:
         """A key that no other random op of this program gets, unless it is the same op computed once more."""
         assert self.key is not None, "a random op was lowered in a program without a key"
+        return jax.random.fold_in(self.key, self._next_number())
+
+    def next_mask_key(self) -> jax.Array:
+        """The same for masks, which `keep_mask` makes without a generator."""
+        assert self.key is not None, "a random op was lowered in a program without a key"
+        return mask_key(self.key, self._next_number())
+
+    def _next_number(self) -> int:
         count = self._drawing[1] + 1 if self._drawing[0] is self.node else 0
         self._drawing = (self.node, count)
         draw = self.node.meta.get("draw", 0) if self.node is not None else 0
-        return jax.random.fold_in(self.key, draw * _KEYS_PER_OP + count)
+        return draw * _KEYS_PER_OP + count
+
+    def source(self, index: int) -> fx.Node | None:
+        """The node that an argument of the op comes from; None outside of a graph and for arguments that are values."""
+        source = self.node.args[index] if self.node is not None else None
+        return source if isinstance(source, fx.Node) else None
 
     def operand(self, index: int) -> torch.Tensor:
         """The fake tensor that PyTorch traced an argument of the op with; it has strides, which arrays lack."""

@@ -20,15 +20,22 @@ def nll_loss_forward(
 ) -> tuple[jax.Array, jax.Array]:
     """Negative log likelihood of the target classes, and the weight that its mean divides by."""
     classes = min(1, x.ndim - 1)
-    picked, scale = _class_weights(target, weight, ignore_index, x.shape[classes], x.dtype)
+    picked, scale = class_weights(target, weight, ignore_index, x.shape[classes], x.dtype)
     chosen = jnp.take_along_axis(wide(x), jnp.expand_dims(picked, classes), classes).squeeze(classes)
+    return reduced(chosen, target, scale, reduction, ignore_index, x.dtype)
+
+
+def reduced(
+    chosen: jax.Array, target: jax.Array, scale: jax.Array, reduction: int, ignore_index: int, dtype: jnp.dtype
+) -> tuple[jax.Array, jax.Array]:
+    """The loss, and the weight that its mean divides by, from the log-likelihood of each target."""
     # a class of likelihood zero that is ignored must not turn 0 * inf into NaN
     loss = jnp.where(target == ignore_index, 0, -chosen * scale)
     if reduction == NONE:
-        return loss.astype(x.dtype), jnp.zeros((), x.dtype)
+        return loss.astype(dtype), jnp.zeros((), dtype)
     total = scale.sum()
     loss = loss.sum() if reduction == SUM else loss.sum() / total
-    return loss.astype(x.dtype), total.astype(x.dtype)
+    return loss.astype(dtype), total.astype(dtype)
 
 
 @lowers(aten.nll_loss_backward.default, aten.nll_loss2d_backward.default)
@@ -43,7 +50,7 @@ def nll_loss_backward(
 ) -> jax.Array:
     """Minus the class weight at each target; written as a comparison, so that no scatter is needed."""
     classes = min(1, x.ndim - 1)
-    picked, scale = _class_weights(target, weight, ignore_index, x.shape[classes], x.dtype)
+    picked, scale = class_weights(target, weight, ignore_index, x.shape[classes], x.dtype)
     scale = -scale * wide(grad)
     if reduction == MEAN:
         scale = scale / wide(total_weight)
@@ -53,7 +60,7 @@ def nll_loss_backward(
     return jnp.where(hit, jnp.expand_dims(scale, classes), 0).astype(x.dtype)
 
 
-def _class_weights(
+def class_weights(
     target: jax.Array, weight: jax.Array | None, ignore_index: int, classes: int, dtype: jnp.dtype
 ) -> tuple[jax.Array, jax.Array]:
     """The class of each target (0 where ignored) and its weight (0 where ignored)."""

@@ -58,7 +58,8 @@ def bernoulli(p: jax.Array, generator: Any = None) -> jax.Array:
 @lowers(aten.bernoulli.p)
 def bernoulli_p(x: jax.Array, p: float = 0.5, generator: Any = None) -> jax.Array:
     """One with probability `p`, in the shape of `x`."""
-    return _uniform(x.shape, jnp.float32) < p
+    # a hash, not a generator: this is how dropout draws its mask on the CPU that steps are traced for
+    return keep_mask(current().next_mask_key(), p, x.shape)
 
 
 @lowers(aten.bernoulli.Tensor)
@@ -73,7 +74,7 @@ def native_dropout(x: jax.Array, p: float, train: bool | None) -> tuple[jax.Arra
     """Zero elements with probability `p`, scale the rest by 1 / (1 - p); also the mask of what was kept."""
     if train is False:
         return x, jnp.ones(x.shape, jnp.bool_)
-    kept = keep_mask(current().next_key(), 1.0 - p, x.shape)
+    kept = keep_mask(current().next_mask_key(), 1.0 - p, x.shape)
     return native_dropout_backward(x, kept, 0.0 if p == 1 else 1 / (1 - p)), kept
 
 

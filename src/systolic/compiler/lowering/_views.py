@@ -9,8 +9,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import torch
+from jax import lax
 
 from ...runtime._dtypes import jax_dtype
+from ._context import current
 from ._dtype import announced_shape, cast, normal_axes, normal_axis, result_dtype
 from ._table import lowers
 
@@ -39,7 +41,22 @@ def _identity(x: jax.Array, *_unused: Any, **_options: Any) -> jax.Array:
 
 @lowers(aten._to_copy.default)
 def _to_copy(x: jax.Array, *, dtype: torch.dtype | None = None, **_options: Any) -> jax.Array:
-    return x if dtype is None else cast(x, jax_dtype(dtype))
+    if dtype is None:
+        return x
+    copy = cast(x, jax_dtype(dtype))
+    # left alone, XLA's TPU compiler reads the whole float32 weight in each of the products that use its copy
+    return lax.optimization_barrier(copy) if _is_narrow_copy_of_weight(x, copy) else copy
+
+
+def _is_narrow_copy_of_weight(x: jax.Array, copy: jax.Array) -> bool:
+    """Whether this is what autocast does to a weight for the products of forward and backward, on TPU."""
+    source = current().source(0)
+    shrinks = copy.dtype.itemsize < x.dtype.itemsize and x.size >= _LARGE_WEIGHT
+    return current().platform == "tpu" and shrinks and source is not None and source.op == "placeholder"
+
+
+_LARGE_WEIGHT = 100_000
+"""Elements from which on reading a weight twice costs more than an operation of its own."""
 
 
 @lowers(
