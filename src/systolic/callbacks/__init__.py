@@ -2,6 +2,7 @@
 
 from systolic.callbacks.callback import Callback
 from systolic.callbacks.checkpoint import Checkpoint
+from systolic.callbacks.device_stats_monitor import DeviceStatsMonitor
 from systolic.callbacks.early_stopping import EarlyStopping, EarlyStoppingReason
 from systolic.callbacks.lambda_function import LambdaCallback
 from systolic.callbacks.lr_monitor import LearningRateMonitor
@@ -9,11 +10,13 @@ from systolic.callbacks.model_checkpoint import ModelCheckpoint
 from systolic.callbacks.model_summary import ModelSummary
 from systolic.callbacks.progress import ProgressBar, RichProgressBar, RichProgressBarTheme
 from systolic.callbacks.rich_model_summary import RichModelSummary
+from systolic.callbacks.throughput_monitor import ThroughputMonitor
 from systolic.callbacks.timer import Timer
 
 __all__ = [
     "Callback",
     "Checkpoint",
+    "DeviceStatsMonitor",
     "EarlyStopping",
     "EarlyStoppingReason",
     "LambdaCallback",
@@ -24,5 +27,6 @@ __all__ = [
     "RichModelSummary",
     "RichProgressBar",
     "RichProgressBarTheme",
+    "ThroughputMonitor",
     "Timer",
 ]

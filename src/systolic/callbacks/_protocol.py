@@ -88,6 +88,17 @@ class TrainerLike(Protocol):
         ...
 
 
+class DeviceTrainerLike(TrainerLike, Protocol):
+    """What callbacks that look at the devices use besides."""
+
+    devices: Sequence[Any]
+    num_devices: int
+
+    def model_flops(self, stage: str) -> int | None:
+        """FLOPs of one step of a stage over all devices."""
+        ...
+
+
 def is_fitting(trainer: TrainerLike) -> bool:
     """Whether this is `fit` in earnest, and not its sanity check."""
     return trainer.state.fn == "fit" and not trainer.sanity_checking

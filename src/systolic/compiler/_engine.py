@@ -16,6 +16,7 @@ from ..runtime._device_tensor import DeviceTensor, bring_back, move_in_place
 from ..runtime._dtypes import torch_dtype
 from ..runtime._placement import Placement
 from ._capture import Call, Captured, capture
+from ._flops import model_flops
 from ._guards import Guards, changes
 from ._optimizer_state import fill_first_state
 from ._program import Program, fill
@@ -127,6 +128,7 @@ class Engine:
         self.placement = placement
         self.compiles: list[Compile] = []
         self.temporary_bytes = 0
+        self._flops: dict[str, int] = {}
         self._entries: list[_Entry] = []
         self._executables: dict[str, Any] = {}
         self._variable: set[Path] = set()
@@ -296,6 +298,15 @@ class Engine:
             seconds = time.perf_counter() - started
             self.compiles[-1] = Compile(last.reason, last.trace_seconds, seconds, True, cache.saved_seconds)
             self._notice.finished(last.trace_seconds + seconds, cache.saved_seconds)
+
+    def model_flops(self) -> int | None:
+        """FLOPs of the program that ran last, over all devices; None before the first run."""
+        if not self._entries:
+            return None
+        program = self._entries[0].program
+        if program.fingerprint not in self._flops:
+            self._flops[program.fingerprint] = model_flops(program.captured.graph)
+        return self._flops[program.fingerprint]
 
     def release(self) -> None:
         """Give the objects ordinary CPU tensors again, with the current values, and forget the programs."""

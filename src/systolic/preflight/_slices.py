@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..runtime._chip_table import CHIPS, Chip
 from ..utilities._suggest import suggest
-from ._chips import CHIPS, Chip
 
 _CHIPS_PER_HOST = 4
 _LARGEST_SINGLE_HOST = {"v5e": 8, "v6e": 8}

@@ -176,3 +176,9 @@ def _swap(tensor: torch.Tensor, replacement: torch.Tensor) -> None:
     else:
         torch.utils.swap_tensors(tensor, replacement)
     tensor.grad = None if grad is None else copy.copy(grad)
+
+
+def wait_for(value: Any) -> None:
+    """Wait until the devices have computed a DeviceTensor; other values are there already."""
+    if isinstance(value, DeviceTensor) and isinstance(value._cell, Cell):
+        value._cell.buffer.array.block_until_ready()

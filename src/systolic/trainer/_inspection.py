@@ -151,7 +151,7 @@ def _evaluation(trainer: Any, stage: str, batch_size: int | None) -> Iterator[Re
 def _prediction(trainer: Any, stage: str, batch_size: int | None) -> Iterator[ReadyStep]:
     given, scaled = _first_loader(trainer, stage)
     step = PredictStep(trainer)
-    engine = trainer._make_engine(step, Results())
+    engine = trainer._make_engine(step, "predict", Results())
     modes = [(module, module.training) for module in trainer.lightning_module.modules()]
     trainer.lightning_module.eval()
     try:

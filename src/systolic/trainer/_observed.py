@@ -46,6 +46,10 @@ class ObservedEngine:
         """Every compilation so far."""
         return self._engine.compiles
 
+    def model_flops(self) -> int | None:
+        """FLOPs of the program that ran last."""
+        return self._engine.model_flops()
+
     def release(self) -> None:
         """As for the engine."""
         self._engine.release()

@@ -33,6 +33,7 @@ class TrainerProperties:
     state: TrainerState
     _current_epoch: int
     _engines: list[Any]
+    _engine_of: dict[str, Any]
     _global_step: int
     _profiler: Profiler | None
     _precision: Precision
@@ -195,6 +196,17 @@ class TrainerProperties:
     def progress_bar_callback(self) -> Any:
         """The progress bar."""
         return _defaults.first_of(self.callbacks, "ProgressBar")
+
+    def model_flops(self, stage: str = "training") -> int | None:
+        """FLOPs of the mathematics of one step over all devices: matrix products and convolutions, forward and backward.
+
+        Args:
+            stage: "training", "validation", "test" or "predict".
+
+        Returns:
+            None before the stage's first step, and with `compile=False`.
+        """
+        return self._engine_of[stage].model_flops() if stage in self._engine_of else None
 
     @property
     def compiles(self) -> list[Any]:

@@ -6,7 +6,10 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..compiler import Compile
+from ..compiler import Compile, Engine
+from ..metrics import Results
+from ._defaults import CompileNotice
+from ._observed import ObservedEngine
 
 
 class EagerResult:
@@ -41,6 +44,9 @@ class EagerEngine:
         del structure
         return EagerResult(self.function(*rebuild(list(leaves)), **numbers))
 
+    def model_flops(self) -> None:
+        """Eager PyTorch is not counted."""
+
     def release(self) -> None:
         """Nothing was moved."""
 
@@ -55,3 +61,23 @@ def release_engines(engines: Sequence[Any], *, failing: bool) -> None:
             if not failing:
                 raise
             warnings.warn(f"Some parameters stay on the devices after the error: {error}", stacklevel=2)
+
+
+def make_engine(trainer: Any, step: Any, stage: str, results: Results | None) -> Any:
+    """What runs a step; only the training step (the one without `results` of its own) uses the optimizers.
+
+    Args:
+        trainer: the trainer.
+        step: the step function.
+        stage: "training", "validation", "test" or "predict".
+        results: the totals of logged values; None for those of training.
+    """
+    if trainer._placement is None:
+        engine: Any = EagerEngine(step)
+    else:
+        roots = {"model": trainer.lightning_module, "logged": (results or trainer._train_results).state}
+        roots["batch"] = step.statics.numbers
+        if results is None:
+            roots |= {f"optimizer{i}": optimizer for i, optimizer in enumerate(trainer.optimizers)}
+        engine = Engine(step, lambda: roots, trainer._placement, CompileNotice(trainer))
+    return engine if trainer._profiler is None else ObservedEngine(engine, trainer._profiler, stage)

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from ..callbacks import Callback
-from ..compiler import Engine
 from ..core import LightningDataModule, LightningModule, Ties
 from ..exceptions import MisconfigurationException
 from ..metrics import Results, StepLog
@@ -29,7 +28,7 @@ from ._interception import devices_for, intercept
 from ._legacy import accepts_legacy_spellings
 from ._logging import log_value
 from ._memory import memory_explained
-from ._observed import ObservedEngine, observed_batches
+from ._observed import observed_batches
 from ._options import (
     require_clipping,
     require_integer,
@@ -43,7 +42,7 @@ from ._predict import predict
 from ._preflight import TrainerPreflight
 from ._properties import TrainerProperties
 from ._reporting import Reporting
-from ._runner import EagerEngine, release_engines
+from ._runner import make_engine, release_engines
 from ._state import TrainerState
 from ._torch_xla import explain_torch_xla
 
@@ -273,6 +272,7 @@ class Trainer(TrainerPreflight, TrainerProperties):
         self.state.fn, self.state.stage, self.ckpt_path = name, stage, ckpt_path
         self._given = given
         self._engines: list[Any] = []
+        self._engine_of: dict[str, Any] = {}
         self._placement = self._make_placement()
         self._ties = Ties(model)
         model.trainer = self
@@ -388,17 +388,7 @@ class Trainer(TrainerPreflight, TrainerProperties):
     # ---- what the loops use
 
     def _make_engine(self, step: Any, stage: str, results: Results | None = None) -> Any:
-        """What runs a step; only the training step (the one without `results` of its own) uses the optimizers."""
-        if self._placement is None:
-            engine: Any = EagerEngine(step)
-        else:
-            roots = {"model": self.lightning_module, "logged": (results or self._train_results).state}
-            roots["batch"] = step.statics.numbers
-            if results is None:
-                roots |= {f"optimizer{i}": optimizer for i, optimizer in enumerate(self.optimizers)}
-            engine = Engine(step, lambda: roots, self._placement, _defaults.CompileNotice(self))
-        if self._profiler is not None:
-            engine = ObservedEngine(engine, self._profiler, stage)
+        engine = self._engine_of[stage] = make_engine(self, step, stage, results)
         self._engines.append(engine)
         return engine
 

@@ -1,0 +1,103 @@
+"""Logging what the devices' memory holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from systolic.callbacks._protocol import DeviceTrainerLike
+from systolic.callbacks.callback import Callback
+from systolic.exceptions import MisconfigurationException
+from systolic.utilities._host_memory import peak_resident_bytes, resident_bytes
+
+if TYPE_CHECKING:
+    from jaxlib._jax import Device
+
+_LOGGED = ("bytes_in_use", "peak_bytes_in_use", "bytes_limit", "largest_alloc_size", "num_allocs")
+
+
+class DeviceStatsMonitor(Callback):
+    """Log the memory of every device, in bytes, whatever the accelerator.
+
+    Names are `DeviceStatsMonitor.<hook>/<device>/<value>`, for instance
+    `DeviceStatsMonitor.on_train_batch_end/tpu:0/bytes_in_use`; values are `bytes_in_use`, `peak_bytes_in_use`,
+    `bytes_limit`, `largest_alloc_size` (bytes) and `num_allocs`, as far as the device's allocator counts them. Simulated
+    cores have no memory of their own: there the process's `cpu/resident_bytes` and `cpu/peak_resident_bytes` are logged.
+
+    Logs every `log_every_n_steps` steps; asking does not wait for the devices.
+
+    Args:
+        cpu_stats: also log the process's memory (True), never (False), or only where it is the devices' memory (None).
+
+    Raises:
+        MisconfigurationException: the Trainer has no logger.
+
+    Example:
+        >>> import systolic as L
+        >>> trainer = L.Trainer(callbacks=[DeviceStatsMonitor()])  # doctest: +SKIP
+    """
+
+    def __init__(self, cpu_stats: bool | None = None) -> None:
+        self._cpu_stats = cpu_stats
+
+    def setup(self, trainer: DeviceTrainerLike, pl_module: Any, stage: str) -> None:
+        """Look for a logger."""
+        if stage == "fit" and not trainer.loggers:
+            raise MisconfigurationException(
+                "DeviceStatsMonitor needs a logger. Pass Trainer(logger=True) or remove the callback."
+            )
+
+    def _log(self, trainer: DeviceTrainerLike, hook: str, step: int) -> None:
+        if trainer.sanity_checking or step % trainer.log_every_n_steps:
+            return
+        stats = self.stats(list(trainer.devices))
+        for logger in trainer.loggers:
+            prefix = f"DeviceStatsMonitor.{hook}{logger.group_separator}"
+            logger.log_metrics({prefix + name: value for name, value in stats.items()}, step=trainer.global_step)
+
+    def stats(self, devices: list[Device]) -> dict[str, float]:
+        """What is logged, for these devices, by name.
+
+        Args:
+            devices: JAX devices; none in eager mode.
+        """
+        found: dict[str, float] = {}
+        for device in devices:
+            counted = device.memory_stats() or {}  # None where the platform does not count
+            name = f"{device.platform}:{device.id}"
+            found.update({f"{name}/{key}": float(counted[key]) for key in _LOGGED if key in counted})
+        if self._cpu_stats or (self._cpu_stats is None and not found):
+            found["cpu/resident_bytes"] = float(resident_bytes())
+            found["cpu/peak_resident_bytes"] = float(peak_resident_bytes())
+        return found
+
+    def on_train_batch_start(self, trainer: DeviceTrainerLike, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        """Log before a training step."""
+        self._log(trainer, "on_train_batch_start", trainer.global_step + 1)
+
+    def on_train_batch_end(self, trainer: DeviceTrainerLike, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Log after a training step was started."""
+        self._log(trainer, "on_train_batch_end", trainer.global_step)
+
+    def on_validation_batch_start(
+        self, trainer: DeviceTrainerLike, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Log before a validation step."""
+        self._log(trainer, "on_validation_batch_start", batch_idx + 1)
+
+    def on_validation_batch_end(
+        self, trainer: DeviceTrainerLike, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Log after a validation step was started."""
+        self._log(trainer, "on_validation_batch_end", batch_idx + 1)
+
+    def on_test_batch_start(
+        self, trainer: DeviceTrainerLike, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Log before a test step."""
+        self._log(trainer, "on_test_batch_start", batch_idx + 1)
+
+    def on_test_batch_end(
+        self, trainer: DeviceTrainerLike, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Log after a test step was started."""
+        self._log(trainer, "on_test_batch_end", batch_idx + 1)

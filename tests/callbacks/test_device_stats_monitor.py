@@ -1,0 +1,65 @@
+"""Memory of the devices in the logs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import pytest
+from loggers.log_readers import read_csv
+from trainer.runs import Line, batches, trainer
+
+import systolic as L
+from systolic.callbacks import DeviceStatsMonitor
+
+
+@dataclass
+class Counting:
+    """A device with the numbers that libtpu's allocator gives."""
+
+    platform: str = "tpu"
+    id: int = 3
+
+    def memory_stats(self) -> dict[str, Any]:
+        return {"bytes_in_use": 5 * 2**20, "peak_bytes_in_use": 7 * 2**20, "bytes_limit": 16 * 2**30, "pool_bytes": 1}
+
+
+# defect 4: the names that the allocator really uses, and bytes that are bytes
+def test_values_are_bytes_under_the_allocators_names() -> None:
+    assert DeviceStatsMonitor().stats([Counting()]) == {  # type: ignore[list-item]
+        "tpu:3/bytes_in_use": 5 * 2**20,
+        "tpu:3/peak_bytes_in_use": 7 * 2**20,
+        "tpu:3/bytes_limit": 16 * 2**30,
+    }
+
+
+def test_simulated_cores_log_the_process() -> None:
+    before = DeviceStatsMonitor().stats(list(jax.devices("cpu")))
+    assert set(before) == {"cpu/resident_bytes", "cpu/peak_resident_bytes"}
+    held = bytearray(200 * 2**20)
+    held[:: 2**12] = b"x" * len(held[:: 2**12])  # a page counts when it was written to
+    after = DeviceStatsMonitor().stats(list(jax.devices("cpu")))
+    assert after["cpu/resident_bytes"] - before["cpu/resident_bytes"] == pytest.approx(200 * 2**20, rel=0.05)
+    assert after["cpu/peak_resident_bytes"] >= after["cpu/resident_bytes"] * 0.99
+
+
+def test_process_memory_on_request() -> None:
+    assert "cpu/resident_bytes" in DeviceStatsMonitor(cpu_stats=True).stats([Counting()])  # type: ignore[list-item]
+    assert DeviceStatsMonitor(cpu_stats=False).stats(list(jax.devices("cpu"))) == {}
+
+
+def test_logged_every_n_steps(tmp_path) -> None:
+    logger = L.loggers.CSVLogger(tmp_path)
+    trainer(logger=logger, callbacks=[DeviceStatsMonitor()], log_every_n_steps=2).fit(Line(), batches(6))
+    found = read_csv(logger.log_dir)
+    for hook in ("on_train_batch_start", "on_train_batch_end"):
+        name = f"DeviceStatsMonitor.{hook}/cpu/resident_bytes"
+        values = [value for _, value in found[name]]
+        assert len(values) == 3
+        assert min(values) > 50 * 2**20
+
+
+def test_needs_a_logger() -> None:
+    with pytest.raises(L.MisconfigurationException, match="DeviceStatsMonitor needs a logger"):
+        trainer(callbacks=[DeviceStatsMonitor()]).fit(Line(), batches(2))
