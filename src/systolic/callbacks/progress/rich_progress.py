@@ -1,5 +1,6 @@
 """The progress bar that the Trainer shows by default."""
 
+import importlib.util
 import math
 import time
 from typing import Any
@@ -259,7 +260,9 @@ def _can_redraw(console: Console, console_kwargs: dict[str, Any]) -> bool:
     """Whether the bar may use control characters.
 
     `FORCE_COLOR`, which continuous integration often sets, makes rich take a log file for a terminal; only a real
-    one, a notebook, or an explicit `force_terminal` counts here.
+    one, a notebook that can (rich redraws there with ipywidgets), or an explicit `force_terminal` counts here.
     """
+    if console.is_jupyter:
+        return importlib.util.find_spec("ipywidgets") is not None
     forced = console_kwargs.get("force_terminal") or console_kwargs.get("force_interactive")
-    return console.is_jupyter or bool(forced) or (console.is_interactive and console.file.isatty())
+    return bool(forced) or (console.is_interactive and console.file.isatty())
