@@ -8,6 +8,7 @@ from typing import Any
 
 from systolic.exceptions import MisconfigurationException
 from systolic.trainer._legacy import modern
+from systolic.trainer._legacy_hooks import REMOVED_HOOKS, REMOVED_PARAMETERS
 
 TARGET = Path(__file__).parents[1] / "docs" / "legacy.md"
 
@@ -91,6 +92,15 @@ the rules that the Trainer applies; a test keeps it current.
 |---|---|---|
 """
 
+HOOKS_HEADER = """
+## Hooks
+
+Methods of a LightningModule that Lightning called before version 2.0. A module that has one is refused: nobody would call it.
+
+| method | instead |
+|---|---|
+"""
+
 
 def outcome(arguments: dict[str, Any]) -> tuple[str, str]:
     """What happens with arguments ("accepted" or "refused"), and what to write instead."""
@@ -111,7 +121,10 @@ def shown(arguments: dict[str, Any]) -> str:
 def document() -> str:
     """The whole file."""
     rows = [(shown(example), *outcome(example)) for example in EXAMPLES]
-    return HEADER + "".join(f"| `{old}` | {what} | {new} |\n" for old, what, new in rows)
+    arguments = "".join(f"| `{old}` | {what} | {new} |\n" for old, what, new in rows)
+    hooks = [(f"`{name}`", instead) for name, instead in REMOVED_HOOKS.items()]
+    hooks += [(f"`{name}` with `{parameter}`", instead) for (name, parameter), instead in REMOVED_PARAMETERS.items()]
+    return HEADER + arguments + HOOKS_HEADER + "".join(f"| {old} | {instead} |\n" for old, instead in hooks)
 
 
 if __name__ == "__main__":

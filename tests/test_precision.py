@@ -141,7 +141,7 @@ TABLE = [
 # defect 1: "16-true" silently stored float32
 # defect 2: "bf16-true" worked through an environment variable
 # defect 3: "bf16-mixed" was documented and refused
-# promise 20: R#1469, a request for bfloat16 resolved to 32-true
+# R#1469: a request for bfloat16 resolved to 32-true
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: str(row.request))
 def test_what_was_asked_is_what_is_compiled(row: Row, tmp_path: Path) -> None:
     with warnings.catch_warnings(record=True) as caught:

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from runs import Line, batches, trainer
 
 import systolic as L
-from systolic.trainer import _trainer
+from systolic.trainer import _interception
 from systolic.trainer._legacy import _RULES, modern
+from systolic.trainer._legacy_hooks import REMOVED_HOOKS, REMOVED_PARAMETERS
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -43,7 +45,6 @@ def test_every_rule_has_a_row() -> None:
     assert {name for example in legacy_docs.EXAMPLES for name in example} == set(_RULES)
 
 
-# promise 20: R#1469 and the scripts that TPU users have
 @pytest.mark.parametrize("example", ROWS)
 def test_one_line_or_an_error_shows_the_new_form(example: dict[str, Any]) -> None:
     what, write = legacy_docs.outcome(example)
@@ -107,7 +108,7 @@ def test_which_devices_are_asked_for(example: dict[str, Any], wanted: Any, monke
         asked.append((accelerator, devices))
         raise Stop
 
-    monkeypatch.setattr(_trainer, "find_devices", find)
+    monkeypatch.setattr(_interception, "find_devices", find)
     with pytest.warns(FutureWarning), pytest.raises(Stop):
         L.Trainer(**example, **QUIET)
     assert asked == [wanted]
@@ -143,6 +144,22 @@ def test_todays_spellings_say_nothing() -> None:
         {"strategy": "ddp", "plugins": None, "precision": 32},
         [],
     )
+
+
+@pytest.mark.parametrize("name", sorted(REMOVED_HOOKS))
+def test_hooks_that_nobody_calls_are_refused(name: str) -> None:
+    module = type("Old", (Line,), {name: lambda self, *args: None})()
+    with pytest.raises(L.MisconfigurationException, match=rf"`Old.{name}` is a hook that Lightning 2.0 removed.*Instead, "):
+        trainer(compile=False).fit(module, batches(1))
+
+
+@pytest.mark.parametrize(("name", "parameter"), sorted(REMOVED_PARAMETERS))
+def test_parameters_that_nobody_passes_are_refused(name: str, parameter: str) -> None:
+    scope: dict[str, Any] = {}
+    exec(f"def {name}(self, *, {parameter}): pass", scope)
+    module = type("Old", (Line,), {name: scope[name]})()
+    with pytest.raises(L.MisconfigurationException, match=rf"`Old.{name}` takes `{parameter}`.*Instead, "):
+        trainer(compile=False).fit(module, batches(1))
 
 
 def test_unknown_arguments_are_still_errors() -> None:

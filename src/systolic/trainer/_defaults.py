@@ -17,6 +17,7 @@ from ..exceptions import MisconfigurationException
 from ..loggers import DummyLogger, TensorBoardLogger, require_logger
 from ..optim import LRSchedulerConfig
 from ..utilities._suggest import suggest
+from ._legacy_hooks import require_current_hooks
 
 _STRATEGIES = ("auto", "ddp")
 _FAMILIES: dict[str, Any] = {"ModelCheckpoint": Checkpoint, "EarlyStopping": EarlyStopping, "ProgressBar": ProgressBar}
@@ -117,8 +118,9 @@ def watches_metrics(callback: Any) -> bool:
 
 
 def require_module(model: Any) -> None:
-    """Raise for anything that is no LightningModule."""
+    """Raise for anything that is no LightningModule, and for one that counts on hooks which are gone."""
     if isinstance(model, LightningModule):
+        require_current_hooks(model)
         return
     hint = ""
     if any("lightning" in base.__module__ for base in type(model).__mro__ if base.__name__ == "LightningModule"):
