@@ -153,3 +153,10 @@ def test_jax_already_started_with_fewer_cores() -> None:
 
 def test_fewer_cores_than_before_are_a_part_of_them() -> None:
     assert in_a_fresh_process("find('cpu', 4); print(len(find('cpu', 2)), len(find('cpu')))").stdout.split() == ["2", "1"]
+
+
+def test_libtpu_starts_in_silence_where_there_is_no_chip() -> None:
+    pytest.importorskip("libtpu")
+    code = "from systolic.runtime._platform import find_devices; print(find_devices('cpu')[0].platform)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (run.stdout, run.stderr) == ("cpu\n", "")

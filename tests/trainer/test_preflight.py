@@ -175,6 +175,14 @@ def test_every_figure_says_how_it_was_obtained() -> None:
     assert {"HBM per core", "prediction", "compilation"} <= {figure.group for figure in figures}
 
 
+def test_the_longest_operations_name_the_users_module_and_line() -> None:
+    report = trainer().preflight(Digits(), loader(), slice="v5litepod-8", batch_size=1024)
+    modules = {one.module for one in report.operations}
+    assert {"backward/model.net.3", "optimizer"} <= modules
+    lines = {one.line for one in report.operations if "net" in one.module}
+    assert lines == {f"{__file__}:{Digits.training_step.__code__.co_firstlineno + 1}"}
+
+
 ALL = ("v2-8", "v3-8", "v4-8", "v5litepod-8", "v5p-8", "v6e-8", "tpu7x-8")
 
 

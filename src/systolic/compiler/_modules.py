@@ -17,8 +17,16 @@ from torch.nn.modules import module as nn_module
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from ._errors import is_user_frame
+
 SCOPE = "scope"
 """The key in a graph node's `meta` under which the path of its module stands."""
+
+
+OPTIMIZER = "optimizer"
+
+LINE = "line"
+"""The key under which the line of the user's code stands that an op (or the op that it is the gradient of) comes from."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +76,40 @@ class _Scopes:
         if gradient is not None:
             index = bisect.bisect_right(self._numbers, gradient._sequence_nr()) - 1
             return "/".join(part for part in ("backward", self._paths[index] if index >= 0 else "") if part)
-        return "optimizer" if self.in_optimizer else ""
+        return OPTIMIZER if self.in_optimizer else ""
+
+
+class _Lines:
+    """Where in the user's code the op that is being traced comes from, as "file:line"; gradients as in `_Scopes`."""
+
+    def __init__(self) -> None:
+        self._numbers: list[int] = []
+        self._lines: list[str] = []
+        self._is_users: dict[str, bool] = {}
+
+    def current(self) -> str:
+        """The innermost line; empty when no user's function is running."""
+        gradient = torch._C._current_autograd_node()
+        if gradient is not None:
+            # an op's gradient got its number just before the op was traced
+            index = bisect.bisect_left(self._numbers, gradient._sequence_nr() + 1)
+            return self._lines[index] if index < len(self._lines) else ""
+        line = self._of_stack()
+        self._numbers.append(_get_sequence_nr())
+        self._lines.append(line)
+        return line
+
+    def _of_stack(self) -> str:
+        frame: FrameType | None = sys._getframe(3)
+        while frame is not None:
+            file = frame.f_code.co_filename
+            known = self._is_users.get(file)
+            if known is None:
+                known = self._is_users[file] = is_user_frame(file)
+            if known:
+                return f"{file}:{frame.f_lineno}"
+            frame = frame.f_back
+        return ""
 
 
 def _is_running(wanted: FrameType) -> bool:
@@ -119,11 +160,12 @@ def tracking_modules(roots: MutableMapping[str, Any]) -> Iterator[None]:
 @contextlib.contextmanager
 def _noting_scopes(scopes: _Scopes) -> Iterator[None]:
     """Write the scope into every node that is made inside the block."""
-    create_node = fx.Graph.create_node
+    create_node, lines = fx.Graph.create_node, _Lines()
 
     def create(self: fx.Graph, *args: Any, **kwargs: Any) -> fx.Node:
         node = create_node(self, *args, **kwargs)
-        node.meta[SCOPE] = scopes.current()
+        scope = node.meta[SCOPE] = scopes.current()
+        node.meta[LINE] = lines.current() if scope != OPTIMIZER else ""
         return node
 
     fx.Graph.create_node = create

@@ -224,7 +224,8 @@ def _executable(graph: fx.Graph, layout: Layout, placement: Placement) -> Callab
     def step(donated: Any, kept: Any, leaves: Any, constants: Any, scalars: Any, key: Any) -> Any:
         buffers = [*donated, *kept]
         next_key, key = jax.random.split(key) if key is not None else (None, None)
-        context = LoweringContext(key, placement.batch_shards, placement.platform, placement.mesh)
+        options = {"mesh": placement.mesh, "names_lines": placement.names_lines}
+        context = LoweringContext(key, placement.batch_shards, placement.platform, **options)
         sources = {"leaf": leaves, "constant": constants}
         values = [_unpacked(buffers, i) if kind == "state" else sources[kind][i] for kind, i in layout.inputs]
         values += [_number(scalars, record, name) for name in record.names or ()]

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-import os
+import re
 from collections import defaultdict
 from collections.abc import Iterable
-
-import torch
 
 from ..compiler import Slot, model_flops
 from ..runtime._compile_cache import cache_suspended
@@ -203,20 +201,28 @@ def _longest(analysis: HloAnalysis) -> tuple[OperationFigures, ...]:
             share=one.total_cycles / total,
             bytes=one.hbm_bytes * one.times,
             inside=tuple(sorted(one.inner_opcodes)),
-            lines=user_lines(one),
+            module=module_of(one),
+            line=user_line(one),
         )
         for one in longest
         if one.total_cycles
     )
 
 
-_NOT_USERS = tuple(os.path.dirname(os.path.dirname(file)) + os.sep for file in (__file__, torch.__file__))
-"""systolic, and everything that is installed beside torch."""
+_LINE = re.compile(r"\[([^\[\]]+:\d+)\]")
+_SCOPE = re.compile(r"(?:^|/)((?:backward/)?model[^/\[]*|backward|optimizer)(?:/|$)")
 
 
-def user_lines(operation: Operation) -> tuple[str, ...]:
-    """The lines of user code that an operation comes from, innermost first, as "file:line"."""
-    return tuple(f"{source.file}:{source.line}" for source in operation.stack if not source.file.startswith(_NOT_USERS))
+def user_line(operation: Operation) -> str:
+    """The line of user code that an operation comes from, as "file:line"; of a fusion, the line of its last op."""
+    found = _LINE.findall(operation.op_name)
+    return found[-1] if found else ""
+
+
+def module_of(operation: Operation) -> str:
+    """The module that an operation belongs to: `model.net.0`, `backward/model.net.0`, or `optimizer`."""
+    found = _SCOPE.search(_LINE.sub("", operation.op_name).replace("//", "/"))
+    return found[1] if found else ""
 
 
 def _notes(analysis: HloAnalysis | None) -> tuple[str, ...]:

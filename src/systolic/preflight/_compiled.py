@@ -63,7 +63,8 @@ class Lowered:
     def __init__(self, function: Any, arguments: tuple[Any, ...], target: str) -> None:
         with jax.enable_x64(True):
             self._lowered = function.lower(*arguments)
-        self._path = _cache_path(self._lowered.as_text(), target)
+        # with the names of ops, which hold lines of the user's code
+        self._path = _cache_path(self._lowered.as_text(debug_info=True), target)
 
     def compile(self) -> Compiled:
         """Compile it, or read what the compiler said about an equal program before.
@@ -127,7 +128,7 @@ def _cache_path(program: str, target: str) -> Path | None:
     return directory / f"{digest[:40]}.json.gz"
 
 
-_FORMAT = "1"
+_FORMAT = "2"
 """Changes when `Compiled` does."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +16,25 @@ if TYPE_CHECKING:
     from ._report import PreflightReport
 
 
-def render(report: PreflightReport) -> Iterator[Any]:
-    """The parts of a printed report."""
+_WIDE = 110
+"""Columns from which on a terminal shows how figures were obtained."""
+
+
+def render(report: PreflightReport, width: int) -> Iterator[Any]:
+    """The parts of a printed report.
+
+    Args:
+        report: what to show.
+        width: columns of the terminal.
+    """
     yield _headline(report)
     yield _bar(report)
     for title, figures in _groups(report.figures()):
-        yield _table(title, figures)
+        yield _table(title, figures, sources=width >= _WIDE)
     if report.operations:
         yield _operations(report)
+    if width < _WIDE:
+        yield Text(f"How each figure was obtained is shown in terminals of {_WIDE} columns, and with --json.", style="dim")
     for note in report.notes:
         yield Text(f"note: {note}")
     if report.refusal:
@@ -52,24 +64,35 @@ def _groups(figures: list[Figure]) -> Iterator[tuple[str, list[Figure]]]:
         yield title, [figure for figure in figures if figure.group == title]
 
 
-def _table(title: str, figures: list[Figure]) -> Table:
+def _table(title: str, figures: list[Figure], *, sources: bool) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False, padding=(0, 1))
     table.add_column(min_width=30)
     table.add_column(justify="right", min_width=14, no_wrap=True)
     table.add_column(style="dim")
     for figure in figures:
-        table.add_row(figure.name, quantity(figure.value, figure.unit), figure.source)
+        table.add_row(figure.name, quantity(figure.value, figure.unit), figure.source if sources else "")
     return table
 
 
 def _operations(report: PreflightReport) -> Group:
     table = Table(title="longest operations", title_justify="left", title_style="bold", box=None, padding=(0, 1))
-    for heading, justify in (("cycles", "right"), ("share", "right"), ("operation", "left"), ("where", "left")):
-        table.add_column(heading, justify=justify, no_wrap=heading != "where")  # type: ignore[arg-type]
+    for heading, justify in (
+        ("cycles", "right"),
+        ("share", "right"),
+        ("operation", "left"),
+        ("module", "left"),
+        ("line", "left"),
+    ):
+        table.add_column(heading, justify=justify, no_wrap=heading not in ("module", "line"))  # type: ignore[arg-type]
     for one in report.operations:
-        where = one.lines[0] if one.lines else ""
-        table.add_row(f"{one.cycles:,}", f"{one.share:.1%}", one.name, where)
+        table.add_row(f"{one.cycles:,}", f"{one.share:.1%}", one.name, one.module, _short(one.line))
     return Group(table)
+
+
+def _short(line: str) -> str:
+    """Relative to where the user is, where that is shorter."""
+    path, _, number = line.rpartition(":")
+    return min(line, f"{os.path.relpath(path)}:{number}", key=len) if path else ""
 
 
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))

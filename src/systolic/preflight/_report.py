@@ -186,7 +186,8 @@ class OperationFigures:
         share: of all estimated cycles, 0 to 1.
         bytes: moved between HBM and the core in a step.
         inside: opcodes that were fused into it.
-        lines: the user's source lines, innermost first, as "file:line".
+        module: the user's module: `model.net.0`, `backward/model.net.0` (its gradient), `optimizer`; or empty.
+        line: of the user's code, as "file:line"; or empty.
     """
 
     name: str
@@ -195,7 +196,8 @@ class OperationFigures:
     share: float
     bytes: int
     inside: tuple[str, ...]
-    lines: tuple[str, ...]
+    module: str
+    line: str
 
 
 @dataclass(frozen=True)
@@ -286,9 +288,10 @@ class PreflightReport:
         """The report as plain values, for JSON."""
         found = dataclasses.asdict(self)
         found["fits"] = self.fits
+        found["figures"] = [dataclasses.asdict(figure) for figure in self.figures()]
         found["memory"] |= {"free": self.memory.free, "percent": self.memory.percent}
         return found
 
     def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
         """How `rich.print(report)` shows it."""
-        yield from render(self)
+        yield from render(self, options.max_width)

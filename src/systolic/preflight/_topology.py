@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib.util
-import os
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import jax
 from jax.experimental import topologies
 
 from ..exceptions import MisconfigurationException
+from ..runtime._chips import chip_files
+from ..runtime._libtpu import quiet_libtpu
 from ._slices import Slice
 
 if TYPE_CHECKING:
     from jaxlib._jax import Device
 
 MISSING = 'Preflight needs the TPU compiler, which is not installed here. Install it with: pip install "systolic[tpu]"'
-
-_LIBTPU_ENVIRONMENT = {
-    # else libtpu asks Google Cloud's metadata server which machine this is, and complains when nobody answers
-    "TPU_SKIP_MDS_QUERY": "1",
-    "TPU_ACCELERATOR_TYPE": "v5litepod-8",
-    "TPU_WORKER_HOSTNAMES": "localhost",
-    # libtpu lets one process a machine use it, because chips belong to one; a compiler can be used by many
-    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
-}
 
 
 def slice_devices(slice: Slice) -> list[Device]:
@@ -46,21 +37,11 @@ def _devices(topology: str, megacore: bool, count: int) -> tuple[Device, ...]:
     options: dict[str, object] = {"chip_config_name": "megacore"} if megacore else {}
     if count > 1:
         options["num_slices"] = count
-    with _quiet_libtpu():
+    if chip_files():
+        jax.devices()  # libtpu has to start for the chips of this machine first
+    with quiet_libtpu():
         try:
             description = topologies.get_topology_desc(platform="tpu", topology_name=topology, **options)
         except Exception as error:
             raise ValueError(f"The TPU compiler knows no topology {topology!r}: {error}") from error
     return tuple(description.devices)
-
-
-@contextlib.contextmanager
-def _quiet_libtpu() -> Iterator[None]:
-    """Settings that libtpu reads while it starts; on a machine with a TPU, those that are set there stay."""
-    ours = {name: value for name, value in _LIBTPU_ENVIRONMENT.items() if name not in os.environ}
-    os.environ.update(ours)
-    try:
-        yield
-    finally:
-        for name in ours:
-            os.environ.pop(name, None)

@@ -34,7 +34,10 @@ class Placement:
         matmul_precision: how exact float32 products are: "default", "high" or "highest".
         shared_memory: cells of tensors that were different views of one memory before they were moved.
         key: the random key that the next step uses.
+        names_lines: whether compiled programs are read by somebody who asks for lines of the user's code.
     """
+
+    names_lines = False
 
     def __init__(
         self, devices: Sequence[Device], *, seed: int = 0, sync_batchnorm: bool = False, matmul_precision: str = "default"
@@ -95,6 +98,8 @@ class AbstractPlacement(Placement):
 
     Programs can be lowered and compiled for them; nothing is moved, and nothing can run.
     """
+
+    names_lines = True
 
     def replicate(self, array: Any) -> Any:
         """Describe a host array as it would lie on every device."""

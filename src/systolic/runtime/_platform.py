@@ -15,6 +15,7 @@ from ..exceptions import MisconfigurationException
 from ..utilities._entries import Entry, see
 from ..utilities._suggest import suggest
 from ._chips import chip_files
+from ._libtpu import quiet_libtpu
 from ._no_tpu import no_tpu
 from ._obsolete import NUMERICS, obsolete_settings
 
@@ -47,11 +48,11 @@ def find_devices(accelerator: str = "auto", devices: Devices = "auto") -> list[D
         )
     wanted = _parse(devices)
     _warn_of_old_precision()
-    platform = _platform(accelerator)
-    if platform == "cpu":
-        return _cpu_devices(wanted, devices)
-    available = jax.devices(platform)
-    return _select(available, wanted, devices, platform)
+    with quiet_libtpu():
+        platform = _platform(accelerator)
+        if platform == "cpu":
+            return _cpu_devices(wanted, devices)
+        return _select(jax.devices(platform), wanted, devices, platform)
 
 
 def _warn_of_old_precision() -> None:

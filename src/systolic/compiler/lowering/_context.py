@@ -24,6 +24,7 @@ class LoweringContext:
         batch_shards: over how many cores the batch dimension is split; 1 when it is not.
         platform: "tpu", "gpu" or "cpu": the machine that the program is for.
         mesh: the cores that run it; None for one core.
+        names_lines: whether names of ops in the compiled program hold lines of the user's code.
         output: the fake value (or tuple of them) that PyTorch announced for the node being lowered.
         node: that node.
         stash: pullbacks of already lowered forward calls, so that their backward need not run the forward again.
@@ -33,6 +34,7 @@ class LoweringContext:
     batch_shards: int = 1
     platform: str = "cpu"
     mesh: Mesh | None = None
+    names_lines: bool = False
     output: Any = None
     node: fx.Node | None = None
     stash: dict[int, Any] = field(default_factory=dict)

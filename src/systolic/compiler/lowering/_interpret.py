@@ -13,7 +13,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 from ...runtime._dtypes import jax_dtype
-from .._modules import SCOPE
+from .._modules import LINE, SCOPE
 from ._channels_last import ChannelsLast, layout_aware, ordinary
 from ._context import LoweringContext, lowering_context
 from ._table import find_lowering
@@ -74,9 +74,14 @@ def _call(node: fx.Node, values: dict[fx.Node, Any], context: LoweringContext) -
     aware = layout_aware(node, lowering)
     load = values.__getitem__ if aware else lambda source: ordinary(values[source])
     args, kwargs = fx.map_arg((node.args, node.kwargs), load)
-    scope = node.meta.get(SCOPE)
-    with jax.named_scope(scope) if scope else contextlib.nullcontext():
+    scope, line = node.meta.get(SCOPE), node.meta.get(LINE) if context.names_lines else None
+    with jax.named_scope(scope) if scope else contextlib.nullcontext(), _named_line(line):
         return _as_announced((aware or lowering)(*args, **kwargs), expected, target)
+
+
+def _named_line(line: str | None) -> contextlib.AbstractContextManager[Any]:
+    """Names what is traced inside after a line of the user's code: `.../[file:line]/add`."""
+    return jax.named_scope(f"[{line}]") if line else contextlib.nullcontext()
 
 
 def _symbolic(target: Any) -> Any:
