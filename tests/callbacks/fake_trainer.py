@@ -39,7 +39,7 @@ class FakeTrainer:
     lr_scheduler_configs: list[Any] = field(default_factory=list)
     callback_metrics: dict[str, torch.Tensor] = field(default_factory=dict)
     progress_bar_metrics: dict[str, Any] = field(default_factory=dict)
-    state: Any = field(default_factory=lambda: SimpleNamespace(fn="fit"))
+    state: Any = field(default_factory=lambda: SimpleNamespace(fn="fit", stage="train"))
     saved: list[str] = field(default_factory=list)
 
     def save_checkpoint(self, filepath: str, weights_only: bool = False) -> None:
@@ -85,6 +85,7 @@ class FakeTrainer:
             self.global_step += 1
             self.log(**next(batches, {}))
             self.call("on_train_batch_end", None, None, index)
+            self.call("on_step_dispatched", index)
             due = self.check_val_every_n_epoch is None or (self.current_epoch + 1) % self.check_val_every_n_epoch == 0
             if self.enable_validation and due and (index + 1) % every == 0:
                 self.call("on_validation_start")

@@ -189,7 +189,7 @@ def test_accumulation_saves_a_step_once(tmp_path: Path) -> None:
     trainer.start()
     for batch, step in enumerate([0, 0, 1, 1, 1, 2]):
         trainer.global_step = step
-        trainer.call("on_train_batch_end", None, None, batch)
+        trainer.call("on_step_dispatched", batch)
     assert len(trainer.saved) == len(files(tmp_path)) == 2
 
 
@@ -200,7 +200,7 @@ def test_time_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer.start()
     for step in range(1, 4):
         trainer.global_step = step
-        trainer.call("on_train_batch_end", None, None, step)
+        trainer.call("on_step_dispatched", step)
         assert len(trainer.saved) == int(step >= 3)
         if step == 2:
             now[0] += 6

@@ -82,7 +82,7 @@ def test_a_long_epoch_is_heard_of_once_a_minute(capsys: pytest.CaptureFixture[st
     trainer.call("on_train_epoch_start")
     for index in range(150):
         now[0] += 1
-        trainer.call("on_train_batch_end", None, None, index)
+        trainer.call("on_step_dispatched", index)
     assert capsys.readouterr().out.splitlines() == [
         "Epoch 0: 61 batches in 0:01:01 (1.00/s)",
         "Epoch 0: 121 batches in 0:02:01 (1.00/s)",
@@ -95,9 +95,9 @@ def test_evaluations_of_their_own_get_a_line(capsys: pytest.CaptureFixture[str])
         trainer.state.fn = stage
         trainer.call("setup", stage)
         trainer.call(f"on_{stage}_start")
-        for loader in range(2):
+        for _ in range(2):
             for index in range(2):
-                trainer.call(f"on_{stage}_batch_end", None, None, index, loader)
+                trainer.call("on_step_dispatched", index)
         trainer.call(f"on_{stage}_end")
         assert capsys.readouterr().out.startswith(f"{label}: 4 batches in 0.0 s")
 
@@ -118,7 +118,7 @@ def test_a_terminal_shows_validation_below() -> None:
     trainer.start()
     trainer.call("on_train_epoch_start")
     trainer.call("on_validation_start")
-    trainer.call("on_validation_batch_end", None, None, 0)
+    trainer.call("on_step_dispatched", 0)
     screen = terminal.screens()
     assert screen.index("Epoch 0/9") < screen.index("Validation") < screen.index("1/2")
     trainer.call("on_validation_end")
@@ -178,11 +178,11 @@ def test_an_exception_gives_the_terminal_back() -> None:
     trainer = FakeTrainer(callbacks=[bar])
     trainer.start()
     trainer.call("on_train_epoch_start")
-    trainer.call("on_train_batch_end", None, None, 0)
+    trainer.call("on_step_dispatched", 0)
     bar.on_compile_start(trainer, "training step")
     trainer.call("on_exception", KeyboardInterrupt())
     assert terminal.screens().endswith("\x1b[?25h")
-    trainer.call("on_train_batch_end", None, None, 1)
+    trainer.call("on_step_dispatched", 1)
     trainer.call("teardown", "fit")
 
 
@@ -204,7 +204,7 @@ def test_refreshes_are_limited_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer.call("on_train_epoch_start")
     end = time.monotonic() + 0.55
     while time.monotonic() < end:
-        trainer.call("on_train_batch_end", None, None, 0)
+        trainer.call("on_step_dispatched", 0)
     assert len(drawn) <= 6
     assert min(b - a for a, b in zip(drawn, drawn[1:], strict=False)) >= 0.1
 
@@ -215,13 +215,13 @@ def test_a_batch_costs_about_a_microsecond(make: Callable[[], RichProgressBar]) 
     trainer = FakeTrainer(callbacks=[bar], num_training_batches=10**9)
     trainer.start()
     trainer.call("on_train_epoch_start")
-    bar.on_train_batch_end(trainer, None, None, None, 0)
+    bar.on_step_dispatched(trainer, None, 0)
     times = []
     for _ in range(50):
         bar._due = float("inf")
         start = time.perf_counter()
         for index in range(1000):
-            bar.on_train_batch_end(trainer, None, None, None, index)
+            bar.on_step_dispatched(trainer, None, index)
         times.append((time.perf_counter() - start) / 1000)
     trainer.call("teardown", "fit")
     assert min(times) < 2e-6

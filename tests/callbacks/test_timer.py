@@ -50,10 +50,10 @@ def test_training_stops_when_the_time_is_up(interval: str, now: list[float], cap
     timer = Timer(timedelta(seconds=5), interval=interval)
     trainer = FakeTrainer(callbacks=[timer])
     trainer.start()
-    trainer.call("on_train_batch_end", None, None, 0)
+    trainer.call("on_step_dispatched", 0)
     assert not trainer.should_stop
     now[0] += 6
-    trainer.call("on_train_batch_end", None, None, 1)
+    trainer.call("on_step_dispatched", 1)
     assert trainer.should_stop == (interval == "step")
     trainer.call("on_train_epoch_end")
     assert trainer.should_stop
@@ -67,7 +67,7 @@ def test_time_before_a_resume_counts(now: list[float]) -> None:
     trainer.start()
     assert not trainer.should_stop
     now[0] += 1.5
-    trainer.call("on_train_batch_end", None, None, 0)
+    trainer.call("on_step_dispatched", 0)
     assert trainer.should_stop
     used_up = Timer("00:00:00:05", verbose=False)
     used_up.load_state_dict({"time_elapsed": {"train": 6.0}})

@@ -20,6 +20,11 @@ class StateLike(Protocol):
         """`"fit"`, `"validate"`, `"test"` or `"predict"`, or a string enum of these."""
         ...
 
+    @property
+    def stage(self) -> Any:
+        """`"train"`, `"sanity_check"`, `"validation"`, `"test"` or `"predict"`."""
+        ...
+
 
 class SchedulerConfigLike(Protocol):
     """A learning rate scheduler and how it is stepped."""

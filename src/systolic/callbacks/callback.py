@@ -93,6 +93,12 @@ class Callback:
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Called after each training step was started; reading `outputs` waits for it to end."""
 
+    def on_step_dispatched(self, trainer: Any, pl_module: Any, batch_idx: int) -> None:
+        """Called after each step of any kind was started, and after `on_*_batch_end`.
+
+        It gets neither outputs nor batch, which makes it cheap: providing them takes longer than a small step.
+        """
+
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         """Called before validation."""
 

@@ -165,9 +165,9 @@ class ModelCheckpoint(Checkpoint):
         self._last_time_checked = time.monotonic()
         self._waits_for_metric = self._validated = False
 
-    def on_train_batch_end(self, trainer: TrainerLike, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_step_dispatched(self, trainer: TrainerLike, pl_module: Any, batch_idx: int) -> None:
         """Save when enough steps were taken, or enough time has passed."""
-        if not self._between_batches:
+        if not self._between_batches or trainer.state.stage != "train":
             return
         if trainer.global_step == self._last_step_saved or not self._is_due_between_batches(trainer):
             return

@@ -90,9 +90,9 @@ class Timer(Callback):
         """Stop testing's clock."""
         self._end["test"] = time.monotonic()
 
-    def on_train_batch_end(self, trainer: TrainerLike, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_step_dispatched(self, trainer: TrainerLike, pl_module: Any, batch_idx: int) -> None:
         """Stop training when its time is up."""
-        if time.monotonic() >= self._step_deadline:
+        if time.monotonic() >= self._step_deadline and trainer.state.stage == "train":
             self._check(trainer)
 
     def on_train_epoch_end(self, trainer: TrainerLike, pl_module: Any) -> None:

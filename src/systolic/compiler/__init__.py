@@ -15,6 +15,7 @@ from ._errors import DataDependentError as DataDependentError
 from ._errors import HiddenRandomnessError as HiddenRandomnessError
 from ._errors import UnsupportedOpError as UnsupportedOpError
 from ._flops import model_flops as model_flops
+from ._grouped import GroupedRuns as GroupedRuns
 from ._jax_op import jax_op as jax_op
 from ._jit import JitFunction as JitFunction
 from ._jit import jit as jit

@@ -10,8 +10,9 @@ from typing import Any, Protocol
 import jax
 import torch
 
-from ..runtime._cells import make_cells
+from ..runtime._cells import Cell, make_cells
 from ..runtime._compile_cache import keep_compiled_programs, watched_cache
+from ..runtime._convert import to_host_array
 from ..runtime._device_tensor import DeviceTensor, bring_back, move_in_place
 from ..runtime._dtypes import torch_dtype
 from ..runtime._placement import Placement
@@ -24,6 +25,7 @@ from ._sharing import overlapping, require_own_memory
 from ._steady import forget_unused, steady
 from ._survey import Path, Survey, describe, set_at
 from ._symbols import Number
+from ._templates import filled
 
 
 @dataclass(frozen=True)
@@ -55,21 +57,53 @@ class _Entry:
 
 
 class StepResult:
-    """What one run returned. Nothing is fetched before somebody looks."""
+    """What one run returned. Nothing is fetched before somebody looks.
 
-    __slots__ = ("_cells", "_numbers", "arrays", "program")
+    Attributes:
+        arrays: the program's results on the devices.
+        is_dispatched: whether the step was handed to the devices.
+    """
+
+    __slots__ = ("_cells", "_numbers", "_wanted", "arrays", "is_dispatched", "program")
 
     def __init__(self, program: Program, arrays: list[jax.Array], numbers: Sequence[Number]) -> None:
         self.program = program
         self.arrays = arrays
+        self.is_dispatched = True
         self._numbers = numbers
-        self._cells: Any = None
+        self._cells: dict[int, Cell] | None = None
+        self._wanted = False
 
     def value(self) -> Any:
         """The returned structure, with DeviceTensors."""
-        if self._cells is None:
-            self._cells = self.program.result_cells(self.arrays)
-        return fill(self.program, self._cells, self.program.captured.result, self._numbers)
+        return fill(self.program, self._result_cells(), self.program.captured.result, self._numbers)
+
+    def fetch(self) -> None:
+        """Begin to copy small results to the host, without waiting."""
+        self._wanted = True
+        for array in self.arrays:
+            if array.size <= _FETCHED_ELEMENTS and not array.is_deleted():
+                array.copy_to_host_async()
+
+    def is_ready(self) -> bool:
+        """Whether the step has run."""
+        arrays: list[Any] = self.arrays  # JAX's type stubs lack `is_ready`
+        return self.is_dispatched and all(a.is_deleted() or a.is_ready() for a in arrays)
+
+    def scalars(self, name: str) -> dict[str, float]:
+        """The numbers in the dict that the step returned under `name`; waits for the step."""
+        hosts: dict[int, Any] = {}
+
+        def number(index: int) -> float:
+            group, offset = self.program.places[index]
+            if self.arrays[group].is_deleted():  # user code kept a result, and a later step overwrote its array
+                return self._result_cells()[index].host().item()
+            if group not in hosts:
+                hosts[group] = self._flat(group)
+            return hosts[group][offset].item()
+
+        leaves = self.program.captured.result.entry(name)
+        return {key: filled(leaf, number, number, self._numbers) for key, leaf in leaves.items()}
 
     def wait(self) -> None:
         """Wait until the step has run."""
@@ -77,10 +111,21 @@ class StepResult:
 
     def apply_effects(self) -> None:
         """Leave in Python objects what the step left there."""
+        cells = self.program.kept_cells(self.arrays)
+        for effect in self.program.captured.effects:
+            effect.apply(lambda template: fill(self.program, cells, template, self._numbers))
+
+    def _flat(self, group: int) -> Any:
+        return to_host_array(self.arrays[group]).reshape(-1)  # host sync: values to report
+
+    def _result_cells(self) -> dict[int, Cell]:
         if self._cells is None:
             self._cells = self.program.result_cells(self.arrays)
-        for effect in self.program.captured.effects:
-            effect.apply(lambda template: fill(self.program, self._cells, template, self._numbers))
+        return self._cells
+
+
+_FETCHED_ELEMENTS = 4096
+"""Results up to this size are logged values; larger ones are outputs that nobody may want."""
 
 
 class Notice(Protocol):
@@ -122,7 +167,7 @@ class Engine:
         placement: Placement,
         notice: Notice | None = None,
     ) -> None:
-        self._notice = notice or _Silence()
+        self.notice = notice or _Silence()
         self.function = function
         self.roots = roots
         self.placement = placement
@@ -152,7 +197,7 @@ class Engine:
             rebuild: makes the positional arguments from a list of tensors.
             numbers: Python numbers that may differ in every call.
         """
-        signature = (structure, tuple([(leaf.shape, leaf.dtype) for leaf in leaves]))
+        signature = _signature(leaves, structure)
         found = self._find(signature, numbers)
         if found is None:
             found = self._capture(leaves, signature, rebuild, numbers)
@@ -169,6 +214,13 @@ class Engine:
             result.apply_effects()
         return result
 
+    def ready(self, leaves: Sequence[Any], structure: Any, numbers: dict[str, Number]) -> tuple[Program | None, list[Number]]:
+        """The program that a step would run now, with its numbers, when it is compiled and changes no Python objects."""
+        found = self._find(_signature(leaves, structure), numbers)
+        if found is None or found[0].pending or found[0].program.captured.effects:
+            return None, []
+        return found[0].program, found[1]
+
     def _find(self, signature: Any, numbers: dict[str, Number]) -> tuple[_Entry, list[Number]] | None:
         for position, entry in enumerate(self._entries):
             if entry.signature != signature:
@@ -177,12 +229,15 @@ class Engine:
             if variable is None:
                 continue
             values = [*numbers.values(), *variable]
-            if _holds(entry.guards, values):
-                if not entry.guards.same_gradients():
-                    self._rebind(entry)
-                if position:
-                    self._entries.insert(0, self._entries.pop(position))
-                return entry, values
+            if _fits(entry.guards.unchanged, values):
+                pass
+            elif not _fits(entry.guards.hold, values):
+                continue
+            elif not entry.guards.same_gradients():
+                self._rebind(entry)
+            if position:
+                self._entries.insert(0, self._entries.pop(position))
+            return entry, values
         return None
 
     def _rebind(self, entry: _Entry) -> None:
@@ -289,7 +344,7 @@ class Engine:
         entry.pending = False
         if entry.program.is_new:
             last = self.compiles[-1]
-            self._notice.started(last.reason)
+            self.notice.started(last.reason)
             started = time.perf_counter()
             keep_compiled_programs()
             with jax.enable_x64(True), watched_cache() as cache:
@@ -297,7 +352,10 @@ class Engine:
             self.temporary_bytes = max(self.temporary_bytes, _temporary_bytes(compiled))
             seconds = time.perf_counter() - started
             self.compiles[-1] = Compile(last.reason, last.trace_seconds, seconds, True, cache.saved_seconds)
-            self._notice.finished(last.trace_seconds + seconds, cache.saved_seconds)
+            self.notice.finished(last.trace_seconds + seconds, cache.saved_seconds)
+
+    def flush(self) -> None:
+        """Nothing waits: every step runs when it is asked for."""
 
     def model_flops(self) -> int | None:
         """FLOPs of the program that ran last, over all devices; None before the first run."""
@@ -312,6 +370,10 @@ class Engine:
         """Give the objects ordinary CPU tensors again, with the current values, and forget the programs."""
         release(self.roots())
         self._entries.clear()
+
+
+def _signature(leaves: Sequence[Any], structure: Any) -> Any:
+    return structure, tuple([(leaf.shape, leaf.dtype) for leaf in leaves])
 
 
 def _has_variable_shapes(captured: Captured) -> bool:
@@ -340,9 +402,9 @@ def _values_or_none(guards: Guards) -> list[Number] | None:
         return None
 
 
-def _holds(guards: Guards, values: list[Number]) -> bool:
+def _fits(check: Callable[[list[Number]], bool], values: list[Number]) -> bool:
     try:
-        return guards.hold(values)
+        return check(values)
     except (KeyError, IndexError):  # an attribute was deleted
         return False
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,7 +43,8 @@ class Layout:
         inputs: by placeholder: ("state", piece), ("leaf", i) or ("constant", i).
         donated: how many of the state's buffers are overwritten; these come first.
         updates: by donated buffer: its pieces in order, each with the output that replaces it (None: unchanged).
-        results: groups of outputs that are returned in one array each.
+        results: groups of outputs that share an array each.
+        returned: how many of these groups are what the caller gets; effects keep the others.
         draws: whether the program needs a random key.
     """
 
@@ -51,6 +52,7 @@ class Layout:
     donated: int
     updates: tuple[tuple[tuple[Piece, int | None], ...], ...]
     results: tuple[tuple[int, ...], ...]
+    returned: int
     draws: bool
 
 
@@ -61,6 +63,7 @@ class Program:
         self.captured = captured
         self.placement = placement
         self.buffers, self.layout = _lay_out(captured, placement.cells([slot.tensor for slot in captured.slots]))
+        self.places = _places(captured, self.layout)
         self._donated = self.buffers[: self.layout.donated]
         self._kept = self.buffers[self.layout.donated :]
         self._constants = [t.constant for t in captured.inputs if not isinstance(t, SlotInput) and t.constant is not None]
@@ -105,6 +108,14 @@ class Program:
             self._constant_versions = versions
         return self._constant_arrays
 
+    def scalar_words(self, numbers: Sequence[Number]) -> Any:
+        """What the program gets for these symbolic numbers."""
+        return _words([expression(numbers) for expression in self.captured.scalars], self._scalar_record)
+
+    def repeated(self, times: int) -> Any:
+        """A function that runs this many steps: leaves, scalars and results have a first dimension for the step."""
+        return _repeated(self.captured.graph, self.layout, self.placement, times)
+
     def _scalar_array(self, numbers: Sequence[Number]) -> Any:
         values = [expression(numbers) for expression in self.captured.scalars]
         if values != self._scalar_values:
@@ -112,10 +123,17 @@ class Program:
             self._scalars = self.placement.shard(_words(values, self._scalar_record))
         return self._scalars
 
-    def result_cells(self, results: list[jax.Array]) -> dict[int, Cell]:
-        """The outputs of one run by number, as cells that own their arrays."""
+    def result_cells(self, arrays: list[jax.Array]) -> dict[int, Cell]:
+        """What one run returned to its caller, by output number, as cells that own their arrays."""
+        return self._cells_of(self.layout.results[: self.layout.returned], arrays[: self.layout.returned])
+
+    def kept_cells(self, arrays: list[jax.Array]) -> dict[int, Cell]:
+        """What one run computed for attributes and other places that keep it, by output number."""
+        return self._cells_of(self.layout.results[self.layout.returned :], arrays[self.layout.returned :])
+
+    def _cells_of(self, groups: Sequence[tuple[int, ...]], arrays: list[jax.Array]) -> dict[int, Cell]:
         cells: dict[int, Cell] = {}
-        for group, array in zip(self.layout.results, results, strict=True):
+        for group, array in zip(groups, arrays, strict=True):
             kinds = [_kind(self._output_value(i)) for i in group]
             cells.update(zip(group, cells_of(Buffer(array), kinds), strict=True))
         return cells
@@ -167,20 +185,39 @@ def _lay_out(captured: Captured, cells: list[Cell]) -> tuple[list[Buffer], Layou
         else:
             inputs.append(("leaf", source.leaf))
     updates = tuple(tuple((piece(c), new_value.get(id(c))) for c in buffer.cells) for buffer in changed)
-    return buffers, Layout(tuple(inputs), len(changed), updates, _result_groups(captured), _draws(captured.graph))
+    returned, kept_results = _result_groups(captured)
+    results = tuple(returned + kept_results)
+    return buffers, Layout(tuple(inputs), len(changed), updates, results, len(returned), _draws(captured.graph))
 
 
-def _result_groups(captured: Captured) -> tuple[tuple[int, ...], ...]:
-    """Outputs that go to the user, and outputs that become new state, packed separately: their lives differ."""
-    outputs = _outputs(captured.graph)
-    templates = [captured.result, *(e.value for e in captured.effects if not isinstance(e, DeleteItem) and e.value is not None)]
+def _result_groups(captured: Captured) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    """Groups of outputs that are returned to the caller, and of outputs that effects keep.
+
+    They share no array, though an output may be in both: what effects keep becomes state, and later steps overwrite it.
+    """
     moments = {i for e in captured.effects if isinstance(e, OptimizerState) for i in _indices(e.value)}
-    wanted = sorted({i for template in templates for i in _indices(template)})
-    groups: list[tuple[int, ...]] = []
-    for chosen in ([i for i in wanted if i not in moments], sorted(moments)):
-        plan = plan_buffers([_kind(outputs[i].meta["val"]) for i in chosen])
-        groups += [tuple(chosen[k] for k in group) for group in plan]
-    return tuple(groups)
+    kept = [e.value for e in captured.effects if not isinstance(e, DeleteItem)]
+    others = {i for template in kept if template is not None for i in _indices(template)} - moments
+    return _grouped(captured, _indices(captured.result)), _grouped(captured, others) + _grouped(captured, moments)
+
+
+def _grouped(captured: Captured, indices: Iterable[int]) -> list[tuple[int, ...]]:
+    outputs = _outputs(captured.graph)
+    chosen = sorted(set(indices))
+    plan = plan_buffers([_kind(outputs[i].meta["val"]) for i in chosen])
+    return [tuple(chosen[k] for k in group) for group in plan]
+
+
+def _places(captured: Captured, layout: Layout) -> dict[int, tuple[int, int]]:
+    """Where in the arrays each output that is returned to the caller begins: array and element."""
+    outputs = _outputs(captured.graph)
+    found: dict[int, tuple[int, int]] = {}
+    for number, group in enumerate(layout.results[: layout.returned]):
+        offset = 0
+        for index in group:
+            found[index] = number, offset
+            offset += _kind(outputs[index].meta["val"])[0].numel()
+    return found
 
 
 def _indices(template: Template) -> list[int]:
@@ -217,7 +254,7 @@ def _digest(graph: fx.Graph) -> str:
     return digest.hexdigest()
 
 
-def _executable(graph: fx.Graph, layout: Layout, placement: Placement) -> Callable[..., Any]:
+def _step_function(graph: fx.Graph, layout: Layout, placement: Placement) -> Callable[..., Any]:
     outputs = _outputs(graph)
     record = _number_record(graph, len(layout.inputs))
 
@@ -235,6 +272,30 @@ def _executable(graph: fx.Graph, layout: Layout, placement: Placement) -> Callab
         results = [_packed([_as_array(computed[i], outputs[i]) for i in group]) for group in layout.results]
         return new, results, next_key
 
+    return step
+
+
+def _executable(graph: fx.Graph, layout: Layout, placement: Placement) -> Callable[..., Any]:
+    return _jitted(_step_function(graph, layout, placement), layout, placement)
+
+
+def _repeated(graph: fx.Graph, layout: Layout, placement: Placement, times: int) -> Any:
+    step = _step_function(graph, layout, placement)
+
+    def steps(donated: Any, kept: Any, leaves: Any, constants: Any, scalars: Any, key: Any) -> Any:
+        def body(carry: Any, inputs: Any) -> Any:
+            state, key = carry
+            new, results, next_key = step(state, kept, inputs[0], constants, inputs[1], key)
+            return (new, next_key), results
+
+        stacked = [jnp.stack(leaf) if isinstance(leaf, list) else leaf for leaf in leaves]
+        (state, key), results = jax.lax.scan(body, (donated, key), (stacked, scalars), length=times)
+        return state, results, key
+
+    return _jitted(steps, layout, placement)
+
+
+def _jitted(step: Callable[..., Any], layout: Layout, placement: Placement) -> Any:
     replicated = placement.replicated
     result_shardings = [replicated if len(group) > 1 else None for group in layout.results]
     shardings = ([replicated] * layout.donated, result_shardings, replicated if layout.draws else None)

@@ -48,10 +48,15 @@ class Template:
             number: the Python number for an output's number.
             symbols: the values of the step's symbolic numbers.
         """
-        return tree_unflatten([_filled(leaf, outputs, number, symbols) for leaf in self.leaves], self.spec)
+        return tree_unflatten([filled(leaf, outputs, number, symbols) for leaf in self.leaves], self.spec)
+
+    def entry(self, name: str) -> Any:
+        """The part of a dict under `name`, with leaves as they are in the template."""
+        return tree_unflatten(self.leaves, self.spec)[name]
 
 
-def _filled(leaf: Any, outputs: Callable[[int], Any], number: Callable[[int], Any], symbols: Sequence[Number]) -> Any:
+def filled(leaf: Any, outputs: Callable[[int], Any], number: Callable[[int], Any], symbols: Sequence[Number]) -> Any:
+    """What one leaf of a template stands for."""
     if isinstance(leaf, Out):
         return outputs(leaf.index)
     if isinstance(leaf, OutNumber):

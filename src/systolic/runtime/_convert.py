@@ -22,7 +22,8 @@ _VIEWED_AS: dict[torch.dtype, tuple[torch.dtype, Any]] = {
 
 def to_jax_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     """A CPU tensor as a NumPy array that JAX takes as it is (bfloat16 included); shares the tensor's memory."""
-    tensor = tensor.detach().resolve_conj().resolve_neg()
+    if tensor.requires_grad or tensor.is_conj() or tensor.is_neg():
+        tensor = tensor.detach().resolve_conj().resolve_neg()
     if tensor.dtype in _VIEWED_AS:
         carrier, dtype = _VIEWED_AS[tensor.dtype]
         return tensor.contiguous().view(carrier).numpy().view(dtype)

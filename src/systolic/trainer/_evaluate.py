@@ -62,6 +62,7 @@ class EvaluationLoop:
             trainer._throttle(result)
             if ends:
                 hooks.both(f"{name}_batch_end", result.value()["output"], batch.host, batch.index, index)
+            hooks.callbacks("on_step_dispatched", batch.index)
             if trainer.loggers:
                 trainer._reporting.evaluation_step(self.results, result, self._seen[index])
             self._seen[index] += not trainer.sanity_checking

@@ -21,7 +21,7 @@ from ..runtime._prefetch import Prefetcher
 warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that would cost a microsecond a batch
 class FedBatch:
     """A batch, ready for a step.
 

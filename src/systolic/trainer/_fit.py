@@ -62,12 +62,14 @@ class FitLoop:
         )
         batches = trainer._observed(batches, "training")
         starts, ends = hooks.anybody("on_train_batch_start"), hooks.anybody("on_train_batch_end")
+        scheduled = bool(trainer.lr_scheduler_configs) and trainer.lightning_module.automatic_optimization
         seen = 0
         for batch in batches:
             trainer.is_last_batch = batch.is_last
             if starts and self._batch_start(batch) == -1:
                 trainer.is_last_batch = True
-                self._schedule(batch.index)
+                if scheduled:
+                    self._schedule(batch.index)
                 break
             key, rebuild = self.step.statics.enter(batch.spec, batch.statics)
             numbers = {"batch_idx": batch.index, "epoch": trainer._current_epoch, "global_step": trainer._global_step}
@@ -77,20 +79,26 @@ class FitLoop:
             if trainer.detect_anomaly and trainer.lightning_module.automatic_optimization:
                 require_finite(result.value()["finite"], **numbers)
             self._count(result)
-            self._schedule(batch.index)
+            if scheduled:
+                self._schedule(batch.index)
             if ends:
                 hooks.both("on_train_batch_end", self._output(result), batch.host, batch.index)
+            hooks.callbacks("on_step_dispatched", batch.index)
             reporting.step(result, self.step.updates)
-            self._watch_time()
-            if self._validation_is_due(batch.index):
+            if trainer.max_time is not None:
+                self._watch_time()
+            if trainer.enable_validation and self._validation_is_due(batch.index):
+                self.engine.flush()
                 self.validation.run()
-            self._schedule(batch.index, plateau=True)
+            if scheduled:
+                self._schedule(batch.index, plateau=True)
             if self._stops():
                 break
         else:
             if not seen and trainer.current_epoch == 0:
                 raise empty_loader_error(self.loaders)
         getattr(batches, "close", lambda: None)()
+        self.engine.flush()
         self._epoch_end()
 
     def _batch_start(self, batch: FedBatch) -> Any:
@@ -120,8 +128,6 @@ class FitLoop:
         Those that watch a metric come after validation; with the interval "epoch", after the epoch's own values.
         """
         trainer = self.trainer
-        if not trainer.lr_scheduler_configs or not trainer.lightning_module.automatic_optimization:
-            return
         if self.step.updates or trainer.is_last_batch:
             self._advance("step", batch_idx + 1, plateau)
         if trainer.is_last_batch and not plateau:
@@ -138,8 +144,6 @@ class FitLoop:
 
     def _validation_is_due(self, batch_idx: int) -> bool:
         trainer = self.trainer
-        if not trainer.enable_validation:
-            return False
         every_epochs = trainer.check_val_every_n_epoch
         if every_epochs is not None and (trainer.current_epoch + 1) % every_epochs:
             return False
@@ -152,7 +156,7 @@ class FitLoop:
 
     def _watch_time(self) -> None:
         trainer = self.trainer
-        if trainer.max_time is not None and time.monotonic() - self._started >= trainer.max_time:
+        if time.monotonic() - self._started >= trainer.max_time:
             trainer.should_stop = True
 
     def _may_stop(self) -> bool:

@@ -50,6 +50,10 @@ class ObservedEngine:
         """FLOPs of the program that ran last."""
         return self._engine.model_flops()
 
+    def flush(self) -> None:
+        """As for the engine."""
+        self._engine.flush()
+
     def release(self) -> None:
         """As for the engine."""
         self._engine.release()

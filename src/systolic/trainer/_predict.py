@@ -67,6 +67,7 @@ def predict(trainer: Any, loaders: list[Any], limits: list[int | float], keep: b
             trainer._throttle(result)
             output = result.value()["output"]
             hooks.both("on_predict_batch_end", output, batch.host, batch.index, index)
+            hooks.callbacks("on_step_dispatched", batch.index)
             if keep:
                 outputs.append(output)
         # fetched here, after the last batch was dispatched, so that no batch waits for the host

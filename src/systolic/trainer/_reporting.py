@@ -45,9 +45,7 @@ class Reporting:
         now = time.monotonic()
         if due or now >= self._bar_due:
             self._bar_due = now + _BAR_REFRESH_SECONDS
-            for array in result.arrays:
-                if array.size <= _FETCHED_ELEMENTS:
-                    array.copy_to_host_async()
+            result.fetch()
             self._pending.append((trainer._steps_dispatched - 1 if due else -1, result, trainer._train_results))
         if due and self._from_hooks:
             self._send({}, trainer._steps_dispatched - 1)
@@ -62,7 +60,7 @@ class Reporting:
         self._deliver_ready()
 
     def _deliver_ready(self) -> None:
-        while self._pending and all(a.is_deleted() or a.is_ready() for a in self._pending[0][1].arrays):
+        while self._pending and self._pending[0][1].is_ready():
             self._deliver(*self._pending.popleft())
 
     def flush(self) -> None:
@@ -71,7 +69,7 @@ class Reporting:
             self._deliver(*self._pending.popleft())
 
     def _deliver(self, step: int, result: Any, results: Results) -> None:
-        values = {name: torch.as_tensor(v).item() for name, v in result.value()["logged"].items()}
+        values = result.scalars("logged")
         entries, in_training = results.entries, results is self._trainer._train_results
         for name, value in values.items():
             if entries[name].prog_bar and in_training:
@@ -150,10 +148,6 @@ class Reporting:
         reported = {results.entries[n].epoch_name: float(v) for n, v in values.items()}
         reported.update({n: float(v) for n, v in self.metrics.items() if n not in before and n not in results.entries})
         return _by_loader(reported, loaders)
-
-
-_FETCHED_ELEMENTS = 4096
-"""Results up to this size are logged values; larger ones are outputs that nobody may want."""
 
 
 def _by_loader(values: dict[str, float], loaders: int) -> list[dict[str, float]]:

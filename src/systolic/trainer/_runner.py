@@ -6,24 +6,38 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from ..compiler import Compile, Engine
 from ..metrics import Results
 from ._defaults import CompileNotice
+from ._dispatch import grouped
 from ._observed import ObservedEngine
 
 
 class EagerResult:
     """What a step returned."""
 
-    __slots__ = ("_value", "arrays")
+    __slots__ = ("_value",)
+    is_dispatched = True
 
     def __init__(self, value: Any) -> None:
         self._value = value
-        self.arrays: list[Any] = []
 
     def value(self) -> Any:
         """The returned structure."""
         return self._value
+
+    def fetch(self) -> None:
+        """The value is on the host."""
+
+    def is_ready(self) -> bool:
+        """The step has run."""
+        return True
+
+    def scalars(self, name: str) -> dict[str, float]:
+        """The numbers in the dict that the step returned under `name`."""
+        return {key: torch.as_tensor(value).item() for key, value in self._value[name].items()}
 
 
 class EagerEngine:
@@ -46,6 +60,9 @@ class EagerEngine:
 
     def model_flops(self) -> None:
         """Eager PyTorch is not counted."""
+
+    def flush(self) -> None:
+        """Nothing waits: every step runs when it is asked for."""
 
     def release(self) -> None:
         """Nothing was moved."""
@@ -80,4 +97,6 @@ def make_engine(trainer: Any, step: Any, stage: str, results: Results | None) ->
         if results is None:
             roots |= {f"optimizer{i}": optimizer for i, optimizer in enumerate(trainer.optimizers)}
         engine = Engine(step, lambda: roots, trainer._placement, CompileNotice(trainer))
-    return engine if trainer._profiler is None else ObservedEngine(engine, trainer._profiler, stage)
+    if trainer._profiler is not None:
+        engine = ObservedEngine(engine, trainer._profiler, stage)
+    return grouped(trainer, engine) if stage == "training" else engine

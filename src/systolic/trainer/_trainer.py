@@ -60,6 +60,9 @@ class Trainer(TrainerPreflight, TrainerProperties):
         compile: False runs the same loop in plain eager PyTorch on the CPU, for debuggers and comparisons.
         profiler: "simple" or "advanced" (host time by action), "xla" (what the devices did), or a Profiler.
         prefetch_batches: how many batches are brought to the devices ahead of the step; 0 starts no thread.
+        steps_per_dispatch: how many training steps one call of the devices runs, with the results of single steps. Worth
+            it where a step takes less than about a millisecond. Runs that need every batch on the host fall back to 1, and
+            say why.
         sync_batchnorm: normalise over the whole batch; by default each core normalises its own part.
         precision: "32-true", "bf16-true" (also "16-true"), "bf16-mixed" (also "16-mixed"), or "64-true" on the CPU;
             docs/precision.md says what each means.
@@ -112,6 +115,7 @@ class Trainer(TrainerPreflight, TrainerProperties):
         default_root_dir: str | os.PathLike[str] | None = None,
         compile: bool = True,
         prefetch_batches: int = 2,
+        steps_per_dispatch: int = 1,
         profiler: Profiler | str | None = None,
         matmul_precision: str | None = None,
         plugins: Any = None,
@@ -148,6 +152,7 @@ class Trainer(TrainerPreflight, TrainerProperties):
         self.num_sanity_val_steps = 0 if quick else 2 if num_sanity_val_steps is None else num_sanity_val_steps
         self.log_every_n_steps = require_integer("log_every_n_steps", log_every_n_steps or 50, 1)
         self.accumulate_grad_batches = require_integer("accumulate_grad_batches", accumulate_grad_batches, 1)
+        self.steps_per_dispatch = require_integer("steps_per_dispatch", steps_per_dispatch, 1)
         self.gradient_clip_val, self.gradient_clip_algorithm = gradient_clip_val, gradient_clip_algorithm
         self.detect_anomaly, self.use_distributed_sampler = detect_anomaly, use_distributed_sampler
         self.sync_batchnorm, self.compile, self.prefetch_batches = sync_batchnorm, compile, prefetch_batches
@@ -254,6 +259,8 @@ class Trainer(TrainerPreflight, TrainerProperties):
 
     def save_checkpoint(self, filepath: Any, weights_only: bool = False, storage_options: Any = None) -> None:
         """Write a checkpoint: weights, and unless `weights_only` everything that is needed to continue."""
+        for engine in self._engines:
+            engine.flush()
         _checkpoints.save(self, filepath, weights_only, storage_options)
 
     # ---- one run
@@ -421,7 +428,8 @@ class Trainer(TrainerPreflight, TrainerProperties):
 
     def _throttle(self, result: Any) -> None:
         """On simulated cores, wait for the step before the last one: their thread pool starves otherwise."""
-        if self._placement is not None and self._placement.platform == "cpu" and len(self.devices) > 1:
+        starves = self._placement is not None and self._placement.platform == "cpu" and len(self.devices) > 1
+        if starves and result.is_dispatched:
             self._in_flight.append(result)
             if len(self._in_flight) > 1:
                 earlier = self._in_flight.popleft()

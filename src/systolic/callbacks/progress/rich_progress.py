@@ -105,12 +105,14 @@ class RichProgressBar(ProgressBar):
         self._tell_finished()
         self._train = self._begin(self.epoch_description(), self.total_train_batches)
 
-    def on_train_batch_end(self, trainer: TrainerLike, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_step_dispatched(self, trainer: TrainerLike, pl_module: Any, batch_idx: int) -> None:
         """Count, and redraw when it is time to."""
-        if self._train is not None:
+        if self._evaluation is not None:
+            self._evaluation.done += 1
+        elif self._train is not None:
             self._train.done = batch_idx + 1
-            if time.monotonic() >= self._due:
-                self._tick()
+        if time.monotonic() >= self._due and self._display is not None:
+            self._tick()
 
     def on_train_epoch_end(self, trainer: TrainerLike, pl_module: Any) -> None:
         """Show the bar full."""
@@ -130,12 +132,6 @@ class RichProgressBar(ProgressBar):
         label = self.sanity_check_description if trainer.sanity_checking else self.validation_description
         self._begin_evaluation(label, self.total_val_batches)
 
-    def on_validation_batch_end(
-        self, trainer: TrainerLike, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
-    ) -> None:
-        """Count, and redraw when it is time to."""
-        self._advance_evaluation()
-
     def on_validation_end(self, trainer: TrainerLike, pl_module: Any) -> None:
         """Go back to the bar of training."""
         self._end_evaluation(alone=trainer.state.fn != "fit")
@@ -144,12 +140,6 @@ class RichProgressBar(ProgressBar):
         """Begin a bar."""
         self._begin_evaluation(self.test_description, self.total_test_batches)
 
-    def on_test_batch_end(
-        self, trainer: TrainerLike, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
-    ) -> None:
-        """Count, and redraw when it is time to."""
-        self._advance_evaluation()
-
     def on_test_end(self, trainer: TrainerLike, pl_module: Any) -> None:
         """End the bar."""
         self._end_evaluation(alone=True)
@@ -157,12 +147,6 @@ class RichProgressBar(ProgressBar):
     def on_predict_start(self, trainer: TrainerLike, pl_module: Any) -> None:
         """Begin a bar."""
         self._begin_evaluation(self.predict_description, self.total_predict_batches)
-
-    def on_predict_batch_end(
-        self, trainer: TrainerLike, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
-    ) -> None:
-        """Count, and redraw when it is time to."""
-        self._advance_evaluation()
 
     def on_predict_end(self, trainer: TrainerLike, pl_module: Any) -> None:
         """End the bar."""
@@ -190,12 +174,6 @@ class RichProgressBar(ProgressBar):
         if self._train is not None:
             self._train.pause(time.monotonic())
         self._evaluation = self._begin(label, total)
-
-    def _advance_evaluation(self) -> None:
-        if self._evaluation is not None:
-            self._evaluation.done += 1
-            if time.monotonic() >= self._due:
-                self._tick()
 
     def _end_evaluation(self, *, alone: bool) -> None:
         bar = self._evaluation
