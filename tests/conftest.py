@@ -20,6 +20,8 @@ import pytest
 import torch
 
 jax.config.update("jax_num_cpu_devices", 8)
+# libtpu is installed for its compiler; started as a device without chips it may end the process
+jax.config.update("jax_platforms", "cpu")
 
 
 @pytest.fixture(autouse=True)

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch.overrides import handle_torch_function, has_torch_function
 
+from ..runtime._backends import jax_devices
 from ..runtime._convert import to_jax_array, to_torch_tensor
 from ..runtime._dtypes import jax_dtype, torch_dtype
 from ._patches import CONTEXTS
@@ -190,7 +191,7 @@ _LIBRARY.define("jax_call(Tensor[] inputs, int function, int call) -> Tensor[]")
 @torch.library.impl(_LIBRARY, "jax_call", "CompositeExplicitAutograd")
 def _run_on_cpu(inputs: Sequence[torch.Tensor], function: int, call: int) -> list[torch.Tensor]:
     kernel = _jitted(_FUNCTIONS[function].plain)
-    with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
+    with jax.enable_x64(True), jax.default_device(jax_devices("cpu")[0]):
         results = jax.tree.leaves(kernel(*[to_jax_array(t) for t in inputs]))
         # copied: JAX owns the memory of its results, and may share it with the inputs
         return [to_torch_tensor(np.array(result)) for result in results]

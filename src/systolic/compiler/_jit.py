@@ -10,6 +10,7 @@ import jax
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from ..runtime._backends import jax_devices
 from ..runtime._cells import Cell
 from ..runtime._convert import to_jax_array
 from ..runtime._device_tensor import DeviceTensor
@@ -64,7 +65,7 @@ class JitFunction(Generic[P, R]):
     def __init__(self, function: Callable[P, R], devices: list[Device] | None) -> None:
         functools.update_wrapper(self, function)
         self._function: Callable[..., Any] = function
-        self._placement = Placement(devices or jax.devices()[:1])
+        self._placement = Placement(devices or jax_devices()[:1])
         self._engine = Engine(function, lambda: scope_of(function), self._placement)
         self._last: Any = None
 

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from ..diagnostics import Metrics, Recorder, headline, page
 from ..exceptions import MisconfigurationException
+from ..runtime._backends import jax_devices
 from ..runtime._transfers import observing
 from .profiler import Profiler
 
@@ -169,7 +170,7 @@ class XLAProfiler(Profiler):
 
 
 def _facts() -> dict[str, str]:
-    devices = jax.devices()
+    devices = jax_devices()
     return {
         "devices": f"{len(devices)} x {devices[0].device_kind}",
         "jax": jax.__version__,

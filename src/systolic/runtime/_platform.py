@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import importlib.util
 import os
 import warnings
@@ -14,6 +13,7 @@ import jax
 from ..exceptions import MisconfigurationException
 from ..utilities._entries import Entry, see
 from ..utilities._suggest import suggest
+from ._backends import gpu_files, jax_devices
 from ._chips import chip_files
 from ._libtpu import quiet_libtpu
 from ._no_tpu import no_tpu
@@ -48,11 +48,19 @@ def find_devices(accelerator: str = "auto", devices: Devices = "auto") -> list[D
         )
     wanted = _parse(devices)
     _warn_of_old_precision()
+<<<<<<< HEAD
     with quiet_libtpu():
         platform = _platform(accelerator)
         if platform == "cpu":
             return _cpu_devices(wanted, devices)
         return _select(jax.devices(platform), wanted, devices, platform)
+=======
+    platform = _platform(accelerator)
+    if platform == "cpu":
+        return _cpu_devices(wanted, devices)
+    available = jax_devices(platform)
+    return _select(available, wanted, devices, platform)
+>>>>>>> 370be62 (libtpu is not started where there is no TPU: without chips it prints errors and can end the process)
 
 
 def _warn_of_old_precision() -> None:
@@ -133,12 +141,12 @@ def _tpu_is_attached() -> bool:
 
 
 def _gpu_is_attached() -> bool:
-    return bool(glob.glob("/dev/nvidia[0-9]*") or glob.glob("/dev/kfd")) and _has_platform("gpu")
+    return bool(gpu_files()) and _has_platform("gpu")
 
 
 def _has_platform(platform: str) -> bool:
     try:
-        return bool(jax.devices(platform))
+        return bool(jax_devices(platform))
     except RuntimeError:  # JAX's word for "no such platform"
         return False
 
@@ -153,7 +161,7 @@ def _cpu_devices(wanted: int | list[int] | None, request: Devices) -> list[Devic
     needed = 1 if wanted is None else wanted if isinstance(wanted, int) else max(wanted) + 1
     os.environ.setdefault("NPROC", _THREADS_FOR_SIMULATED_CORES)
     _create_cores(needed)
-    available = jax.devices("cpu")
+    available = jax_devices("cpu")
     if needed > len(available):
         raise MisconfigurationException(
             f"devices={request!r} asks for {needed} simulated CPU cores, but JAX was already started with "

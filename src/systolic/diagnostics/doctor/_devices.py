@@ -6,8 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import jax
-
+from ...runtime._backends import jax_devices
 from ._finding import Finding, Level
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ def check_devices(chips: int, held: bool) -> tuple[list[DeviceFacts], list[Findi
     if held:
         return [], [Finding(Level.OK, "JAX was not asked for its devices, because another process holds the chips")]
     try:
-        devices = jax.devices()
+        devices = jax_devices()
     except RuntimeError as error:
         return [], [Finding(Level.ERROR, f"JAX cannot start: {error}", _START)]
     facts = [_facts(device, index) for index, device in enumerate(devices)]

@@ -1,0 +1,39 @@
+"""Starting JAX: with the platforms that this machine has, and no others."""
+
+from __future__ import annotations
+
+import glob
+from typing import TYPE_CHECKING
+
+import jax
+
+from ._chips import chip_files
+
+if TYPE_CHECKING:
+    from jaxlib._jax import Device
+
+
+def jax_devices(platform: str | None = None) -> list[Device]:
+    """`jax.devices(platform)`, starting JAX where it has not started yet.
+
+    Raises:
+        RuntimeError: JAX has no such platform.
+    """
+    _leave_out_absent_tpus()
+    return jax.devices(platform)
+
+
+def gpu_files() -> list[str]:
+    """The device files of GPUs (NVIDIA's, AMD's)."""
+    return glob.glob("/dev/nvidia[0-9]*") + glob.glob("/dev/kfd")
+
+
+def _leave_out_absent_tpus() -> None:
+    """Keep JAX from starting libtpu on a machine without TPUs, unless the user chose the platforms.
+
+    JAX starts it wherever it is installed. Without chips it asks the network for them, prints errors, and sets a
+    profiling timer whose signal can end the process. Too late, and without effect, when JAX has started.
+    """
+    if jax.config.values["jax_platforms"] or chip_files() or gpu_files():
+        return
+    jax.config.update("jax_platforms", "cpu")
