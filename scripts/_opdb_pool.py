@@ -55,7 +55,7 @@ class _Worker:
 
     def stop(self) -> None:
         self.process.kill()
-        self.process.wait()
+        self.process.communicate()
 
 
 def check_all(names: Sequence[str], count: int, jobs: int, seconds: float, heard: Callable[[Report], None]) -> list[Report]:

@@ -115,7 +115,8 @@ def test_every_core_overload_is_covered_or_has_a_reason() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_no_operator_is_wrong_and_none_is_lost() -> None:
-    reports = check_all(sorted(BASELINE), count=4, jobs=2, seconds=120, heard=lambda report: None)
-    assert [r for r in reports if r["status"] in ("wrong", "failed")] == []
-    assert [r for r in reports if BASELINE[r["name"]] in GOOD and r["status"] not in GOOD] == []
-    assert [r for r in reports if BASELINE[r["name"]] == "passed" and r["status"] != "passed"] == []
+    reports = check_all(sorted(BASELINE), count=4, jobs=2, seconds=300, heard=lambda report: None)
+    assert [(r["name"], r["status"], r["reasons"]) for r in reports if r["status"] in ("wrong", "failed")] == []
+    lost = [r for r in reports if BASELINE[r["name"]] in GOOD and r["status"] not in GOOD]
+    worse = [r for r in reports if BASELINE[r["name"]] == "passed" and r["status"] != "passed"]
+    assert [(r["name"], r["status"], r["reasons"]) for r in (*lost, *worse)] == []

@@ -26,7 +26,9 @@ class Digits(L.LightningModule):
 
     def __init__(self) -> None:
         super().__init__()
-        self.net = nn.Sequential(nn.Linear(64, 48, bias=False), nn.BatchNorm1d(48), nn.ReLU(), nn.Dropout(0.2), nn.Linear(48, 10))
+        self.net = nn.Sequential(
+            nn.Linear(64, 48, bias=False), nn.BatchNorm1d(48), nn.ReLU(), nn.Dropout(0.2), nn.Linear(48, 10)
+        )
         self.rates: list[float] = []
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:

@@ -15,7 +15,6 @@ from ..utilities._entries import Entry, see
 from ..utilities._suggest import suggest
 from ._backends import gpu_files, jax_devices
 from ._chips import chip_files
-from ._libtpu import quiet_libtpu
 from ._no_tpu import no_tpu
 from ._obsolete import NUMERICS, obsolete_settings
 
@@ -48,19 +47,11 @@ def find_devices(accelerator: str = "auto", devices: Devices = "auto") -> list[D
         )
     wanted = _parse(devices)
     _warn_of_old_precision()
-<<<<<<< HEAD
-    with quiet_libtpu():
-        platform = _platform(accelerator)
-        if platform == "cpu":
-            return _cpu_devices(wanted, devices)
-        return _select(jax.devices(platform), wanted, devices, platform)
-=======
     platform = _platform(accelerator)
     if platform == "cpu":
         return _cpu_devices(wanted, devices)
     available = jax_devices(platform)
     return _select(available, wanted, devices, platform)
->>>>>>> 370be62 (libtpu is not started where there is no TPU: without chips it prints errors and can end the process)
 
 
 def _warn_of_old_precision() -> None:
