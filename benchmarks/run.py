@@ -9,17 +9,16 @@ import os
 import platform
 import statistics
 import warnings
-from pathlib import Path
 
 import jax
 import lightning
 import torch
 from contenders import CONTENDERS
 from overhead import measure
+from results import table, write_section
 
 import systolic
 
-RESULTS = Path(__file__).parent / "RESULTS.md"
 # batches an epoch, rounds
 SIZES = {"mlp": (200, 9), "gpt": (3, 7), "resnet18": (2, 5)}
 GOALS = {"mlp": "jax 1.5, lightning 1/6", "gpt": "jax 1.05", "resnet18": "jax 1.0"}
@@ -36,12 +35,6 @@ def compare(name: str) -> dict[str, float]:
         for who, contender in contenders.items():
             times[who].append(contender.epoch() / batches * 1e3)
     return {who: statistics.median(found) for who, found in times.items()}
-
-
-def table(rows: list[list[str]]) -> str:
-    head, *body = rows
-    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}", *(f"| {' | '.join(row)} |" for row in body)]
-    return "\n".join(lines)
 
 
 def main() -> None:
@@ -61,8 +54,8 @@ def main() -> None:
         ratios = [f"{ms['systolic'] / ms[other]:.2f}" for other in ("jax", "lightning", "eager")]
         speed.append([name, *(f"{ms[who]:.3g}" for who in ("systolic", "jax", "lightning", "eager")), *ratios, GOALS[name]])
         print(speed[-1], flush=True)
-    RESULTS.write_text(
-        "# Benchmark results\n\n"
+    write_section(
+        "make bench",
         f"Written by `make bench` on {datetime.date.today()}: {os.cpu_count()} CPU cores ({platform.machine()}), "
         f"Python {platform.python_version()}, systolic {systolic.__version__}, torch {torch.__version__}, "
         f"jax {jax.__version__}, lightning {lightning.__version__}.\n\n"
@@ -74,7 +67,7 @@ def main() -> None:
         "systolic: `fit` with a torch DataLoader. jax: the model by hand in JAX and optax, NumPy indexing as its loader "
         "(`benchmarks/jax_reference.py`). lightning: its `fit`, same module and loader. eager: a bare PyTorch loop. "
         "mlp: digits, batch 64. resnet18: 32x32 images, batch 32. gpt: 4 layers, d 256, 128 tokens, batch 16, dropout 0.1."
-        f"\n\n{table(speed)}\n"
+        f"\n\n{table(speed)}\n",
     )
     # the fits above are paused in their threads for good
     os._exit(0)

@@ -58,10 +58,11 @@ class Lowered:
         function: from `jax.jit`.
         arguments: trees of `jax.ShapeDtypeStruct` with shardings.
         target: names the topology; equal programs for different topologies are different programs.
+        wide: whether JAX's 64-bit types are switched on meanwhile, as programs that stand for PyTorch's need them.
     """
 
-    def __init__(self, function: Any, arguments: tuple[Any, ...], target: str) -> None:
-        with jax.enable_x64(True):
+    def __init__(self, function: Any, arguments: tuple[Any, ...], target: str, *, wide: bool = True) -> None:
+        with jax.enable_x64(wide):
             self._lowered = function.lower(*arguments)
         # with the names of ops, which hold lines of the user's code
         self._path = _cache_path(self._lowered.as_text(debug_info=True), target)

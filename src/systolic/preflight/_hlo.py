@@ -10,6 +10,7 @@ Rules of counting, the same for every program:
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -91,7 +92,8 @@ class CustomCall:
     Attributes:
         target: what is called.
         kernel: the kernel's name, for Pallas kernels.
-        flops: floating-point operations of one execution as its author stated them, or None.
+        flops: floating-point operations of one execution: as its author stated them, or by formula for JAX's attention
+            kernels (see `_attention_flops`), or None.
         bytes: bytes accessed by one execution as its author stated them, or None.
         operation: the call as an operation, with operands and results.
     """
@@ -316,7 +318,25 @@ def _custom_call(call: Instruction, operation: Operation) -> CustomCall:
     figures = dict(re.findall(r'"(\w+)":"?(-?\d+)', stated.group(1))) if stated else {}
     flops, size = (int(figures[name]) if name in figures else None for name in ("flops", "bytes_accessed"))
     # XLA numbers the instructions that a kernel's name is given to
-    return CustomCall(_target(call), re.sub(r"(\.\d+|\.clone|\.remat\d*)+$", "", call.name), flops, size, operation)
+    kernel = re.sub(r"(\.\d+|\.clone|\.remat\d*)+$", "", call.name)
+    return CustomCall(_target(call), kernel, _attention_flops(kernel, operation) if flops is None else flops, size, operation)
+
+
+# products of queries (or their gradients) with keys or values that each of JAX's splash attention kernels computes
+_ATTENTION_PRODUCTS: Final = {"splash_mha_fwd": 2, "splash_mha_dq": 3, "splash_mha_dkv": 5}
+
+
+def _attention_flops(kernel: str, operation: Operation) -> int | None:
+    """FLOPs of a kernel that states none: 2 x batch x heads x length x other length x features for each product.
+
+    Tiles that a causal mask lets the kernel skip are counted as if it computed them.
+    """
+    products = next((n for prefix, n in _ATTENTION_PRODUCTS.items() if kernel.startswith(prefix)), None)
+    operands = [a.shape for a in operation.operands if len(a.shape) >= 3 and a.dtype in ("bf16", "f32")]
+    if products is None or len(operands) < 2:
+        return None
+    query, key = operands[:2]
+    return products * 2 * math.prod(query) * key[-2]
 
 
 def _groups(attributes: str) -> tuple[int | None, str]:

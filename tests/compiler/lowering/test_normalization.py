@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -15,6 +16,8 @@ from torch._subclasses.functional_tensor import dispatch_functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from systolic.compiler.lowering import LoweringContext, interpret
+from systolic.compiler.lowering._batch_norm import _statistics
+from systolic.compiler.lowering._context import lowering_context
 
 Case = tuple[Callable[..., Any], list[tuple[int, ...]]]
 
@@ -107,3 +110,16 @@ def test_batch_norm_of_each_core(batch: int, shards: int) -> None:
     ]
     for want, got in zip(expected, received, strict=True):
         np.testing.assert_allclose(got, want.numpy(), rtol=1e-5, atol=5e-5)
+
+
+def test_one_pass_statistics_lose_less_than_the_rounding_of_the_input() -> None:
+    draw = np.random.default_rng(0)
+    exact = draw.normal(size=(64, 32, 32, 4)) * [1.0, 0.1, 3.0, 1e-3] + [0.0, 2.0, 100.0, 5.0]
+    rounded = jnp.asarray(exact, jnp.bfloat16)
+    array = np.asarray(rounded, np.float64)
+    with lowering_context(LoweringContext(platform="tpu")):
+        mean, variance = _statistics(rounded.astype(jnp.float32)[None], 0, rounded.dtype)
+    np.testing.assert_allclose(np.ravel(mean), array.mean((0, 1, 2)), rtol=1e-5, atol=1e-5)
+    lost = np.abs(np.ravel(variance) - array.var((0, 1, 2)))
+    rounding = np.abs(exact.var((0, 1, 2)) - array.var((0, 1, 2))) + (2.0**-9 * array.mean((0, 1, 2))) ** 2 / 3
+    assert (lost <= rounding + 1e-6 * array.var((0, 1, 2))).all()

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from op_check import check_op
+
+from systolic.compiler.lowering._context import LoweringContext, lowering_context
+from systolic.compiler.lowering._pooling import _max_pool_backward
 
 CASES: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "max_1d": (lambda x: F.max_pool1d(x, 3, 2, 1), (2, 3, 9)),
@@ -80,3 +85,14 @@ def test_fractional(dims: int) -> None:
     pool = F.fractional_max_pool2d if dims == 2 else F.fractional_max_pool3d
     size = (4, 3, 3)[:dims]
     check_op(lambda x, s: pool(x, 2, size, _random_samples=s, return_indices=True), x, samples)
+
+
+def test_the_gradient_for_tpu_equals_the_other_one_where_no_windows_overlap() -> None:
+    draw = np.random.default_rng(0)
+    x, grad = (jnp.asarray(draw.normal(size=size), jnp.bfloat16) for size in ((2, 3, 8, 8), (2, 3, 4, 4)))
+    found = []
+    for platform in ("cpu", "tpu"):
+        with lowering_context(LoweringContext(platform=platform)):
+            indices = jnp.zeros(grad.shape, jnp.int32)
+            found.append(_max_pool_backward(2, grad, x, (2, 2), (2, 2), (0, 0), (1, 1), False, indices))
+    np.testing.assert_array_equal(found[0], found[1])

@@ -22,6 +22,7 @@ from ._channels_last import (
     spatial_axes,
     takes_channels_last,
 )
+from ._context import current
 from ._pullback import index32, pullback, wide
 from ._table import lowers
 
@@ -155,7 +156,9 @@ def _max_pool_backward(
     grad, x = alike(grad, x)
     # XLA's select-and-scatter takes the first of equal elements too; the indices, then unused, are never computed
     window = _window(x, *arguments, ceil_mode)
-    spread = pullback(lambda x: _largest(x, window), (wide(array_of(x)),), wide(array_of(grad)))[0]
+    # float32 copies would be the largest arrays of a ResNet's step; on TPU windows add up in the gradient's own dtype
+    widened = (lambda x: x) if current().platform == "tpu" else wide
+    spread = pullback(lambda x: _largest(x, window), (widened(array_of(x)),), widened(array_of(grad)))[0]
     return held_like(spread.astype(x.dtype), x)
 
 

@@ -1,0 +1,32 @@
+"""RESULTS.md has sections that several scripts write; each replaces its own only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "RESULTS.md"
+_TITLE = "# Benchmark results\n"
+
+
+def write_section(name: str, text: str) -> None:
+    """Replace a section of RESULTS.md, or append it.
+
+    Args:
+        name: stands in a comment before and after the section.
+        text: its Markdown.
+    """
+    begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
+    section = f"{begin}\n{text.strip()}\n\n{end}"
+    before = RESULTS.read_text() if RESULTS.exists() else _TITLE
+    if begin in before:
+        head, rest = before.split(begin, 1)
+        RESULTS.write_text(head + section + rest.split(end, 1)[1])
+    else:
+        RESULTS.write_text(f"{before.rstrip()}\n\n{section}")
+
+
+def table(rows: list[list[str]]) -> str:
+    """Rows as Markdown, the first one as the head."""
+    head, *body = rows
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}", *(f"| {' | '.join(row)} |" for row in body)]
+    return "\n".join(lines)
