@@ -11,7 +11,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "systolic"
 
 # A package may import those on lines below its own, and itself.
 LAYERS = [
-    {"cli", "launch"},
+    {"cli", "launch", "tuner"},
     {"trainer"},
     {"preflight"},
     {

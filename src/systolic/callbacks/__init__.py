@@ -1,10 +1,12 @@
 """Callbacks: code that runs at fixed points of `fit`, `validate`, `test` and `predict`."""
 
+from systolic.callbacks.batch_size_finder import BatchSizeFinder
 from systolic.callbacks.callback import Callback
 from systolic.callbacks.checkpoint import Checkpoint
 from systolic.callbacks.device_stats_monitor import DeviceStatsMonitor
 from systolic.callbacks.early_stopping import EarlyStopping, EarlyStoppingReason
 from systolic.callbacks.lambda_function import LambdaCallback
+from systolic.callbacks.lr_finder import LearningRateFinder
 from systolic.callbacks.lr_monitor import LearningRateMonitor
 from systolic.callbacks.model_checkpoint import ModelCheckpoint
 from systolic.callbacks.model_summary import ModelSummary
@@ -14,12 +16,14 @@ from systolic.callbacks.throughput_monitor import ThroughputMonitor
 from systolic.callbacks.timer import Timer
 
 __all__ = [
+    "BatchSizeFinder",
     "Callback",
     "Checkpoint",
     "DeviceStatsMonitor",
     "EarlyStopping",
     "EarlyStoppingReason",
     "LambdaCallback",
+    "LearningRateFinder",
     "LearningRateMonitor",
     "ModelCheckpoint",
     "ModelSummary",

@@ -19,6 +19,7 @@ from ..runtime._placement import Placement
 from ._capture import Call, Captured, capture
 from ._flops import model_flops
 from ._guards import Guards, changes
+from ._memory_limit import require_memory
 from ._optimizer_state import fill_first_state
 from ._program import Program, fill
 from ._sharing import overlapping, require_own_memory
@@ -157,6 +158,7 @@ class Engine:
 
     Attributes:
         compiles: every compilation so far.
+        memory_limit: a program that needs more bytes on one device is refused after it was compiled; None asks nothing.
         temporary_bytes: what the largest program needs on each device besides its arguments and results.
     """
 
@@ -173,6 +175,7 @@ class Engine:
         self.placement = placement
         self.compiles: list[Compile] = []
         self.temporary_bytes = 0
+        self.memory_limit: int | None = None
         self._flops: dict[str, int] = {}
         self._entries: list[_Entry] = []
         self._executables: dict[str, Any] = {}
@@ -350,6 +353,7 @@ class Engine:
             with jax.enable_x64(True), watched_cache() as cache:
                 compiled = entry.program.function.lower(*entry.program.arguments(leaves, values)).compile()
             self.temporary_bytes = max(self.temporary_bytes, _temporary_bytes(compiled))
+            require_memory(compiled, self.memory_limit)
             seconds = time.perf_counter() - started
             self.compiles[-1] = Compile(last.reason, last.trace_seconds, seconds, True, cache.saved_seconds)
             self.notice.finished(last.trace_seconds + seconds, cache.saved_seconds)

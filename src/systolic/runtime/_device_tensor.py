@@ -182,3 +182,9 @@ def wait_for(value: Any) -> None:
     """Wait until the devices have computed a DeviceTensor; other values are there already."""
     if isinstance(value, DeviceTensor) and isinstance(value._cell, Cell):
         value._cell.buffer.array.block_until_ready()
+
+
+def replace_value(tensor: DeviceTensor, value: torch.Tensor) -> None:
+    """Turn a DeviceTensor object into an ordinary CPU tensor with another value, without looking at the devices'."""
+    plain = torch.nn.Parameter(value) if isinstance(tensor, torch.nn.Parameter) else value
+    _swap(tensor, plain.requires_grad_(tensor.requires_grad))

@@ -3,3 +3,4 @@
 from ._interception import Intended as Intended
 from ._interception import intercepting as intercepting
 from ._trainer import Trainer as Trainer
+from .tuner import Tuner as Tuner

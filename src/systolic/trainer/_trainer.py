@@ -14,7 +14,7 @@ from ..callbacks import Callback
 from ..core import LightningDataModule, LightningModule, Ties
 from ..exceptions import MisconfigurationException
 from ..metrics import Results, StepLog
-from ..optim import LightningOptimizer, LRSchedulerConfig, read_configuration
+from ..optim import LightningOptimizer, LRSchedulerConfig
 from ..plugins import choose_checkpoint_io
 from ..precision import resolve_matmul_precision, resolve_precision
 from ..profilers import THROTTLE, Profiler, make_profiler
@@ -36,7 +36,6 @@ from ._options import (
     require_interval,
     require_known_arguments,
     seconds_of,
-    validation_interval,
 )
 from ._predict import predict
 from ._preflight import TrainerPreflight
@@ -45,9 +44,10 @@ from ._reporting import Reporting
 from ._runner import make_engine, release_engines
 from ._state import TrainerState
 from ._torch_xla import explain_torch_xla
+from ._tuning import TrainerTuning
 
 
-class Trainer(TrainerPreflight, TrainerProperties):
+class Trainer(TrainerPreflight, TrainerTuning, TrainerProperties):
     """Trains, evaluates and predicts with a LightningModule; every step is one XLA program.
 
     Arguments have Lightning's names and meanings. These are systolic's own:
@@ -349,15 +349,8 @@ class Trainer(TrainerPreflight, TrainerProperties):
         loaders, _ = self._evaluation_loaders("validation")
         has_step = _defaults.overrides(model, "validation_step")
         self.enable_validation = has_step and bool(loaders) and any(self.num_val_batches)
-        self.val_check_batch = validation_interval(
-            self.val_check_interval, self.num_training_batches, self.check_val_every_n_epoch
-        )
-        configuration = read_configuration(model, model.configure_optimizers(), model.automatic_optimization)
-        self.optimizers, self.lr_scheduler_configs = configuration.optimizers, configuration.schedulers
-        for config in self.lr_scheduler_configs:
-            # schedulers make optimizers note their first step; an attribute that changes in it would be a new trace
-            stepped: Any = getattr(config.scheduler, "optimizer", config)
-            stepped._opt_called = True
+        self._set_validation_interval()
+        self._configure_optimizers()
         model.train()
 
     def _sanity_check(self, validation: EvaluationLoop) -> None:
