@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import warnings
 from typing import Any
@@ -19,6 +20,7 @@ from trainer.runs import Line, batches, trainer
 import systolic as L
 from systolic.callbacks import BatchSizeFinder, LearningRateFinder
 from systolic.callbacks.batch_size_finder import is_out_of_memory, search
+from systolic.callbacks.lr_finder import LRFinder
 from systolic.tuner import Tuner
 
 
@@ -116,6 +118,19 @@ def test_early_stop_and_modes() -> None:
     assert len(found.results["loss"]) < 60  # it diverged
     assert found.rate(5) == pytest.approx(0.1 + 6 / 60 * (1e4 - 0.1))
     assert module.lr == 0.02
+
+
+def test_plot() -> None:
+    found = LRFinder("exponential", 1e-3, 1.0, 20)
+    found.results = {"lr": [found.rate(i) for i in range(20)], "loss": [(i - 15.0) ** 2 for i in range(20)]}
+    if importlib.util.find_spec("matplotlib") is None:
+        with pytest.raises(ModuleNotFoundError, match="pip install matplotlib"):
+            found.plot()
+        return
+    figure = found.plot(suggest=True)
+    curve, point = figure.axes[0].lines
+    assert list(curve.get_xdata()) == found.results["lr"]
+    assert list(point.get_xdata()) == [found.suggestion()]
 
 
 def test_scheduler_starts_from_the_suggestion() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import math
 import warnings
 from typing import Any
@@ -70,9 +72,13 @@ class LRFinder:
             suggest: mark the suggestion.
             show: open a window.
             ax: axes to draw on, instead of a new figure.
-        """
-        import matplotlib.pyplot as plt
 
+        Raises:
+            ModuleNotFoundError: Matplotlib is not installed.
+        """
+        if importlib.util.find_spec("matplotlib") is None:
+            raise ModuleNotFoundError("LRFinder.plot draws with Matplotlib, which is not installed: pip install matplotlib.")
+        plt = importlib.import_module("matplotlib.pyplot")
         ax = plt.subplots()[1] if ax is None else ax
         ax.plot(self.results["lr"], self.results["loss"])
         ax.set(xlabel="Learning rate", ylabel="Loss", xscale="log" if self.mode == "exponential" else "linear")
