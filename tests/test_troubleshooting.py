@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import re
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -93,13 +94,20 @@ def held_chips(root: Path) -> str:
     return text
 
 
-def jax_limited(root: Path) -> str:
+@contextlib.contextmanager
+def platforms(names: str | None) -> Iterator[None]:
+    """JAX as if these platforms had been chosen."""
     before = jax.config.values["jax_platforms"]
-    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_platforms", names)
     try:
-        return str(no_tpu(make_machine(root, "dev/accel0"), {}))
+        yield
     finally:
         jax.config.update("jax_platforms", before)
+
+
+def jax_limited(root: Path) -> str:
+    with platforms("cpu"):
+        return str(no_tpu(make_machine(root, "dev/accel0"), {}))
 
 
 def shards() -> str:
@@ -214,7 +222,8 @@ def test_chips_that_cannot_be_used(
     installed: bool, cause: str, entry: Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object() if installed else None)
-    text = str(no_tpu(make_machine(tmp_path, "dev/vfio/0"), {}))
+    with platforms(None):
+        text = str(no_tpu(make_machine(tmp_path, "dev/vfio/0"), {}))
     assert cause in text
     assert text.endswith(see(entry))
     assert f"There: {chip_files(tmp_path)[0]}." in text
@@ -231,6 +240,13 @@ def test_automatic_choice_says_why_the_chips_are_not_used(tmp_path: Path, monkey
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
     with held(root / "dev/accel0"), pytest.warns(UserWarning, match="Training on the processor. No TPU devices were found"):
         assert [d.platform for d in find_devices("auto", 1)] == ["cpu"]
+
+
+def test_automatic_choice_on_a_tpu_machine_is_the_tpu_or_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("systolic.runtime._platform.chip_files", lambda: chip_files(make_machine(tmp_path, "dev/accel0")))
+    # as JAX itself does where it sees a TPU
+    with platforms("tpu,cpu"), pytest.raises(L.MisconfigurationException, match="No TPU devices were found"):
+        find_devices("auto", 1)
 
 
 @pytest.mark.parametrize("other", ["INVALID_ARGUMENT: shapes", "INTERNAL: something"])

@@ -160,3 +160,10 @@ def test_libtpu_starts_in_silence_where_there_is_no_chip() -> None:
     code = "from systolic.runtime._platform import find_devices; print(find_devices('cpu')[0].platform)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert (run.stdout, run.stderr) == ("cpu\n", "")
+
+
+@pytest.mark.slow
+def test_the_processor_is_there_where_the_tpu_cannot_be_started() -> None:
+    """On a TPU machine JAX starts both or none; the chips may be held by another process."""
+    finished = in_a_fresh_process("print(len(find('cpu', 4)))", JAX_PLATFORMS="tpu,cpu")
+    assert finished.stdout.split() == ["4"], finished.stderr

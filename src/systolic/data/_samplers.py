@@ -69,11 +69,15 @@ def warn_if_sharded(loader: DataLoader[Any], *, replaced: bool) -> None:
         )
         if any(sampler is candidate for candidate in replaceable):
             outcome = (
-                "The sampler is replaced by the same order over the whole dataset. Remove it from your code, or pass "
-                "`Trainer(use_distributed_sampler=False)` to keep it."
+                "The sampler is replaced by the same order over the whole dataset. No sampler is needed: write "
+                "DataLoader(dataset, batch_size=..., shuffle=True), or "
+                "pass `Trainer(use_distributed_sampler=False)` to keep it."
             )
         else:
-            outcome = "The sampler is kept: training sees that part only. Remove it from your code to use the whole dataset."
+            outcome = (
+                "The sampler is kept: training sees that part only. No sampler is needed for the whole dataset: write "
+                "DataLoader(dataset, batch_size=..., shuffle=True)."
+            )
         warnings.warn(f"{found} {outcome}{see(Entry.DISTRIBUTED_SAMPLER)}", stacklevel=3)
 
 

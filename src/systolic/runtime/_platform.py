@@ -122,6 +122,8 @@ def _platform(accelerator: str) -> str:
         return "tpu"
     if _gpu_is_attached():
         return "gpu"
+    if chip_files() and "tpu" in (jax.config.values["jax_platforms"] or ""):  # which JAX sets itself on a TPU VM
+        raise no_tpu()
     if chip_files() and importlib.util.find_spec("libtpu"):  # without libtpu, VFIO groups may be anything
         warnings.warn(f"Training on the processor. {no_tpu()}", stacklevel=4)
     return "cpu"
@@ -152,7 +154,7 @@ def _cpu_devices(wanted: int | list[int] | None, request: Devices) -> list[Devic
     needed = 1 if wanted is None else wanted if isinstance(wanted, int) else max(wanted) + 1
     os.environ.setdefault("NPROC", _THREADS_FOR_SIMULATED_CORES)
     _create_cores(needed)
-    available = jax_devices("cpu")
+    available = _processors()
     if needed > len(available):
         raise MisconfigurationException(
             f"devices={request!r} asks for {needed} simulated CPU cores, but JAX was already started with "
@@ -161,6 +163,14 @@ def _cpu_devices(wanted: int | list[int] | None, request: Devices) -> list[Devic
             f"{see(Entry.SIMULATED_CORES)}"
         )
     return [available[0]] if wanted is None else _select(available, wanted, request, "cpu")
+
+
+def _processors() -> list[Device]:
+    try:
+        return jax_devices("cpu")
+    except RuntimeError:  # JAX starts all platforms or none, and another process holds the TPU: go without it
+        jax.config.update("jax_platforms", "cpu")
+        return jax_devices("cpu")
 
 
 def _create_cores(count: int) -> None:

@@ -86,6 +86,17 @@ def test_files_of_another_user(tmp_path: Path) -> None:
     assert "3 processes of other users could not be looked into" in finished.stdout
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("platform", ["cuda", "rocm"])
+def test_a_chosen_platform_that_is_not_there(platform: str) -> None:
+    code = "import sys; from systolic.cli import main; sys.exit(main(['doctor']))"
+    environment = os.environ | {"JAX_PLATFORMS": platform}
+    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
+    assert run.returncode == 1, run.stderr
+    assert f"JAX cannot start with JAX_PLATFORMS='{platform}'" in run.stdout
+    assert "-> unset JAX_PLATFORMS, or install" in run.stdout
+
+
 @pytest.mark.parametrize("name", OBSOLETE)
 def test_obsolete_variables_are_explained(name: str) -> None:
     (finding,) = check_environment({name: "some value"})

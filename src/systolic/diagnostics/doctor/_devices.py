@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import jax
+
 from ...runtime._backends import jax_devices
 from ._finding import Finding, Level
 
@@ -43,8 +45,11 @@ def check_devices(chips: int, held: bool) -> tuple[list[DeviceFacts], list[Findi
         return [], [Finding(Level.OK, "JAX was not asked for its devices, because another process holds the chips")]
     try:
         devices = jax_devices()
-    except RuntimeError as error:
-        return [], [Finding(Level.ERROR, f"JAX cannot start: {error}", _START)]
+    except (RuntimeError, AssertionError) as error:  # an assertion fails when no plug-in has the platform that was chosen
+        chosen = jax.config.values["jax_platforms"]
+        what = f" with JAX_PLATFORMS={chosen!r}" if chosen else ""
+        advice = f"unset JAX_PLATFORMS, or {_START}" if chosen else _START
+        return [], [Finding(Level.ERROR, f"JAX cannot start{what}: {error or 'there is no such platform here'}", advice)]
     facts = [_facts(device, index) for index, device in enumerate(devices)]
     if chips and facts[0].platform != "tpu":
         text = f"{chips} TPU chip files are there, but JAX found only {facts[0].platform} devices"
