@@ -47,8 +47,8 @@ class Stepwise:
         return self.seconds
 
 
-def fit_of(package: str) -> Callable[[str, int], Stepwise]:
-    """`fit` of systolic or of lightning: the same module, loader and arguments."""
+def fit_of(package: str, **options: Any) -> Callable[[str, int], Stepwise]:
+    """`fit` of systolic or of lightning: the same module, loader and arguments, and `options` for the Trainer."""
 
     def contender(name: str, batches: int) -> Stepwise:
         library = importlib.import_module(package)
@@ -56,7 +56,7 @@ def fit_of(package: str) -> Callable[[str, int], Stepwise]:
         quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
 
         def fit(pause: Any) -> None:
-            trainer = library.Trainer(accelerator="cpu", devices=1, max_epochs=10_000, callbacks=[pause], **quiet)
+            trainer = library.Trainer(accelerator="cpu", devices=1, max_epochs=10_000, callbacks=[pause], **quiet, **options)
             trainer.fit(module, loader)
 
         return Stepwise(fit, library.Callback)
@@ -100,5 +100,8 @@ CONTENDERS: dict[str, Callable[[str, int], Any]] = {
     "lightning": fit_of("lightning"),
     "eager": eager_loop,
 }
+GROUP = 20
+GROUPED = {"grouped": fit_of("systolic", steps_per_dispatch=GROUP)}
+"""For steps that are short enough to pay; the other models' take longer than a dispatch by far."""
 
 torch.manual_seed(0)

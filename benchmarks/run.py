@@ -13,7 +13,7 @@ import warnings
 import jax
 import lightning
 import torch
-from contenders import CONTENDERS
+from contenders import CONTENDERS, GROUP, GROUPED
 from overhead import measure
 from results import table, write_section
 
@@ -27,7 +27,8 @@ GOALS = {"mlp": "jax 1.5, lightning 1/6", "gpt": "jax 1.05", "resnet18": "jax 1.
 def compare(name: str) -> dict[str, float]:
     """Milliseconds per step of every contender: the median over rounds, in each of which all of them take their turn."""
     batches, rounds = SIZES[name]
-    contenders = {who: make(name, batches) for who, make in CONTENDERS.items()}
+    makers = CONTENDERS | (GROUPED if name == "mlp" else {})
+    contenders = {who: make(name, batches) for who, make in makers.items()}
     for contender in contenders.values():
         contender.epoch()
     times: dict[str, list[float]] = {who: [] for who in contenders}
@@ -49,11 +50,16 @@ def main() -> None:
         overhead.append([str(tensors), f"{fit:.0f}", f"{bare:.0f}", f"{fit - bare:.0f}", goal])
         print(overhead[-1], flush=True)
     speed = [["model", "systolic, ms", "jax, ms", "lightning, ms", "eager, ms", "/ jax", "/ lightning", "/ eager", "goal"]]
+    grouped = [["model", f"steps_per_dispatch={GROUP}, ms", "1, ms", "/ 1", "/ jax", "/ lightning"]]
     for name in arguments.models:
         ms = compare(name)
         ratios = [f"{ms['systolic'] / ms[other]:.2f}" for other in ("jax", "lightning", "eager")]
         speed.append([name, *(f"{ms[who]:.3g}" for who in ("systolic", "jax", "lightning", "eager")), *ratios, GOALS[name]])
         print(speed[-1], flush=True)
+        if "grouped" in ms:
+            against = [f"{ms['grouped'] / ms[other]:.2f}" for other in ("systolic", "jax", "lightning")]
+            grouped.append([name, f"{ms['grouped']:.3g}", f"{ms['systolic']:.3g}", *against])
+            print(grouped[-1], flush=True)
     write_section(
         "make bench",
         f"Written by `make bench` on {datetime.date.today()}: {os.cpu_count()} CPU cores ({platform.machine()}), "
@@ -67,7 +73,8 @@ def main() -> None:
         "systolic: `fit` with a torch DataLoader. jax: the model by hand in JAX and optax, NumPy indexing as its loader "
         "(`benchmarks/jax_reference.py`). lightning: its `fit`, same module and loader. eager: a bare PyTorch loop. "
         "mlp: digits, batch 64. resnet18: 32x32 images, batch 32. gpt: 4 layers, d 256, 128 tokens, batch 16, dropout 0.1."
-        f"\n\n{table(speed)}\n",
+        f"\n\n{table(speed)}\n\n## Several steps a dispatch\n\n"
+        f"The same `fit` with `steps_per_dispatch={GROUP}`, in the same rounds.\n\n{table(grouped)}\n",
     )
     # the fits above are paused in their threads for good
     os._exit(0)
