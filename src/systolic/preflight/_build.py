@@ -156,8 +156,10 @@ def _time(
     cycles = analysis.estimated_cycles
     estimated = cycles / chip.clock_hz
     kernels = sum(_kernel_seconds(call, slice) for call in analysis.custom_calls)
-    unestimated = sum(one.hbm_bytes * one.times for one in analysis.unestimated) / chip.bandwidth_per_device
-    computing = estimated + kernels + unestimated
+    waits = [one for one in analysis.unestimated if not one.opcode.endswith("-start")]
+    unestimated = sum(one.hbm_bytes * one.times for one in waits) / chip.bandwidth_per_device
+    transfers = work.bytes_moved / chip.bandwidth_per_device
+    computing = max(estimated + kernels + unestimated, transfers)
     hidden = sum(one.seconds for one in collectives if one.hidden)
     shown = sum(one.seconds for one in collectives if not one.hidden) + max(0.0, hidden - computing)
     total = computing + shown
@@ -170,9 +172,10 @@ def _time(
         estimated=estimated,
         kernels=kernels,
         unestimated=unestimated,
+        transfers=transfers,
         collectives=shown,
         step=total,
-        bound="memory" if work.bytes_moved / chip.bandwidth_per_device > arithmetic else "compute",
+        bound="memory" if transfers > arithmetic else "compute",
         utilization=work.model_flops / total / chip.flops_per_device,
         samples_per_second=rate,
         tokens_per_second=tokens,

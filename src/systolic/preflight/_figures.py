@@ -29,7 +29,7 @@ class Figure:
     source: str
 
 
-_TABLE = "table of chips (systolic.preflight._chips, with sources)"
+_TABLE = "table of chips (systolic.runtime._chip_table, with sources)"
 _MEMORY = "shapes of the captured state"
 _COMPILER = "compiler's memory analysis"
 _HLO = "optimized program"
@@ -121,8 +121,9 @@ def _time(report: PreflightReport) -> Iterator[Figure]:
             group, "Pallas kernels", time.kernels, "s", "roofline: the longer one of FLOPs / peak and bytes / bandwidth"
         )
     yield Figure(group, "other operations", time.unestimated, "s", "no estimate: bytes / bandwidth")
+    yield Figure(group, "transfers", time.transfers, "s", "bytes moved / bandwidth; copies run beside computation")
     yield Figure(group, "communication that nothing hides", time.collectives, "s", "the above")
-    yield Figure(group, "step", time.step, "s", "sum")
+    yield Figure(group, "step", time.step, "s", "longer one of computation and transfers, then communication")
     yield Figure(group, "bound by", time.bound, "", _ROOFLINE)
     yield Figure(group, "model FLOP utilization", 100 * time.utilization, "%", "model FLOPs / step / peak")
     yield Figure(group, "samples per second", time.samples_per_second, "1/s", "samples in a step / step")

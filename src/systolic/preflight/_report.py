@@ -150,9 +150,11 @@ class TimeFigures:
         cycles: the compiler's estimates, summed over what a core executes.
         estimated: those cycles at the chip's clock.
         kernels: Pallas kernels, by a roofline.
-        unestimated: other operations without an estimate, by their bytes.
+        unestimated: other operations without an estimate that the core waits for, by their bytes.
+        transfers: all bytes between HBM and the core at its bandwidth: a step takes at least this. Copies that run
+            beside computation (prefetches) count here only.
         collectives: communication that nothing hides.
-        step: everything.
+        step: the longer one of computation (cycles, kernels, others) and transfers, and communication after it.
         bound: "memory" or "compute": which of both alone would take longer at peak rates.
         utilization: predicted share of the peak that goes into model FLOPs (MFU).
         samples_per_second: over all cores.
@@ -165,6 +167,7 @@ class TimeFigures:
     estimated: float
     kernels: float
     unestimated: float
+    transfers: float
     collectives: float
     step: float
     bound: str
