@@ -143,7 +143,7 @@ PROVOKED: dict[Entry, Callable[[Path], str]] = {
     Entry.OLD_TPU_ADDRESS: lambda root: str(no_tpu(root, {"XRT_TPU_CONFIG": "tpu_worker;0;10.0.0.2:8470"})),
     Entry.CHIPS_HELD: held_chips,
     Entry.JAX_ELSEWHERE: jax_limited,
-    Entry.SIMULATED_CORES: lambda _: raised(lambda: find_devices("cpu", 99)),
+    Entry.SIMULATED_CORES: lambda _: raised(lambda: find_devices("cpu", len(jax.devices("cpu")) + 1)),
     Entry.OLD_PRECISION: lambda _: warned(lambda: find_devices("cpu", 1), "XLA_USE_BF16='1' has no effect"),
     Entry.TORCH_XLA: lambda _: warned(lambda: fit(script_with_torch_xla()()), "torch_xla"),
     Entry.DISTRIBUTED_SAMPLER: lambda _: shards(),
