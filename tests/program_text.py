@@ -19,9 +19,6 @@ class Programs(L.Callback):
     def on_train_end(self, trainer: Any, module: Any) -> None:
         self._keep(trainer)
 
-    def on_validation_end(self, trainer: Any, module: Any) -> None:
-        self._keep(trainer)
-
     def on_predict_end(self, trainer: Any, module: Any) -> None:
         self._keep(trainer)
 
