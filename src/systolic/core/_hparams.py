@@ -32,6 +32,8 @@ class HyperparametersMixin:
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._log_hyperparams = False
+        # here, not when it is first read: a new attribute would be a new trace of the step
+        vars(self).setdefault("_hparams", AttributeDict())
 
     def save_hyperparameters(
         self, *args: Any, ignore: Any = None, frame: types.FrameType | None = None, logger: bool = True

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Sampler
 
+from systolic.data._bucket_sampler import BucketBatchSampler
 from systolic.utilities._entries import Entry, see
 
 
@@ -41,6 +42,8 @@ def scale_batch_sampler(batch_sampler: Any, factor: int) -> Sampler[list[Any]]:
     if type(batch_sampler) is BatchSampler:
         sampler = undo_sharding(batch_sampler.sampler)
         return BatchSampler(sampler, batch_sampler.batch_size * factor, batch_sampler.drop_last)
+    if type(batch_sampler) is BucketBatchSampler:
+        return batch_sampler.scaled(factor)
     return MergedBatchSampler(batch_sampler, factor)
 
 
