@@ -19,5 +19,7 @@ from ._grouped import GroupedRuns as GroupedRuns
 from ._jax_op import jax_op as jax_op
 from ._jit import JitFunction as JitFunction
 from ._jit import jit as jit
+from ._modules import LINE as LINE
+from ._modules import SCOPE as SCOPE
 from ._program import Program as Program
 from .lowering import register_lowering as register_lowering

@@ -1,5 +1,6 @@
 """Compile a step for a TPU slice that is not here, and say what it would do there."""
 
+from ._advice import Advice as Advice
 from ._build import report_on as report_on
 from ._concurrent import progress as progress
 from ._concurrent import reports_on as reports_on

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import defaultdict
 from collections.abc import Iterable
 
 from ..compiler import Slot, model_flops
 from ..runtime._compile_cache import cache_suspended
+from ._advise import advice_on
 from ._compiled import Compiled, Lowered
-from ._hlo import CustomCall, HloAnalysis, Operation, analyse
+from ._hlo import CustomCall, HloAnalysis, analyse
 from ._links import collective_seconds
+from ._origins import module_of, user_line
 from ._report import (
     BatchFigures,
     CollectiveFigures,
@@ -56,7 +57,7 @@ def describe(step: TracedStep, slice: Slice, compiled: Compiled) -> PreflightRep
     analysis = analyse(compiled.hlo) if compiled.hlo else None
     work = _work(step, slice, compiled, analysis) if analysis else None
     collectives = _collectives(slice, analysis) if analysis else ()
-    return PreflightReport(
+    report = PreflightReport(
         model=step.model,
         stage=step.stage,
         precision=step.precision,
@@ -73,6 +74,7 @@ def describe(step: TracedStep, slice: Slice, compiled: Compiled) -> PreflightRep
         refusal=compiled.refusal,
         notes=(*step.notes, *_notes(analysis)),
     )
+    return report.advised(advice_on(step, slice, report, analysis)) if analysis else report
 
 
 def _slice_figures(slice: Slice) -> SliceFigures:
@@ -210,22 +212,6 @@ def _longest(analysis: HloAnalysis) -> tuple[OperationFigures, ...]:
         for one in longest
         if one.total_cycles
     )
-
-
-_LINE = re.compile(r"\[([^\[\]]+:\d+)\]")
-_SCOPE = re.compile(r"(?:^|/)((?:backward/)?model[^/\[]*|backward|optimizer)(?:/|$)")
-
-
-def user_line(operation: Operation) -> str:
-    """The line of user code that an operation comes from, as "file:line"; of a fusion, the line of its last op."""
-    found = _LINE.findall(operation.op_name)
-    return found[-1] if found else ""
-
-
-def module_of(operation: Operation) -> str:
-    """The module that an operation belongs to: `model.net.0`, `backward/model.net.0`, or `optimizer`."""
-    found = _SCOPE.search(_LINE.sub("", operation.op_name).replace("//", "/"))
-    return found[1] if found else ""
 
 
 def _notes(analysis: HloAnalysis | None) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ Rules of counting, the same for every program:
   estimated cycles. A loop whose trip count cannot be read from the text counts once and is named in `unknown_loops`.
 - What is inside a fusion is part of it; the estimate is the fusion's own.
 - Bytes of an operation are its operands' and results' sizes in HBM without padding; what lies in other memories is free.
+  A gather without an estimate reads as much as it gives, a scatter reads and writes as much as it is given.
 """
 
 from __future__ import annotations
@@ -59,6 +60,14 @@ class Operation:
             target = self.results[0]
             ends = (target, *self.operands[:1])
             return sum(target.bytes for end in ends if end.memory_space == 0)
+        inside = {self.opcode, *self.inner_opcodes}
+        if "scatter" in inside and self.cycles is None:
+            # the array that is written into stays where it is: of it only what changes is read and written
+            largest = max(a.bytes for a in self.results)
+            return 2 * sum(a.bytes for a in self.operands if a.memory_space == 0 and a.bytes < largest)
+        if "gather" in inside and self.cycles is None:
+            produced = sum(a.bytes for a in self.results)
+            return sum(min(a.bytes, produced) for a in (*self.operands, *self.results) if a.memory_space == 0)
         return sum(a.bytes for a in (*self.operands, *self.results) if a.memory_space == 0)
 
 

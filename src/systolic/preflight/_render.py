@@ -13,6 +13,7 @@ from rich.text import Text
 from ._figures import Figure
 
 if TYPE_CHECKING:
+    from ._advice import Advice
     from ._report import PreflightReport
 
 
@@ -33,6 +34,8 @@ def render(report: PreflightReport, width: int) -> Iterator[Any]:
         yield _table(title, figures, sources=width >= _WIDE)
     if report.operations:
         yield _operations(report)
+    for number, advice in enumerate(report.advice, 1):
+        yield _advice(number, advice, sources=width >= _WIDE)
     if width < _WIDE:
         yield Text(f"How each figure was obtained is shown in terminals of {_WIDE} columns, and with --json.", style="dim")
     for note in report.notes:
@@ -64,7 +67,7 @@ def _groups(figures: list[Figure]) -> Iterator[tuple[str, list[Figure]]]:
         yield title, [figure for figure in figures if figure.group == title]
 
 
-def _table(title: str, figures: list[Figure], *, sources: bool) -> Table:
+def _table(title: str | None, figures: list[Figure], *, sources: bool) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False, padding=(0, 1))
     table.add_column(min_width=30)
     table.add_column(justify="right", min_width=14, no_wrap=True)
@@ -72,6 +75,11 @@ def _table(title: str, figures: list[Figure], *, sources: bool) -> Table:
     for figure in figures:
         table.add_row(figure.name, quantity(figure.value, figure.unit), figure.source if sources else "")
     return table
+
+
+def _advice(number: int, advice: Advice, *, sources: bool) -> Group:
+    text = Text.assemble((f"advice {number}, {advice.topic}: ", "bold"), advice.text)
+    return Group(text, _table(None, list(advice.evidence), sources=sources))
 
 
 def _operations(report: PreflightReport) -> Group:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ._advice import Advice
 from ._figures import Figure, figures_of
 from ._render import render
 
@@ -254,6 +255,7 @@ class PreflightReport:
         refusal: the compiler's words when the program does not fit; else empty.
         notes: what the reader should know.
         measurement: None unless it was asked for.
+        advice: what to change, with evidence.
     """
 
     model: str
@@ -272,6 +274,7 @@ class PreflightReport:
     refusal: str = ""
     notes: tuple[str, ...] = ()
     measurement: Measurement | None = None
+    advice: tuple[Advice, ...] = ()
 
     @property
     def fits(self) -> bool:
@@ -282,6 +285,12 @@ class PreflightReport:
         """This report with a measurement, compared with the prediction."""
         ratio = None if self.time is None else found.step / self.time.step
         return dataclasses.replace(self, measurement=dataclasses.replace(found, ratio=ratio))
+
+    def advised(self, advice: Iterable[Advice]) -> PreflightReport:
+        """This report with some advice in place of its own on the same topics."""
+        found = tuple(advice)
+        topics = {one.topic for one in found}
+        return dataclasses.replace(self, advice=(*found, *(one for one in self.advice if one.topic not in topics)))
 
     def figures(self) -> list[Figure]:
         """Every figure with its unit and how it was obtained, in the order of the printed report."""
