@@ -36,7 +36,9 @@ class Zoo(L.LightningModule):
 def preflight(name: str, *slices: str, precision: str = "32-true") -> list[PreflightReport]:
     case = CASES[name]
     [batch] = case.batches(1)
-    loader = DataLoader(TensorDataset(*batch), batch_size=len(batch[0]))
+    alike = len({len(tensor) for tensor in batch}) == 1
+    # a list of batches is what it is: the batch of all cores
+    loader: Any = DataLoader(TensorDataset(*batch), batch_size=len(batch[0])) if alike else [batch]
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
     trainer = L.Trainer(accelerator="cpu", max_epochs=1, precision=precision, **quiet)
     return trainer.preflight(Zoo(case), loader, slice=slices)
@@ -62,3 +64,20 @@ def test_every_model_compiles(name: str) -> None:
 def test_kinds_of_models_on_every_generation(name: str, precision: str) -> None:
     for report in preflight(name, *GENERATIONS, precision=precision):
         require_sound(report)
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn_batch_norm"])
+def test_half_precision_multiplies_nothing_in_float32(name: str) -> None:
+    for precision, wanted in (("32-true", {"f32"}), ("bf16-mixed", {"bf16"}), ("bf16-true", {"bf16"})):
+        [report] = preflight(name, "v5litepod-8", precision=precision)
+        require_sound(report)
+        assert set(report.products) == wanted, precision
+
+
+@pytest.mark.slow
+# the gradient of plain attention multiplies float32 by bfloat16
+@pytest.mark.parametrize("name", [name for name in KINDS if not name.startswith("hugging_face")])
+def test_half_precision_multiplies_nothing_in_float32_in_any_kind_of_model(name: str) -> None:
+    for precision in ("bf16-mixed", "bf16-true"):
+        [report] = preflight(name, "v5litepod-8", precision=precision)
+        assert set(report.products) == {"bf16"}, precision

@@ -80,6 +80,7 @@ def test_half_precision_halves_the_parameters_and_leaves_the_module_alone() -> N
     model = Digits()
     report = trainer(precision="bf16-true").preflight(model, loader(), slice="v5litepod-8")
     assert report.memory.parameters == 2 * PARAMETERS
+    assert report.memory.batch == 8 * (64 * 2 + 8)
     assert {p.dtype for p in model.parameters()} == {torch.float32}
 
 

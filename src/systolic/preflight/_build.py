@@ -70,6 +70,7 @@ def describe(step: TracedStep, slice: Slice, compiled: Compiled) -> PreflightRep
         time=_time(step, slice, work, collectives, analysis) if analysis and work else None,
         operations=_longest(analysis) if analysis else (),
         dtypes=dict(analysis.dtypes.most_common()) if analysis else {},
+        products=compiled.products,
         compilation=CompileFigures(step.trace_seconds, compiled.seconds, compiled.was_cached),
         refusal=compiled.refusal,
         notes=(*step.notes, *_notes(analysis)),

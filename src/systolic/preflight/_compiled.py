@@ -11,6 +11,7 @@ import os
 import re
 import tempfile
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,8 @@ class Compiled:
         required_bytes: HBM that a refused program would need on each device; None when it fits.
         available_bytes: HBM that the compiler says there is; None when it did not say.
         refusal: the compiler's words.
+        products: how many matrix products and convolutions the program asks for, by the type of what they multiply
+            ("bf16", "f32", "bf16 x f32").
         seconds: how long compiling took.
         was_cached: whether that was at an earlier time.
     """
@@ -46,6 +49,7 @@ class Compiled:
     available_bytes: int | None
     refusal: str
     seconds: float
+    products: dict[str, int]
     was_cached: bool = False
 
 
@@ -65,7 +69,9 @@ class Lowered:
         with jax.enable_x64(wide):
             self._lowered = function.lower(*arguments)
         # with the names of ops, which hold lines of the user's code
-        self._path = _cache_path(self._lowered.as_text(debug_info=True), target)
+        text = self._lowered.as_text(debug_info=True)
+        self._products = _product_types(text)
+        self._path = _cache_path(text, target)
 
     def compile(self) -> Compiled:
         """Compile it, or read what the compiler said about an equal program before.
@@ -79,17 +85,17 @@ class Lowered:
         try:
             compiled = self._lowered.compile()
         except JaxRuntimeError as error:
-            found = _refused(str(error), time.perf_counter() - started)
+            found = _refused(str(error), time.perf_counter() - started, self._products)
             if found is None:
                 raise
         else:
-            found = _described(compiled, time.perf_counter() - started)
+            found = _described(compiled, time.perf_counter() - started, self._products)
         if self._path is not None:
             _write(self._path, found)
         return found
 
 
-def _described(compiled: Any, seconds: float) -> Compiled:
+def _described(compiled: Any, seconds: float, products: dict[str, int]) -> Compiled:
     stats, cost = compiled.memory_analysis(), compiled.cost_analysis()
     memory = {
         "arguments": stats.argument_size_in_bytes,
@@ -99,7 +105,16 @@ def _described(compiled: Any, seconds: float) -> Compiled:
         "code": stats.generated_code_size_in_bytes,
     }
     hlo = compiled.as_text()
-    return Compiled(hlo, memory, cost.get("flops", 0.0), cost.get("bytes accessed", 0.0), None, None, "", seconds)
+    return Compiled(hlo, memory, cost.get("flops", 0.0), cost.get("bytes accessed", 0.0), None, None, "", seconds, products)
+
+
+_PRODUCT = re.compile(r"stablehlo\.(?:dot_general|convolution)\b[^\n]*: \(tensor<(?:\d+x)*(\w+)>, tensor<(?:\d+x)*(\w+)>\) ->")
+
+
+def _product_types(program: str) -> dict[str, int]:
+    """Before optimization: afterwards a TPU multiplies bfloat16 whatever was asked for."""
+    pairs = (match.groups() for match in _PRODUCT.finditer(program))
+    return dict(Counter(left if left == right else f"{left} x {right}" for left, right in pairs))
 
 
 _SIZES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -109,14 +124,14 @@ _FIGURES = (
 )
 
 
-def _refused(message: str, seconds: float) -> Compiled | None:
+def _refused(message: str, seconds: float, products: dict[str, int]) -> Compiled | None:
     """The compiler's own figures from its words when a program does not fit; None for other errors."""
     if "RESOURCE_EXHAUSTED" not in message:
         return None
     match = next((m for pattern in _FIGURES if (m := pattern.search(message))), None)
     required = None if match is None else int(float(match["used"]) * _SIZES[match["u"]])
     available = None if match is None else int(float(match["has"]) * _SIZES[match["h"]])
-    return Compiled("", {}, 0.0, 0.0, required, available, message.strip(), seconds)
+    return Compiled("", {}, 0.0, 0.0, required, available, message.strip(), seconds, products)
 
 
 def _cache_path(program: str, target: str) -> Path | None:
@@ -129,7 +144,7 @@ def _cache_path(program: str, target: str) -> Path | None:
     return directory / f"{digest[:40]}.json.gz"
 
 
-_FORMAT = "2"
+_FORMAT = "3"
 """Changes when `Compiled` does."""
 
 

@@ -96,6 +96,8 @@ def _work(report: PreflightReport) -> Iterator[Figure]:
     if work.kernel_flops:
         yield Figure(group, "FLOPs in Pallas kernels", work.kernel_flops, "FLOP", "as the kernels' authors state them")
     yield Figure(group, "model FLOPs", work.model_flops, "FLOP", "captured graph: products of forward and backward, once each")
+    products = ", ".join(f"{count} of {kind}" for kind, count in report.products.items()) or "none"
+    yield Figure(group, "products", products, "", "program before optimization: matrix products and convolutions by type")
     yield Figure(group, "bytes moved", work.bytes_moved, "bytes", f"{_HLO}: operands and results in HBM")
 
 

@@ -251,7 +251,8 @@ class PreflightReport:
         parameters: how many elements.
         work: None when the program was refused; so are `time` and `collectives` empty then.
         operations: the ten that take longest.
-        dtypes: how many instructions give arrays of each type.
+        dtypes: how many instructions of the optimized program give arrays of each type.
+        products: how many matrix products and convolutions the step asks for, by the type of what they multiply.
         refusal: the compiler's words when the program does not fit; else empty.
         notes: what the reader should know.
         measurement: None unless it was asked for.
@@ -270,6 +271,7 @@ class PreflightReport:
     time: TimeFigures | None
     operations: tuple[OperationFigures, ...]
     dtypes: dict[str, int]
+    products: dict[str, int]
     compilation: CompileFigures
     refusal: str = ""
     notes: tuple[str, ...] = ()

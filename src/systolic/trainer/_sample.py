@@ -81,7 +81,8 @@ def samples_per_epoch(given: Any) -> int | None:
 
 def _first(trainer: Any, loader: Iterable[Any]) -> FedBatch:
     """The first batch as the step would get it; its tensors stay on the host."""
-    batches = feed(_fresh(loader), None, transform=trainer._before_transfer(), depth=0, limit=1)
+    options = {"transform": trainer._before_transfer(), "precision": trainer._precision}
+    batches = feed(_fresh(loader), None, depth=0, limit=1, **options)
     return next(iter(batches))
 
 
