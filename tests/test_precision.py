@@ -295,6 +295,32 @@ def test_matmul_precision_follows_pytorch_on_a_gpu() -> None:
         torch.set_float32_matmul_precision(before)
 
 
+@pytest.mark.parametrize("device", ["cuda", "xla", "cpu"])
+def test_autocast_in_a_step_acts_on_the_devices_of_the_run(device: str) -> None:
+    """A script for another accelerator switches it on, or off for a block; neither is passed over."""
+
+    class Blocks(Classifier):
+        def predict_step(self, batch: Any, batch_idx: int) -> Any:
+            x = batch[0].flatten(1)
+            with torch.autocast(device, enabled=False):
+                exact = x @ x.T
+            with torch.autocast(device, dtype=None if device == "cuda" else BF16):
+                rounded = x @ x.T
+            return exact, rounded
+
+    for precision in ("32-true", "bf16-mixed"):
+        programs = Programs()
+        trainer = L.Trainer(precision=precision, callbacks=[programs], **QUIET)
+        exact, rounded = trainer.predict(Blocks(), digits(16))[0]
+        assert (exact.dtype, rounded.dtype) == (F32, BF16)
+        assert operand_dtypes(programs.text, "dot_general") == {"f32", "bf16"}
+        eager = L.Trainer(precision=precision, compile=False, **QUIET).predict(Blocks(), digits(16))[0]
+        torch.testing.assert_close(eager[0], exact)
+        assert eager[1].dtype == BF16
+    with pytest.warns(UserWarning, match="CUDA is not available"):  # outside of a step PyTorch's own rules hold
+        assert not torch.autocast("cuda")._enabled
+
+
 def test_on_a_tpu_sixteen_bits_are_bfloat16_without_a_word() -> None:
     assert resolve_precision("16-true", "tpu") == PRECISIONS["bf16-true"]
     assert resolve_precision("16-mixed", "tpu") == PRECISIONS["bf16-mixed"]

@@ -55,11 +55,16 @@ class Precision:
         leaves, spec = flatten_batch(batch)
         return unflatten_batch(spec, [_cast(leaf, self.parameters) for leaf in leaves])
 
-    def step_context(self) -> contextlib.AbstractContextManager[Any]:
+    @contextlib.contextmanager
+    def step_context(self) -> Iterator[None]:
         """Around `training_step` and its siblings, as in Lightning: autocast, or the default dtype of new tensors."""
-        if self.autocast is not None:
-            return torch.autocast("cpu", self.autocast, cache_enabled=False)
-        return self.init_context()
+        with _autocast_of_other_accelerators():
+            if self.autocast is not None:
+                with torch.autocast("cpu", self.autocast, cache_enabled=False):
+                    yield
+            else:
+                with self.init_context():
+                    yield
 
     @contextlib.contextmanager
     def init_context(self) -> Iterator[None]:
@@ -169,6 +174,33 @@ def resolve_matmul_precision(requested: str | None, platform: str) -> str:
             f"Received: {requested!r}.{suggest(str(requested), MATMUL_PRECISIONS)}"
         )
     return requested
+
+
+@contextlib.contextmanager
+def _autocast_of_other_accelerators() -> Iterator[None]:
+    """`torch.autocast("cuda")` and `("xla")` in a step mean the devices of the run.
+
+    PyTorch sees CPU tensors there, and would leave the ops of such a block as they are: `enabled=False` around a loss
+    would be passed over in silence. float16 is bfloat16 there as well.
+    """
+    original = torch.autocast.__init__
+
+    def init(
+        self: torch.autocast,
+        device_type: str,
+        dtype: torch.dtype | None = None,
+        enabled: bool = True,
+        cache_enabled: bool | None = None,
+    ) -> None:
+        if device_type in ("cuda", "xla"):
+            device_type, dtype = "cpu", torch.bfloat16 if dtype in (None, torch.float16) else dtype
+        original(self, device_type, dtype, enabled, cache_enabled)
+
+    torch.autocast.__init__ = init
+    try:
+        yield
+    finally:
+        torch.autocast.__init__ = original
 
 
 class _NoInitialisation(TorchFunctionMode):
