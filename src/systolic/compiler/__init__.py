@@ -22,4 +22,5 @@ from ._jit import jit as jit
 from ._modules import LINE as LINE
 from ._modules import SCOPE as SCOPE
 from ._program import Program as Program
+from ._scope import scope_with_globals as scope_with_globals
 from .lowering import register_lowering as register_lowering

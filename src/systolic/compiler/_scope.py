@@ -12,9 +12,8 @@ import torch
 from torch import nn
 
 from ._errors import is_user_frame
+from ._module_scope import Place, globals_of_modules, names_in
 from ._survey import is_record
-
-Place = tuple[Any, str | None]
 
 
 class Scope(MutableMapping[str, Any]):
@@ -51,6 +50,11 @@ class Scope(MutableMapping[str, Any]):
         """Nothing: the variables stay, `update` gives them their values."""
 
 
+def scope_with_globals(roots: dict[str, Any], module: nn.Module) -> Scope:
+    """Objects by name, together with the global variables that the methods of a module mention."""
+    return Scope({**_fixed(roots), **globals_of_modules(module)})
+
+
 def scope_of(function: Callable[..., Any]) -> Scope:
     """What a function uses: its closure, the globals that it and its helper functions mention, defaults, `self`."""
     return Scope(_places(function, set()))
@@ -61,7 +65,7 @@ def _places(function: Any, seen: set[int]) -> dict[str, Place]:
         bound = {f"argument{i}": value for i, value in enumerate(function.args)} | function.keywords
         return {**_places(function.func, seen), **_fixed(bound)}
     if isinstance(function, nn.Module):
-        return _fixed({"module": function})
+        return {**_fixed({"module": function}), **globals_of_modules(function)}
     if inspect.ismethod(function):
         return {**_fixed({"self": _walkable(function.__self__)}), **_places(function.__func__, seen)}
     if inspect.isfunction(function):
@@ -83,7 +87,7 @@ def _variables(function: types.FunctionType, seen: set[int]) -> dict[str, Place]
     if id(function) in seen:
         return {}
     seen.add(id(function))
-    names = set(_names(function.__code__)) & function.__globals__.keys()
+    names = set(names_in(function.__code__)) & function.__globals__.keys()
     found: dict[str, Place] = {name: (function.__globals__, name) for name in sorted(names)}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         if cell != types.CellType():  # a variable that has no value yet
@@ -96,14 +100,6 @@ def _variables(function: types.FunctionType, seen: set[int]) -> dict[str, Place]
         if inspect.isfunction(helper) and is_user_frame(helper.__code__.co_filename):
             found |= {f"{name}.{inner}": where for inner, where in _places(helper, seen).items()}
     return found
-
-
-def _names(code: types.CodeType) -> Iterator[str]:
-    """Every global that some code may mention, that of its inner functions included."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _names(constant)
 
 
 def _positional_defaults(function: types.FunctionType) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import types
 from collections.abc import Iterable, Iterator, MutableMapping
@@ -10,12 +11,15 @@ from typing import Any
 import torch
 from torch import nn
 
+from ._users import is_the_users
+
 Path = tuple[Any, ...]
 
 # nn.Module's own bookkeeping: walked by kind (parameters, buffers, submodules) or not part of what a step computes
 _MODULE_INTERNALS = frozenset(vars(nn.Module())) - {"training"}
 # where recurrent modules keep their weights a second time; refreshed from the parameters in every forward
 _RECURRENT_CACHE = frozenset({"_flat_weight_refs"})
+_WALKED = (nn.Module, torch.optim.Optimizer, dict, list, types.SimpleNamespace, argparse.Namespace)
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _OPTIMIZER_INTERNALS = frozenset(vars(torch.optim.SGD([torch.zeros(1)]))) - {"param_groups", "state"}
 # switches between equivalent implementations of one optimizer; capture chooses them itself
@@ -55,7 +59,7 @@ class Survey:
             self.tensors[path] = item
             if item.is_leaf and item.grad is not None:
                 self.grads[path] = item.grad
-        elif isinstance(item, (nn.Module, torch.optim.Optimizer, dict, list, types.SimpleNamespace)) or is_record(item):
+        elif isinstance(item, _WALKED) or is_record(item):
             self._visit_once(item, path)
         elif isinstance(item, tuple):
             self.values[path] = (type(item), len(item))
@@ -66,6 +70,14 @@ class Survey:
             self.sets.append((item, frozenset(item)))
         else:
             self.values[path] = item
+            if is_the_users(type(item).__module__) and hasattr(item, "__dict__") and not isinstance(item, type):
+                self._visit_numbers(item, path)
+
+    def _visit_numbers(self, item: Any, path: Path) -> None:
+        """Numbers and flags of an object like any other; what else it holds (data, files, tensors) is left alone."""
+        if id(item) not in self._seen:
+            self._seen[id(item)] = path
+            self._visit_dict(vars(item), path, [k for k, v in vars(item).items() if type(v) in (bool, int, float)])
 
     def _visit_once(self, item: Any, path: Path) -> None:
         if id(item) in self._seen:

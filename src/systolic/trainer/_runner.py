@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..compiler import Compile, Engine
+from ..compiler import Compile, Engine, scope_with_globals
 from ..metrics import Results
 from ._defaults import CompileNotice
 from ._dispatch import grouped
@@ -96,7 +96,8 @@ def make_engine(trainer: Any, step: Any, stage: str, results: Results | None) ->
         roots["batch"] = step.statics.numbers
         if results is None:
             roots |= {f"optimizer{i}": optimizer for i, optimizer in enumerate(trainer.optimizers)}
-        engine = Engine(step, lambda: roots, trainer._placement, CompileNotice(trainer))
+        scope = scope_with_globals(roots, trainer.lightning_module)
+        engine = Engine(step, lambda: scope, trainer._placement, CompileNotice(trainer))
     if trainer._profiler is not None:
         engine = ObservedEngine(engine, trainer._profiler, stage)
     return grouped(trainer, engine) if stage == "training" else engine

@@ -1,0 +1,20 @@
+"""What the user wrote, as opposed to what is installed."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import sysconfig
+
+from ._errors import is_user_frame
+
+_INSTALLED = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+@functools.cache
+def is_the_users(module_name: str) -> bool:
+    """Whether a Python module is a file of the user's, or the notebook."""
+    file = getattr(sys.modules.get(module_name), "__file__", None)
+    if file is None:
+        return module_name == "__main__"
+    return is_user_frame(file) and not file.startswith(_INSTALLED)
