@@ -18,6 +18,7 @@ from diagnostics.doctor.holding import held, make_machine
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import systolic as L
+from systolic.compiler._shape_changes import require_programs
 from systolic.data import scale_loader
 from systolic.runtime._chips import chip_files
 from systolic.runtime._no_tpu import no_tpu
@@ -151,6 +152,7 @@ PROVOKED: dict[Entry, Callable[[Path], str]] = {
     Entry.UNSUPPORTED_OP: lambda _: jit_error(lambda x: torch.nonzero(x)),
     Entry.DATA_DEPENDENT: lambda _: jit_error(branch),
     Entry.HIDDEN_RANDOMNESS: lambda _: jit_error(drawn),
+    Entry.RECOMPILING: lambda _: raised(lambda: require_programs(64, 64, ["batch['x'] dimension 1: 40 -> 53"])),
 }
 
 

@@ -7,6 +7,7 @@ from .callbacks import Callback as Callback
 from .compiler import CaptureError as CaptureError
 from .compiler import DataDependentError as DataDependentError
 from .compiler import HiddenRandomnessError as HiddenRandomnessError
+from .compiler import RecompileLimitError as RecompileLimitError
 from .compiler import UnsupportedOpError as UnsupportedOpError
 from .compiler import jax_op as jax_op
 from .compiler import jit as jit

@@ -13,6 +13,7 @@ from ._engine import StepResult as StepResult
 from ._errors import CaptureError as CaptureError
 from ._errors import DataDependentError as DataDependentError
 from ._errors import HiddenRandomnessError as HiddenRandomnessError
+from ._errors import RecompileLimitError as RecompileLimitError
 from ._errors import UnsupportedOpError as UnsupportedOpError
 from ._flops import model_flops as model_flops
 from ._grouped import GroupedRuns as GroupedRuns

@@ -22,6 +22,7 @@ from ._guards import Guards, changes
 from ._memory_limit import require_memory
 from ._optimizer_state import fill_first_state
 from ._program import Program, fill
+from ._shape_changes import NameOf, argument, require_programs, shape_change
 from ._sharing import overlapping, require_own_memory
 from ._steady import forget_unused, steady
 from ._survey import Path, Survey, describe, set_at
@@ -158,6 +159,8 @@ class Engine:
 
     Attributes:
         compiles: every compilation so far.
+        program_limit: how many programs the step may have; None for any number.
+        name_of: names the tensors of the arguments in reasons for compiling.
         memory_limit: a program that needs more bytes on one device is refused after it was compiled; None asks nothing.
         temporary_bytes: what the largest program needs on each device besides its arguments and results.
     """
@@ -176,6 +179,8 @@ class Engine:
         self.compiles: list[Compile] = []
         self.temporary_bytes = 0
         self.memory_limit: int | None = None
+        self.program_limit: int | None = None
+        self.name_of: NameOf = argument
         self._flops: dict[str, int] = {}
         self._entries: list[_Entry] = []
         self._executables: dict[str, Any] = {}
@@ -335,7 +340,7 @@ class Engine:
         if not same:
             if any(entry.signature[1] == signature[1] for entry in self._entries):
                 return f"other arguments that are no tensors: {signature[0]}"
-            return f"other shapes or structure of the arguments: {signature[1]}"
+            return shape_change([entry.signature for entry in self._entries], signature, self.name_of)
         found = changes(same[0].program.captured.survey, survey)
         for path, _ in found:
             was, now = same[0].program.captured.survey.values.get(path), survey.values.get(path)
@@ -347,6 +352,9 @@ class Engine:
         entry.pending = False
         if entry.program.is_new:
             last = self.compiles[-1]
+            if self.program_limit is not None:
+                new = [c.reason for c in self.compiles if c.is_new_executable]
+                require_programs(len(new) - 1, self.program_limit, new)
             self.notice.started(last.reason)
             started = time.perf_counter()
             keep_compiled_programs()

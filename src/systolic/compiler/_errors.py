@@ -27,6 +27,10 @@ class HiddenRandomnessError(CaptureError):
     """The step draws random numbers that would be frozen into the program."""
 
 
+class RecompileLimitError(CaptureError):
+    """The step needs a new program again and again."""
+
+
 def is_user_frame(filename: str) -> bool:
     """Whether a source file is the user's, not PyTorch's and not ours."""
     return not filename.startswith(_FRAMEWORK)

@@ -1,5 +1,7 @@
 """What a run or a machine can be asked about itself."""
 
+from ._advisor import AdviceWarning as AdviceWarning
+from ._advisor import Advisor as Advisor
 from ._metrics import Metrics as Metrics
 from ._page import headline as headline
 from ._page import page as page

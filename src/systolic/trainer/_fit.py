@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from ..data import empty_loader_error, set_epoch
+from ..diagnostics import Advisor
 from ._anomaly import require_finite
 from ._evaluate import EvaluationLoop
 from ._feed import FedBatch, feed
@@ -22,6 +23,9 @@ class FitLoop:
         self.validation = EvaluationLoop(trainer, "validation")
         self.loaders = trainer._train_loader
         self.batches_seen = 0
+        self.advisor = Advisor(
+            self.loaders, self.engine.compiles, trainer._reporting.latest_arrays, trainer.steps_per_dispatch > 1
+        )
         self._started = time.monotonic()
 
     def run(self) -> None:
@@ -61,6 +65,8 @@ class FitLoop:
             limit=trainer.num_training_batches,
         )
         batches = trainer._observed(batches, "training")
+        if trainer.advice:
+            batches = self.advisor.watch(batches)
         starts, ends = hooks.anybody("on_train_batch_start"), hooks.anybody("on_train_batch_end")
         scheduled = bool(trainer.lr_scheduler_configs) and trainer.lightning_module.automatic_optimization
         seen = 0

@@ -51,6 +51,10 @@ class Reporting:
             self._send({}, trainer._steps_dispatched - 1)
         self._deliver_ready()
 
+    def latest_arrays(self) -> list[Any]:
+        """The results of the step that was dispatched last; none where somebody has looked at them already."""
+        return self._latest.arrays if self._latest is not None else []
+
     def evaluation_step(self, results: Results, result: Any, step: int) -> None:
         """Note an evaluation step; only values that were logged with `on_step=True` are reported."""
         trainer = self._trainer

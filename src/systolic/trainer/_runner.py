@@ -13,6 +13,7 @@ from ..metrics import Results
 from ._defaults import CompileNotice
 from ._dispatch import grouped
 from ._observed import ObservedEngine
+from ._statics import tensor_name
 
 
 class EagerResult:
@@ -98,6 +99,7 @@ def make_engine(trainer: Any, step: Any, stage: str, results: Results | None) ->
             roots |= {f"optimizer{i}": optimizer for i, optimizer in enumerate(trainer.optimizers)}
         scope = scope_with_globals(roots, trainer.lightning_module)
         engine = Engine(step, lambda: scope, trainer._placement, CompileNotice(trainer))
+        engine.program_limit, engine.name_of = trainer.recompile_limit, tensor_name
     if trainer._profiler is not None:
         engine = ObservedEngine(engine, trainer._profiler, stage)
     return grouped(trainer, engine) if stage == "training" else engine

@@ -52,7 +52,8 @@ class BatchStatics:
         key = spec.structure_key()
         structure = self._structures.get(key)
         if structure is None:
-            structure = self._structures[key] = _Structure(key, list(_labels(spec.tree, "")))
+            structure = _Structure(key, list(_labels(spec.tree, "")), list(_tensor_labels(spec.tree, "")))
+            self._structures[key] = structure
         self._keep_numbers(structure.labels, statics)
         return BatchKey(structure, statics), lambda leaves: (self._traceable(spec, structure, statics, leaves),)
 
@@ -73,9 +74,10 @@ class BatchStatics:
 class _Structure:
     """What is known of all batches of one structure: the names of their statics, and which of them a trace read."""
 
-    def __init__(self, key: Hashable, labels: list[str]) -> None:
+    def __init__(self, key: Hashable, labels: list[str], tensor_labels: list[str]) -> None:
         self.key = key
         self.labels = labels
+        self.tensor_labels = tensor_labels
         self.read: set[int] = set()
         self._traced: list[Sequence[Any]] = []
 
@@ -108,6 +110,11 @@ class BatchKey:
     def __init__(self, structure: _Structure, statics: Sequence[Any]) -> None:
         self._structure = structure
         self._statics = statics
+
+    @property
+    def tensor_labels(self) -> list[str]:
+        """Where each tensor of the batch stands."""
+        return self._structure.tensor_labels
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -257,6 +264,27 @@ def _labels(tree: Tree, label: str) -> Iterator[str]:
     elif isinstance(tree, Node):
         for name, child in zip(_names(tree), tree.children, strict=True):
             yield from _labels(child, label + name)
+
+
+def _tensor_labels(tree: Tree, label: str) -> Iterator[str]:
+    """Where each tensor stands."""
+    if tree is LEAF:
+        yield label
+    elif isinstance(tree, Node):
+        for name, child in zip(_names(tree), tree.children, strict=True):
+            yield from _tensor_labels(child, label + name)
+
+
+def tensor_name(structure: tuple[Any, ...], index: int) -> str:
+    """What users call a tensor of a batch: `batch['x']`.
+
+    Args:
+        structure: what `BatchStatics.enter` returned, first.
+        index: the tensor's number in the flattened batch.
+    """
+    key = structure[0]
+    labels = key.tensor_labels if isinstance(key, BatchKey) else list(_tensor_labels(key.tree, ""))
+    return f"batch{labels[index]}"
 
 
 def _names(node: Node) -> list[str]:

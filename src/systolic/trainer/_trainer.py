@@ -60,6 +60,8 @@ class Trainer(TrainerPreflight, TrainerTuning, TrainerProperties):
         compile: False runs the same loop in plain eager PyTorch on the CPU, for debuggers and comparisons.
         profiler: "simple" or "advanced" (host time by action), "xla" (what the devices did), or a Profiler.
         prefetch_batches: how many batches are brought to the devices ahead of the step; 0 starts no thread.
+        recompile_limit: how many programs a step may have (one for every combination of shapes) before it is an error.
+        advice: warn once each when training waits for data, compiles again and again, or waits for a line of yours.
         steps_per_dispatch: how many training steps one call of the devices runs, with the results of single steps. Worth
             it where a step takes less than about a millisecond. Runs that need every batch on the host fall back to 1, and
             say why.
@@ -116,6 +118,8 @@ class Trainer(TrainerPreflight, TrainerTuning, TrainerProperties):
         compile: bool = True,
         prefetch_batches: int = 2,
         steps_per_dispatch: int = 1,
+        recompile_limit: int = 64,
+        advice: bool = True,
         profiler: Profiler | str | None = None,
         matmul_precision: str | None = None,
         plugins: Any = None,
@@ -153,6 +157,7 @@ class Trainer(TrainerPreflight, TrainerTuning, TrainerProperties):
         self.log_every_n_steps = require_integer("log_every_n_steps", log_every_n_steps or 50, 1)
         self.accumulate_grad_batches = require_integer("accumulate_grad_batches", accumulate_grad_batches, 1)
         self.steps_per_dispatch = require_integer("steps_per_dispatch", steps_per_dispatch, 1)
+        self.recompile_limit, self.advice = require_integer("recompile_limit", recompile_limit, 1), advice
         self.gradient_clip_val, self.gradient_clip_algorithm = gradient_clip_val, gradient_clip_algorithm
         self.detect_anomaly, self.use_distributed_sampler = detect_anomaly, use_distributed_sampler
         self.sync_batchnorm, self.compile, self.prefetch_batches = sync_batchnorm, compile, prefetch_batches

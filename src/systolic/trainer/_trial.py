@@ -58,7 +58,7 @@ def _loop(trainer: Any, steps: int, callbacks: list[Callback]) -> FitLoop:
     trainer._current_epoch = trainer._global_step = trainer._steps_dispatched = 0
     trainer.max_epochs, trainer.max_steps = -1, steps
     trainer.min_epochs = trainer.min_steps = trainer.max_time = None
-    trainer.enable_validation = False
+    trainer.enable_validation, trainer.steps_per_dispatch, trainer.advice = False, 1, False
     trainer.callbacks, trainer.loggers, trainer._profiler = callbacks, [], None
     trainer.lr_scheduler_configs = []
     trainer._engines, trainer._engine_of, trainer._in_flight = [], {}, deque()

@@ -20,6 +20,7 @@ class Entry(StrEnum):
     UNSUPPORTED_OP = "unsupported-op"
     DATA_DEPENDENT = "data-dependent"
     HIDDEN_RANDOMNESS = "hidden-randomness"
+    RECOMPILING = "recompiling"
 
 
 def see(entry: Entry) -> str:

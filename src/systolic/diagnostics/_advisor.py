@@ -1,0 +1,195 @@
+"""Warnings about what makes a run slow, once each, with what was measured and where.
+
+While nothing is wrong a step pays for two looks at the clock and a few comparisons. The devices are asked whether they
+have finished in a few steps only, and never waited for.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+import warnings
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..runtime._transfers import observers
+from ._lines import responsible_line
+
+_SECONDS = 2.0
+_STEPS = 50
+_WAITING_SHARE = 0.3
+_WAITING_SECONDS = 1e-3
+_READING_SHARE = 0.1
+_SHAPES = 4
+_SHORT_STEP = 500e-6
+_SHORT_STEPS = 5000
+_LOOK_EVERY = 64
+
+
+class AdviceWarning(UserWarning):
+    """Something makes the run slower than it need be."""
+
+
+@dataclass
+class _Line:
+    count: int = 0
+    seconds: float = 0.0
+
+
+@dataclass
+class _Totals:
+    """Since the measurement began; the first step of an epoch and steps that compile are left out."""
+
+    steps: int = 0
+    seconds: float = 0.0
+    waited: float = 0.0
+    looks: int = 0
+    idle: int = 0
+    lines: dict[str, _Line] = field(default_factory=dict)
+
+
+class Advisor:
+    """Watches a training loop.
+
+    Args:
+        loader: where its batches come from.
+        compiles: the growing list of compilations of its step.
+        latest: returns the arrays of the step that was dispatched last.
+        grouped: whether several steps go to the devices in one dispatch already.
+    """
+
+    def __init__(
+        self, loader: Any, compiles: Sequence[Any], latest: Callable[[], Sequence[Any]], grouped: bool = False
+    ) -> None:
+        self._loader = loader
+        self._compiles = compiles
+        self._latest = latest
+        self._grouped = grouped
+        self._told: set[str] = set()
+        self._totals = _Totals()
+        self._number = 0
+        self._shapes: list[tuple[int, str]] = []
+
+    def watch(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """The same batches."""
+        observers.append(self)
+        clock, compiles = time.perf_counter, self._compiles
+        known, mark, waited, steps = len(compiles), 0.0, 0.0, 0
+        try:
+            while True:
+                asked = clock()
+                batch = next(batches, _END)
+                if batch is _END:
+                    if mark and steps:
+                        self._look(steps, asked - mark, waited)
+                    return
+                got = clock()
+                if not mark:
+                    mark = got
+                else:
+                    waited += got - asked
+                yield batch
+                self._number += 1
+                steps += 1
+                if len(compiles) != known:
+                    self._compiled(known)
+                    known, mark, waited, steps = len(compiles), clock(), 0.0, 0
+                elif steps >= _LOOK_EVERY:
+                    now = clock()
+                    self._look(steps, now - mark, waited)
+                    mark, waited, steps = now, 0.0, 0
+        finally:
+            observers.remove(self)
+            if isinstance(batches, Generator):
+                batches.close()
+
+    # ---- what the runtime tells
+
+    def sent(self, size: int, began: float, ended: float) -> None:
+        """Bytes went to the devices: nothing to say about that."""
+
+    def fetched(self, size: int, began: float, ended: float) -> None:
+        """A value came to the host; which line wanted it?"""
+        line = responsible_line()
+        if not line.startswith("systolic/"):
+            entry = self._totals.lines.setdefault(line, _Line())
+            entry.count += 1
+            entry.seconds += ended - began
+
+    # ---- what is wrong
+
+    def _compiled(self, known: int) -> None:
+        for compiled in self._compiles[known:]:
+            if compiled.is_new_executable and " -> " in compiled.reason:
+                self._shapes.append((self._number, compiled.reason))
+        if len(self._shapes) >= _SHAPES:
+            listed = "".join(f"\n  step {number}: {reason}" for number, reason in self._shapes[-_SHAPES:])
+            self._warn(
+                "recompiling",
+                f"The training step was compiled {len(self._shapes)} times more in {self._number} steps, because its arguments "
+                f"changed:{listed}\nEvery new shape costs a compilation. Pad the batches in the collate function to a few "
+                "fixed sizes, and mask the padding in the loss.",
+            )
+
+    def _look(self, steps: int, seconds: float, waited: float) -> None:
+        totals = self._totals
+        totals.steps, totals.seconds, totals.waited = totals.steps + steps, totals.seconds + seconds, totals.waited + waited
+        totals.looks += 1
+        totals.idle += all(array.is_deleted() or array.is_ready() for array in self._latest())
+        if totals.steps >= _STEPS and totals.seconds >= _SECONDS:
+            self._judge_waiting(totals)
+            self._judge_reading(totals)
+        if totals.steps >= _SHORT_STEPS:
+            self._judge_length(totals)
+
+    def _judge_waiting(self, totals: _Totals) -> None:
+        share = totals.waited / totals.seconds
+        if share >= _WAITING_SHARE and totals.waited / totals.steps >= _WAITING_SECONDS:
+            self._warn(
+                "waiting",
+                f"Training waited for data {100 * share:.0f}% of the time: {totals.waited:.1f} of {totals.seconds:.1f} s in "
+                f"{totals.steps} steps. {_about(self._loader)}",
+            )
+
+    def _judge_reading(self, totals: _Totals) -> None:
+        for line, entry in totals.lines.items():
+            share = entry.seconds / totals.seconds
+            if entry.count >= totals.steps / 2 and share >= _READING_SHARE:
+                self._warn(
+                    "reading",
+                    f"{line} reads a value from the devices {entry.count / totals.steps:.1f} times a step, and the host waited "
+                    f"{100 * share:.0f}% of the time for it. Until then it cannot start the next step. Log values with "
+                    "self.log(...), or read them every 50 steps.",
+                )
+
+    def _judge_length(self, totals: _Totals) -> None:
+        working = (totals.seconds - totals.waited) / totals.steps
+        if not self._grouped and working <= _SHORT_STEP and totals.idle >= 0.9 * totals.looks:
+            self._warn(
+                "short steps",
+                f"A training step takes {1e6 * working:.0f} us, and in {totals.idle} of {totals.looks} looks the devices had "
+                "finished before the host came with the next one: they wait for the host. Use larger batches, or "
+                "Trainer(steps_per_dispatch=8), which starts several steps at once.",
+            )
+
+    def _warn(self, kind: str, text: str) -> None:
+        if kind not in self._told:
+            self._told.add(kind)
+            warnings.warn(f"{text} (Trainer(advice=False) turns such advice off.)", AdviceWarning, stacklevel=2)
+
+
+_END = object()
+
+
+def _about(loader: Any) -> str:
+    """Where the time probably goes, and what to change."""
+    workers = getattr(loader, "num_workers", None)  # loaders may be anything that iterates
+    dataset = getattr(loader, "dataset", None)
+    method = getattr(type(dataset), "__getitems__", None) or getattr(type(dataset), "__getitem__", None)
+    where = ""
+    if dataset is not None and inspect.isfunction(method):
+        code = method.__code__
+        where = f"Samples are made in {code.co_filename}:{code.co_firstlineno} in {method.__qualname__}. "
+    more = f"num_workers={workers}" if workers is not None else "no DataLoader"
+    return f"{where}The loader has {more}: use more workers (num_workers, persistent_workers=True), or prepare samples ahead."
