@@ -55,16 +55,14 @@ class Advisor:
     Args:
         loader: where its batches come from.
         compiles: the growing list of compilations of its step.
-        latest: returns the arrays of the step that was dispatched last.
+        is_idle: tells whether the devices have finished all steps.
         grouped: whether several steps go to the devices in one dispatch already.
     """
 
-    def __init__(
-        self, loader: Any, compiles: Sequence[Any], latest: Callable[[], Sequence[Any]], grouped: bool = False
-    ) -> None:
+    def __init__(self, loader: Any, compiles: Sequence[Any], is_idle: Callable[[], bool], grouped: bool = False) -> None:
         self._loader = loader
         self._compiles = compiles
-        self._latest = latest
+        self._is_idle = is_idle
         self._grouped = grouped
         self._told: set[str] = set()
         self._totals = _Totals()
@@ -136,7 +134,7 @@ class Advisor:
         totals = self._totals
         totals.steps, totals.seconds, totals.waited = totals.steps + steps, totals.seconds + seconds, totals.waited + waited
         totals.looks += 1
-        totals.idle += all(array.is_deleted() or array.is_ready() for array in self._latest())
+        totals.idle += self._is_idle()
         if totals.steps >= _STEPS and totals.seconds >= _SECONDS:
             self._judge_waiting(totals)
             self._judge_reading(totals)

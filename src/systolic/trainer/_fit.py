@@ -23,9 +23,7 @@ class FitLoop:
         self.validation = EvaluationLoop(trainer, "validation")
         self.loaders = trainer._train_loader
         self.batches_seen = 0
-        self.advisor = Advisor(
-            self.loaders, self.engine.compiles, trainer._reporting.latest_arrays, trainer.steps_per_dispatch > 1
-        )
+        self.advisor = Advisor(self.loaders, self.engine.compiles, trainer._reporting.is_idle, trainer.steps_per_dispatch > 1)
         self._started = time.monotonic()
 
     def run(self) -> None:

@@ -51,9 +51,9 @@ class Reporting:
             self._send({}, trainer._steps_dispatched - 1)
         self._deliver_ready()
 
-    def latest_arrays(self) -> list[Any]:
-        """The results of the step that was dispatched last; none where somebody has looked at them already."""
-        return self._latest.arrays if self._latest is not None else []
+    def is_idle(self) -> bool:
+        """Whether the devices have finished the step that came last."""
+        return self._latest is None or (self._latest.is_dispatched and self._latest.is_ready())
 
     def evaluation_step(self, results: Results, result: Any, step: int) -> None:
         """Note an evaluation step; only values that were logged with `on_step=True` are reported."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -21,6 +21,7 @@ class EagerResult:
 
     __slots__ = ("_value",)
     is_dispatched = True
+    arrays: ClassVar[tuple[Any, ...]] = ()
 
     def __init__(self, value: Any) -> None:
         self._value = value
