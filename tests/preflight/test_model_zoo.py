@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -33,12 +34,24 @@ class Zoo(L.LightningModule):
         return torch.optim.AdamW(self.parameters(), lr=1e-3)
 
 
+class OneBatch:
+    """No DataLoader: its batch is that of all cores."""
+
+    def __init__(self, batch: Any) -> None:
+        self.batch = batch
+
+    def __len__(self) -> int:
+        return 1
+
+    def __iter__(self) -> Iterator[Any]:
+        yield self.batch
+
+
 def preflight(name: str, *slices: str, precision: str = "32-true") -> list[PreflightReport]:
     case = CASES[name]
     [batch] = case.batches(1)
     alike = len({len(tensor) for tensor in batch}) == 1
-    # a list of batches is what it is: the batch of all cores
-    loader: Any = DataLoader(TensorDataset(*batch), batch_size=len(batch[0])) if alike else [batch]
+    loader: Any = DataLoader(TensorDataset(*batch), batch_size=len(batch[0])) if alike else OneBatch(batch)
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
     trainer = L.Trainer(accelerator="cpu", max_epochs=1, precision=precision, **quiet)
     return trainer.preflight(Zoo(case), loader, slice=slices)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 from ..core import LightningDataModule, LightningModule
 from ..exceptions import MisconfigurationException
@@ -20,17 +20,30 @@ class TrainerPreflight:
 
     devices: list[Any]
 
+    @overload
+    def preflight(
+        self, model: LightningModule, dataloaders: Any = None, datamodule: LightningDataModule | None = None, *,
+        slice: str, stage: str = "fit", batch_size: int | None = None, measure: bool | list[Any] = False,
+    ) -> PreflightReport: ...  # fmt: skip
+
+    @overload
+    def preflight(
+        self, model: LightningModule, dataloaders: Any = None, datamodule: LightningDataModule | None = None, *,
+        slice: list[str] | tuple[str, ...], stage: str = "fit", batch_size: int | None = None,
+        measure: bool | list[Any] = False,
+    ) -> list[PreflightReport]: ...  # fmt: skip
+
     def preflight(
         self,
         model: LightningModule,
         dataloaders: Any = None,
         datamodule: LightningDataModule | None = None,
         *,
-        slice: str | Sequence[str],
+        slice: str | list[str] | tuple[str, ...],
         stage: str = "fit",
         batch_size: int | None = None,
-        measure: bool | Sequence[Any] = False,
-    ) -> Any:
+        measure: bool | list[Any] = False,
+    ) -> PreflightReport | list[PreflightReport]:
         """Compile the step with the real TPU compiler for a slice that is not here, and report what it would do there.
 
         Nothing runs and nothing is written: hooks up to the first step are called as in a real run, one batch of one
@@ -66,7 +79,7 @@ class TrainerPreflight:
         names = [slice] if isinstance(slice, str) else list(slice)
         reports = preflight(self, model, dataloaders, datamodule, names, stage, batch_size)
         if measure is not False:
-            devices = self.devices if measure is True else list(measure)
+            devices = self.devices if measure is True else measure
             found = measure_step(self, _STAGES[stage], model, dataloaders, datamodule, devices, batch_size)
             reports = [report.measured(found) for report in reports]
         return reports[0] if isinstance(slice, str) else reports

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from ..data import CombinedLoader, MergedLoader, batch_size_of
+from ..data import CombinedLoader, MergedLoader
 from ..exceptions import MisconfigurationException
 from ..runtime._dtypes import jax_dtype
 from ._feed import FedBatch, feed
@@ -52,7 +52,7 @@ def sample(trainer: Any, given: Any, scaled: Any, batch_size: int | None) -> Sam
     cores = trainer.num_devices
     scales = trainer.use_distributed_sampler and _are_data_loaders(given)
     one = _first(trainer, given if scales else scaled)
-    size = batch_size_of(one.host)
+    size = _size(one)
     if scales and all(leaf.ndim == 0 or leaf.shape[0] == size for leaf in one.leaves):
         return _resized(one, size, (batch_size or size) * cores, cores)
     if batch_size is not None and not scales:
@@ -65,7 +65,7 @@ def sample(trainer: Any, given: Any, scaled: Any, batch_size: int | None) -> Sam
             f"dimension. Received shapes {[tuple(leaf.shape) for leaf in one.leaves]} for {size} samples."
         )
     whole = one if not scales else _first(trainer, scaled)
-    total = batch_size_of(whole.host)
+    total = _size(whole)
     note = "the batch was loaded as it is, because its tensors do not all have the samples in their first dimension"
     return Sample(whole, [_kind(leaf) for leaf in whole.leaves], total, -(-total // cores), (note,) if scales else ())
 
@@ -107,6 +107,11 @@ def _resized(batch: FedBatch, size: int, total: int, cores: int) -> Sample:
         shape, dtype = _kind(leaf)
         leaves.append(((total, *shape[1:]) if shape and shape[0] == size else shape, dtype))
     return Sample(batch, leaves, total, total // cores)
+
+
+def _size(batch: FedBatch) -> int:
+    """The samples in a batch: the first dimension of its first tensor that has one."""
+    return next((leaf.shape[0] for leaf in batch.leaves if leaf.ndim), 1)
 
 
 def _kind(leaf: torch.Tensor) -> tuple[tuple[int, ...], Any]:
