@@ -21,6 +21,7 @@ from ..runtime._placement import Placement
 from ._capture import Captured
 from ._effects import DeleteItem, OptimizerState
 from ._graph import SlotInput
+from ._head_layout import with_heads_in_place
 from ._symbols import Number
 from ._templates import Out, OutNumber, Template
 from .lowering import LoweringContext, interpret
@@ -257,6 +258,8 @@ def _digest(graph: fx.Graph) -> str:
 def _step_function(graph: fx.Graph, layout: Layout, placement: Placement) -> Callable[..., Any]:
     outputs = _outputs(graph)
     record = _number_record(graph, len(layout.inputs))
+    if placement.platform == "tpu":
+        graph = with_heads_in_place(graph)
 
     def step(donated: Any, kept: Any, leaves: Any, constants: Any, scalars: Any, key: Any) -> Any:
         buffers = [*donated, *kept]

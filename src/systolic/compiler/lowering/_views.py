@@ -51,7 +51,8 @@ def _to_copy(x: jax.Array, *, dtype: torch.dtype | None = None, **_options: Any)
 def _is_narrow_copy_of_weight(x: jax.Array, copy: jax.Array) -> bool:
     """Whether this is what autocast does to a weight for the products of forward and backward, on TPU."""
     source = current().source(0)
-    shrinks = copy.dtype.itemsize < x.dtype.itemsize and x.size >= _LARGE_WEIGHT
+    # a convolution's weight changes its layout on the way, in one operation with the cast
+    shrinks = copy.dtype.itemsize < x.dtype.itemsize and x.ndim == 2 and x.size >= _LARGE_WEIGHT
     return current().platform == "tpu" and shrinks and source is not None and source.op == "placeholder"
 
 
