@@ -37,7 +37,7 @@ _VIEWS = (aten.view.default, aten._unsafe_view.default, aten.reshape.default)
 
 def with_heads_in_place(graph: fx.Graph) -> fx.Graph:
     """A copy of `graph` in which products next to attention work in its layout."""
-    copy, copies = fx.Graph(), {}
+    copy, copies = fx.Graph(), dict[fx.Node, fx.Node]()
     for node in graph.nodes:
         copies[node] = copy.node_copy(node, copies.__getitem__)
     for node in list(copy.nodes):
@@ -50,12 +50,17 @@ def with_heads_in_place(graph: fx.Graph) -> fx.Graph:
     return copy
 
 
+def _arguments(node: fx.Node) -> tuple[Any, ...]:
+    """What an op is called with: their types are those of its schema."""
+    return node.args
+
+
 def _project(graph: fx.Graph, product: fx.Node) -> None:
     """Compute queries, keys and values apart, where a product is nothing else than these."""
     ends = _projections(product)
     if not ends:
         return
-    bias, x, weight = product.args if product.target is aten.addmm.default else (None, *product.args)
+    bias, x, weight = _arguments(product) if product.target is aten.addmm.default else (None, *_arguments(product))
     if product.kwargs or (isinstance(bias, fx.Node) and bias.meta["val"].dim() != 1):
         return
     for end, offset in ends:
@@ -81,12 +86,12 @@ def _projections(product: fx.Node) -> list[tuple[fx.Node, int]]:
 
 def _parts(user: fx.Node) -> Iterator[tuple[fx.Node, int]]:
     """The four-dimensional views behind a projection's view, with their first columns."""
-    if user.target is aten.split.Tensor and isinstance(user.args[1], int) and user.args[2:] in ((2,), (-1,)):
+    if user.target is aten.split.Tensor and isinstance(_arguments(user)[1], int) and _arguments(user)[2:] in ((2,), (-1,)):
         for piece in user.users:
-            index = piece.args[1]
+            index = _arguments(piece)[1]
             assert isinstance(index, int), "a split is a tuple"
             for view in piece.users:
-                yield view, index * user.args[1]
+                yield view, index * _arguments(user)[1]
     else:
         yield user, 0
 
@@ -101,13 +106,13 @@ def _swapped_for_kernel(view: fx.Node) -> list[fx.Node]:
 
 def _swaps(node: fx.Node) -> bool:
     """Whether a node swaps length and heads."""
-    return node.target is aten.transpose.int and sorted(node.args[1:]) == [1, 2] and node.meta["val"].dim() == 4
+    return node.target is aten.transpose.int and sorted(_arguments(node)[1:]) == [1, 2] and node.meta["val"].dim() == 4
 
 
 def _consume(graph: fx.Graph, node: fx.Node) -> None:
     """Let what takes results or gradients of attention, joined over the heads, take them as they are."""
     if node.target is aten.mm.default:
-        left, right = node.args
+        left, right = _arguments(node)
         parts = _joined(left)
         if parts:
             _replace(graph, node, _MM, (parts, right, None))
@@ -116,12 +121,12 @@ def _consume(graph: fx.Graph, node: fx.Node) -> None:
             if parts:
                 _replace(graph, node, _OUTER, (parts, right))
     elif node.target is aten.addmm.default and not node.kwargs:
-        bias, left, right = node.args
+        bias, left, right = _arguments(node)
         parts = _joined(left)
         if parts and isinstance(bias, fx.Node) and bias.meta["val"].dim() == 1:
             _replace(graph, node, _MM, (parts, right, bias))
-    elif node.target is aten.sum.dim_IntList and node.args[1:] == ([0], True) and not node.kwargs:
-        parts = _joined(node.args[0])
+    elif node.target is aten.sum.dim_IntList and _arguments(node)[1:] == ([0], True) and not node.kwargs:
+        parts = _joined(_arguments(node)[0])
         if parts:
             _replace(graph, node, _SUM, (parts,))
 
@@ -131,23 +136,23 @@ def _joined(node: Any) -> list[fx.Node]:
     if not isinstance(node, fx.Node):
         return []
     if node.target is aten.clone.default:
-        return _joined(node.args[0])
-    if node.target is aten.cat.default and node.args[1:] in ((2,), (-1,)):
-        found = [_joined(part) for part in node.args[0]]
+        return _joined(_arguments(node)[0])
+    if node.target is aten.cat.default and _arguments(node)[1:] in ((2,), (-1,)):
+        found = [_joined(part) for part in _arguments(node)[0]]
         return [part for parts in found for part in parts] if all(found) else []
     if node.target not in _VIEWS:
         return []
-    source = node.args[0]
+    source = _arguments(node)[0]
     assert isinstance(source, fx.Node), "a view has a source"
     rank, width = source.meta["val"].dim(), node.meta["val"].shape[-1]
     if rank == 3 and source.meta["val"].shape[-1] == width:
         return _joined(source)
     while source.target is aten.clone.default:
-        source = source.args[0]
+        source = _arguments(source)[0]
         assert isinstance(source, fx.Node), "a copy has a source"
     if rank != 4 or not _swaps(source):
         return []
-    result = source.args[0]
+    result = _arguments(source)[0]
     assert isinstance(result, fx.Node), "a transpose has a source"
     _, heads, length, features = result.meta["val"].shape
     joins = width == heads * features and (node.meta["val"].dim() == 2 or node.meta["val"].shape[1] == length)
@@ -155,7 +160,7 @@ def _joined(node: Any) -> list[fx.Node]:
 
 
 def _is_of_kernel(node: fx.Node) -> bool:
-    return node.target is getitem and isinstance(node.args[0], fx.Node) and node.args[0].target is _KERNEL
+    return node.target is getitem and isinstance(_arguments(node)[0], fx.Node) and _arguments(node)[0].target is _KERNEL
 
 
 def _replace(graph: fx.Graph, node: fx.Node, target: Any, arguments: tuple[Any, ...]) -> None:
