@@ -56,11 +56,11 @@ class NextCharacter(L.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=1.0)
 
 
-def unpadded_losses(epochs: int) -> list[float]:
+def unpadded_losses(epochs: int, drop_last: bool = True) -> list[float]:
     """Plain PyTorch on single lines that nothing was added to."""
     module, found, samples = NextCharacter(), [], text()
     optimizer: Any = module.configure_optimizers()
-    sampler: Any = loader(16).batch_sampler
+    sampler: Any = loader(16, drop_last).batch_sampler
     for epoch in range(epochs):
         sampler.set_epoch(epoch)
         for indices in sampler:
@@ -92,3 +92,22 @@ def test_the_example_of_the_docs_runs() -> None:
     names: dict[str, Any] = {"__name__": "example"}
     exec(compile(code, str(DOCS), "exec"), names)
     assert len(names["trainer"].compiles) == len(names["BUCKETS"])
+
+
+def unbucketed() -> Any:
+    samples: Any = text()
+    return DataLoader(samples, batch_size=4, collate_fn=PadCollate(range(1, 97), pad_value={"ids": 0}))
+
+
+# promise 7: R#1433
+def test_ever_new_lengths_are_an_error_that_lists_them_and_says_what_to_do() -> None:
+    run = trainer(recompile_limit=3)
+    with pytest.raises(L.RecompileLimitError) as caught:
+        run.fit(NextCharacter(), unbucketed())
+    told = str(caught.value)
+    widths = list(dict.fromkeys(batch["ids"].shape[1] for batch in unbucketed()))[:4]
+    assert len([c for c in run.compiles if c.compile_seconds]) == 3
+    assert f"batch['ids'] dimension 1: {widths[0]} -> {widths[1]}" in told
+    assert f"-> {widths[3]}" in told
+    for tool in ("PadCollate(buckets=", "Trainer(pad_batches=True)", "docs/ragged.md"):
+        assert tool in told

@@ -161,6 +161,7 @@ class Engine:
         compiles: every compilation so far.
         program_limit: how many programs the step may have; None for any number.
         name_of: names the tensors of the arguments in reasons for compiling.
+        check: is called with each new capture, and may refuse it.
         memory_limit: a program that needs more bytes on one device is refused after it was compiled; None asks nothing.
         temporary_bytes: what the largest program needs on each device besides its arguments and results.
     """
@@ -180,6 +181,7 @@ class Engine:
         self.temporary_bytes = 0
         self.memory_limit: int | None = None
         self.program_limit: int | None = None
+        self.check: Callable[[Captured], None] | None = None
         self.name_of: NameOf = argument
         self._flops: dict[str, int] = {}
         self._entries: list[_Entry] = []
@@ -278,6 +280,8 @@ class Engine:
         captured = self._captured(leaves, rebuild, numbers, roots)
         if forget_unused(guessed, captured):
             captured = self._captured(leaves, rebuild, numbers, roots)
+        if self.check is not None:
+            self.check(captured)
         require_own_memory(captured, self.placement.shared_memory)
         traced = time.perf_counter() - started
         self._appended |= captured.appended

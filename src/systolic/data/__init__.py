@@ -20,6 +20,9 @@ from systolic.data._limits import limit_batches as limit_batches
 from systolic.data._limits import num_batches as num_batches
 from systolic.data._merge import MergedLoader as MergedLoader
 from systolic.data._merge import concatenate_batches as concatenate_batches
+from systolic.data._pad_batches import BatchPadder as BatchPadder
+from systolic.data._pad_batches import PaddedBatch as PaddedBatch
+from systolic.data._pad_batches import mask_of as mask_of
 from systolic.data._pad_collate import PadCollate as PadCollate
 from systolic.data._rebuild import scale_loader as scale_loader
 from systolic.data._samplers import set_epoch as set_epoch

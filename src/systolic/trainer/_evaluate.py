@@ -11,6 +11,7 @@ import torch
 
 from ..metrics import Results
 from ._feed import feed
+from ._padding import padder_for
 from ._steps import EvaluationStep
 
 
@@ -49,6 +50,7 @@ class EvaluationLoop:
             trainer._placement,
             transform=trainer._before_transfer(),
             precision=trainer._precision,
+            pad=padder_for(trainer, loader),
             depth=trainer.prefetch_batches,
             dataloader_idx=index,
             limit=limit,

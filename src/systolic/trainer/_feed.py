@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..data import BatchSpec, flatten_batch, is_vectorised, iterate, num_batches
+from ..data import BatchPadder, BatchSpec, flatten_batch, is_vectorised, iterate, num_batches
 from ..precision import Precision
 from ..runtime._convert import to_jax_array
 from ..runtime._placement import Placement
@@ -50,6 +50,7 @@ def feed(
     *,
     transform: Callable[[Any, int], Any] | None = None,
     precision: Precision | None = None,
+    pad: BatchPadder | None = None,
     depth: int = 2,
     dataloader_idx: int = 0,
     limit: int | float = float("inf"),
@@ -61,6 +62,7 @@ def feed(
         placement: the devices; None leaves tensors where they are (eager mode) and starts no thread.
         transform: the user's `on_before_batch_transfer`.
         precision: what floating tensors are converted to, before the hook; None leaves them as they are.
+        pad: fills up batches, after the hook.
         depth: how many batches may wait on the devices; 0 copies each batch when it is needed, without a thread.
         dataloader_idx: the loader's number, handed on.
         limit: how many batches to take.
@@ -73,7 +75,12 @@ def feed(
             batch = converts.convert_input(batch)
         if transform is not None:
             batch = transform(batch, dataloader_idx)
-        tensors, spec = flatten_batch(batch)
+        if pad is None:
+            tensors, spec = flatten_batch(batch)
+        else:
+            padded = pad(batch)
+            tensors, spec = flatten_batch(padded)
+            batch = padded.batch
         leaves = tensors if placement is None else [placement.shard(_as_array(t)) for t in tensors]
         if placement is None:
             leaves = [torch.from_numpy(t) if isinstance(t, np.ndarray) else t for t in tensors]

@@ -10,6 +10,7 @@ from ..diagnostics import Advisor
 from ._anomaly import require_finite
 from ._evaluate import EvaluationLoop
 from ._feed import FedBatch, feed
+from ._padding import padder_for
 from ._steps import TrainStep
 
 
@@ -59,6 +60,7 @@ class FitLoop:
             trainer._placement,
             transform=trainer._before_transfer(),
             precision=trainer._precision,
+            pad=padder_for(trainer, self.loaders),
             depth=trainer.prefetch_batches,
             limit=trainer.num_training_batches,
         )

@@ -100,6 +100,7 @@ def make_engine(trainer: Any, step: Any, stage: str, results: Results | None) ->
             roots |= {f"optimizer{i}": optimizer for i, optimizer in enumerate(trainer.optimizers)}
         scope = scope_with_globals(roots, trainer.lightning_module)
         engine = Engine(step, lambda: scope, trainer._placement, CompileNotice(trainer))
+        engine.check = step.padded.require_mask_used if trainer.pad_batches and stage != "predict" else None
         engine.program_limit, engine.name_of = trainer.recompile_limit, tensor_name
     if trainer._profiler is not None:
         engine = ObservedEngine(engine, trainer._profiler, stage)

@@ -13,6 +13,7 @@ from ..data import CombinedLoader, MergedLoader
 from ..exceptions import MisconfigurationException
 from ..runtime._dtypes import jax_dtype
 from ._feed import FedBatch, feed
+from ._padding import padder_for
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def samples_per_epoch(given: Any) -> int | None:
 
 def _first(trainer: Any, loader: Iterable[Any]) -> FedBatch:
     """The first batch as the step would get it; its tensors stay on the host."""
-    options = {"transform": trainer._before_transfer(), "precision": trainer._precision}
+    options = {"transform": trainer._before_transfer(), "precision": trainer._precision, "pad": padder_for(trainer, loader)}
     batches = feed(_fresh(loader), None, depth=0, limit=1, **options)
     return next(iter(batches))
 

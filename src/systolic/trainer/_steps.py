@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from ..data import batch_size_of
 from ..exceptions import MisconfigurationException
 from ..metrics import StepLog
 from ._anomaly import finiteness
 from ._hooks import HookTable, step_arguments
-from ._statics import BatchStatics, unwatched
+from ._padding import PaddedSteps
+from ._statics import BatchStatics
 
 
 class TrainStep:
@@ -31,12 +31,15 @@ class TrainStep:
         self.clears = True
         self.updates = True
         self.statics = BatchStatics()
+        self.padded = PaddedSteps()
 
     def __call__(self, batch: Any, batch_idx: Any, epoch: Any, global_step: Any) -> dict[str, Any]:
         """Run the step; returns the user's output and the values to report."""
         trainer, module = self._trainer, self._module
-        log = StepLog(trainer._train_results, lambda: batch_size_of(unwatched(batch)))
-        with trainer._inside_step("training_step", log, SimpleNamespace(epoch=epoch, global_step=global_step)):
+        batch, size = self.padded.open(batch)
+        log = StepLog(trainer._train_results, size)
+        symbols = SimpleNamespace(epoch=epoch, global_step=global_step)
+        with trainer._inside_step("training_step", log, symbols), self.padded.guarding():
             batch = _after_transfer(self._hooks, batch)
             if not module.automatic_optimization:
                 before = trainer._manual_steps
@@ -112,14 +115,16 @@ class EvaluationStep:
         self._stage = stage
         self.dataloader_idx = 0
         self.statics = BatchStatics()
+        self.padded = PaddedSteps()
 
     def __call__(self, batch: Any, batch_idx: Any, epoch: Any, global_step: Any) -> dict[str, Any]:
         """Run the step; returns the user's output and the values to report."""
         trainer = self._trainer
         function = getattr(self._module, f"{self._stage}_step")
-        log = StepLog(trainer._eval_results, lambda: batch_size_of(unwatched(batch)))
+        batch, size = self.padded.open(batch)
+        log = StepLog(trainer._eval_results, size)
         symbols = SimpleNamespace(epoch=epoch, global_step=global_step)
-        with trainer._inside_step(f"{self._stage}_step", log, symbols), torch.no_grad():
+        with trainer._inside_step(f"{self._stage}_step", log, symbols), torch.no_grad(), self.padded.guarding():
             batch = _after_transfer(self._hooks, batch, self.dataloader_idx)
             with trainer._precision.step_context():
                 output = function(*step_arguments(function, batch, batch_idx, self.dataloader_idx))

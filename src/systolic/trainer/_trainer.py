@@ -12,6 +12,7 @@ import torch
 
 from ..callbacks import Callback
 from ..core import LightningDataModule, LightningModule, Ties
+from ..data import BatchPadder
 from ..exceptions import MisconfigurationException
 from ..metrics import Results, StepLog
 from ..optim import LightningOptimizer, LRSchedulerConfig
@@ -65,6 +66,8 @@ class Trainer(TrainerPreflight, TrainerTuning, TrainerProperties):
         steps_per_dispatch: how many training steps one call of the devices runs, with the results of single steps. Worth
             it where a step takes less than about a millisecond. Runs that need every batch on the host fall back to 1, and
             say why.
+        pad_batches: fill up smaller batches of training and evaluation, so that they need no program of their own, and give
+            every batch a mask of its real samples, which the step has to use; docs/ragged.md.
         sync_batchnorm: normalise over the whole batch; by default each core normalises its own part.
         precision: "32-true", "bf16-true" (also "16-true"), "bf16-mixed" (also "16-mixed"), or "64-true" on the CPU;
             docs/precision.md says what each means.
@@ -120,6 +123,7 @@ class Trainer(TrainerPreflight, TrainerTuning, TrainerProperties):
         steps_per_dispatch: int = 1,
         recompile_limit: int = 64,
         advice: bool = True,
+        pad_batches: bool = False,
         profiler: Profiler | str | None = None,
         matmul_precision: str | None = None,
         plugins: Any = None,
@@ -159,6 +163,7 @@ class Trainer(TrainerPreflight, TrainerTuning, TrainerProperties):
         self.steps_per_dispatch = require_integer("steps_per_dispatch", steps_per_dispatch, 1)
         self.recompile_limit, self.advice = require_integer("recompile_limit", recompile_limit, 1), advice
         self.gradient_clip_val, self.gradient_clip_algorithm = gradient_clip_val, gradient_clip_algorithm
+        self.pad_batches = pad_batches
         self.detect_anomaly, self.use_distributed_sampler = detect_anomaly, use_distributed_sampler
         self.sync_batchnorm, self.compile, self.prefetch_batches = sync_batchnorm, compile, prefetch_batches
         self.default_root_dir = os.fspath(default_root_dir) if default_root_dir is not None else os.getcwd()
@@ -192,6 +197,7 @@ class Trainer(TrainerPreflight, TrainerTuning, TrainerProperties):
         self._train_results = Results()
         self._reporting = Reporting(self)
         self._loaders: dict[str, Any] = {}
+        self._padders: dict[int, BatchPadder] = {}
 
     # ---- what users call
 
