@@ -56,8 +56,8 @@ def _is_narrow_copy_of_weight(x: jax.Array, copy: jax.Array) -> bool:
     return current().platform == "tpu" and shrinks and source is not None and source.op == "placeholder"
 
 
-_LARGE_WEIGHT = 100_000
-"""Elements from which on reading a weight twice costs more than an operation of its own."""
+_LARGE_WEIGHT = 20_000_000
+"""Elements from which on the copy pays: for a vocabulary's table; for the layers of GPT-2 it costs more than it saves."""
 
 
 @lowers(
