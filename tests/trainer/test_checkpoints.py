@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from three_ways import QUIET, loader, quiet_trainer, regression, run
+from torch.utils.data import DataLoader
 
 import systolic as L
 from systolic.runtime._device_tensor import DeviceTensor
@@ -302,3 +303,52 @@ def test_lightning_reads_the_weights(tmp_path: Path) -> None:
     theirs = regression(pytest.importorskip("lightning.pytorch").LightningModule)()
     theirs.load_state_dict(torch.load(tmp_path / "a.ckpt", weights_only=True)["state_dict"])
     require_same(ours.module, theirs)
+
+
+class Noisy(L.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Dropout(0.5), torch.nn.Linear(16, 1))
+
+    def training_step(self, batch: torch.Tensor, batch_idx: int) -> torch.Tensor:
+        return self.net(batch).square().mean()
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+# defect 8: seeds, and checkpoints, cover the device's random numbers
+def test_a_resumed_run_draws_the_random_numbers_of_one_that_went_through(tmp_path: Path) -> None:
+    def fit(epochs: int, seed: int, resume: Path | None = None) -> Noisy:
+        data = torch.randn(32, 8, generator=torch.Generator().manual_seed(0))
+        torch.manual_seed(1)
+        module = Noisy()
+        L.seed_everything(seed)
+        trainer = L.Trainer(
+            accelerator="cpu", max_epochs=epochs, logger=False, enable_checkpointing=False, enable_progress_bar=False
+        )
+        trainer.fit(module, DataLoader(data, batch_size=8), ckpt_path=resume)  # pyright: ignore[reportArgumentType]
+        if resume is None:
+            trainer.save_checkpoint(tmp_path / f"{epochs}.ckpt")
+        return module
+
+    through = fit(2, seed=5)
+    fit(1, seed=5)
+    resumed = fit(2, seed=99, resume=tmp_path / "1.ckpt")
+    torch.testing.assert_close(resumed.net[0].weight, through.net[0].weight, rtol=1e-6, atol=1e-7)
+    other = fit(2, seed=99)
+    assert not torch.allclose(other.net[0].weight, through.net[0].weight, rtol=1e-4), "dropout changes nothing: no test"
+
+
+# defect 17: what was asked is what evaluation runs in
+@pytest.mark.parametrize("asked", [True, False])
+def test_inference_mode(asked: bool) -> None:
+    class Looks(Noisy):
+        def validation_step(self, batch: torch.Tensor, batch_idx: int) -> None:
+            self.seen = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
+
+    module = Looks()
+    quiet: dict[str, Any] = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    trainer = L.Trainer(accelerator="cpu", compile=False, max_epochs=1, inference_mode=asked, **quiet)
+    trainer.validate(module, DataLoader(torch.randn(8, 8), batch_size=8), verbose=False)  # pyright: ignore[reportArgumentType]
+    assert module.seen == (asked, False)

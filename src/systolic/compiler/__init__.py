@@ -9,7 +9,6 @@ from ._capture import Captured as Captured
 from ._capture import Slot as Slot
 from ._engine import Compile as Compile
 from ._engine import Engine as Engine
-from ._engine import StepResult as StepResult
 from ._errors import CaptureError as CaptureError
 from ._errors import DataDependentError as DataDependentError
 from ._errors import HiddenRandomnessError as HiddenRandomnessError
@@ -24,4 +23,5 @@ from ._modules import LINE as LINE
 from ._modules import SCOPE as SCOPE
 from ._program import Program as Program
 from ._scope import scope_with_globals as scope_with_globals
+from ._step_result import StepResult as StepResult
 from .lowering import register_lowering as register_lowering

@@ -13,8 +13,9 @@ import numpy as np
 from ..runtime._cells import Cell
 from ..runtime._compile_cache import watched_cache
 from ..runtime._convert import to_host_array
-from ._engine import Compile, Engine, StepResult
+from ._engine import Compile, Engine
 from ._program import Program
+from ._step_result import StepResult
 from ._symbols import Number
 
 

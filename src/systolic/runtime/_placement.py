@@ -58,6 +58,20 @@ class Placement:
         self.shared_memory: list[list[Cell]] = []
         self.key = Buffer(self.replicate(jax.random.key(seed, impl=generator)))
 
+    def random_state(self) -> np.ndarray[Any, Any]:
+        """The random key as numbers, for checkpoints; waits for the devices."""
+        return np.asarray(jax.random.key_data(self.key.array))  # host sync: a checkpoint is written
+
+    def restore_random_state(self, numbers: np.ndarray[Any, Any]) -> None:
+        """Continue with the key that `random_state` gave, here or on another kind of device.
+
+        Generators differ in the size of their keys; one of another kind gets a key that is determined by this one.
+        """
+        size = jax.random.key_data(self.key.array).shape
+        data = jax.numpy.asarray(np.resize(numbers.astype(np.uint32), size))
+        key = jax.random.wrap_key_data(data, impl=jax.random.key_impl(self.key.array))
+        self.key.array = self.replicate(key)
+
     def replicate(self, array: Any) -> jax.Array:
         """Copy a host array to every device."""
         return put(array, self.replicated)

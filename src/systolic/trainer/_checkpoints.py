@@ -5,6 +5,9 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import numpy as np
+import torch
+
 from ..checkpoint import snapshot
 from ..exceptions import MisconfigurationException
 
@@ -46,6 +49,8 @@ def _contents(trainer: Any, weights_only: bool) -> dict[str, Any]:
         contents["optimizer_states"] = [optimizer.state_dict() for optimizer in trainer.optimizers]
         contents["lr_schedulers"] = [config.scheduler.state_dict() for config in trainer.lr_scheduler_configs]
         contents["callbacks"] = {c.state_key: s for c in trainer.callbacks if (s := c.state_dict())}
+        if trainer._placement is not None:
+            contents["random_state"] = torch.from_numpy(trainer._placement.random_state().astype(np.int64))
         trainer._hooks.callbacks("on_save_checkpoint", contents)
     if module.hparams:
         contents[module.CHECKPOINT_HYPER_PARAMS_KEY] = dict(module.hparams)
@@ -61,7 +66,7 @@ def load_weights(trainer: Any, path: Any) -> None:
 
 
 def restore(trainer: Any, path: Any) -> None:
-    """Continue from a checkpoint: weights, optimizers, schedulers, counters, callbacks."""
+    """Continue from a checkpoint: weights, optimizers, schedulers, counters, callbacks, random numbers on the devices."""
     checkpoint = trainer.checkpoint_io.load_checkpoint(_resolved(trainer, path))
     module = trainer.lightning_module
     trainer._hooks.callbacks("on_load_checkpoint", checkpoint)
@@ -75,6 +80,8 @@ def restore(trainer: Any, path: Any) -> None:
     for callback in trainer.callbacks:
         if callback.state_key in states:
             callback.load_state_dict(states[callback.state_key])
+    if trainer._placement is not None and "random_state" in checkpoint:
+        trainer._placement.restore_random_state(checkpoint["random_state"].numpy())
     trainer._current_epoch = checkpoint.get("epochs_done", checkpoint["epoch"] + 1)
     trainer._global_step = checkpoint["global_step"]
     trainer._steps_dispatched = checkpoint.get("batches_that_stepped", checkpoint["global_step"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -220,3 +221,13 @@ class CompileNotice:
         bar = self._trainer.progress_bar_callback
         if bar is not None:
             bar.on_compile_end(self._trainer, seconds, saved_seconds)
+
+
+def require_deterministic(deterministic: bool | str | None, devices: list[Any]) -> None:
+    """On a GPU, XLA's reductions are deterministic only with a flag, which it reads when it starts."""
+    flag = "--xla_gpu_deterministic_ops=true"
+    on_gpu = any(device.platform == "gpu" for device in devices)
+    if deterministic and on_gpu and flag not in os.environ.get("XLA_FLAGS", ""):
+        raise MisconfigurationException(
+            f"deterministic={deterministic!r} on a GPU needs XLA_FLAGS={flag} in the environment, set before the script starts."
+        )

@@ -76,7 +76,9 @@ class EvaluationLoop:
         modes = [(m, m.training) for m in module.modules()]
         module.eval()
         try:
-            with torch.no_grad():
+            # a compiled step has no autograd in either mode
+            eager = self.trainer._placement is None and self.trainer.inference_mode
+            with torch.inference_mode() if eager else torch.no_grad():
                 yield
         finally:
             for submodule, training in modes:

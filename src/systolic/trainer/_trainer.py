@@ -73,6 +73,8 @@ class Trainer(TrainerPreflight, TrainerTuning, TrainerProperties):
             docs/precision.md says what each means.
         plugins: a `systolic.plugins.CheckpointIO`, for instance `AsyncCheckpointIO()`.
         matmul_precision: how exact float32 products are on a TPU or GPU: "default", "high" or "highest".
+        deterministic: programs give equal results in every run on TPUs and CPUs; on a GPU this asks for an XLA flag.
+        benchmark: taken and not needed, XLA chooses the fastest kernels while it compiles.
 
     Raises:
         MisconfigurationException: an argument has an impossible value.
@@ -127,6 +129,9 @@ class Trainer(TrainerPreflight, TrainerTuning, TrainerProperties):
         profiler: Profiler | str | None = None,
         matmul_precision: str | None = None,
         plugins: Any = None,
+        inference_mode: bool = True,
+        deterministic: bool | str | None = None,
+        benchmark: bool | None = None,
         **unknown: Any,
     ) -> None:
         require_known_arguments(Trainer.__init__, unknown)
@@ -165,6 +170,8 @@ class Trainer(TrainerPreflight, TrainerTuning, TrainerProperties):
         self.gradient_clip_val, self.gradient_clip_algorithm = gradient_clip_val, gradient_clip_algorithm
         self.pad_batches = pad_batches
         self.detect_anomaly, self.use_distributed_sampler = detect_anomaly, use_distributed_sampler
+        _defaults.require_deterministic(deterministic, self.devices)
+        self.deterministic, self.benchmark, self.inference_mode = deterministic, benchmark, inference_mode
         self.sync_batchnorm, self.compile, self.prefetch_batches = sync_batchnorm, compile, prefetch_batches
         self.default_root_dir = os.fspath(default_root_dir) if default_root_dir is not None else os.getcwd()
         self.loggers: list[Any] = _defaults.loggers(logger, self.default_root_dir, quick)
