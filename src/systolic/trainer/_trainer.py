@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -15,10 +15,10 @@ from ..core import LightningDataModule, LightningModule, Ties
 from ..data import BatchPadder
 from ..exceptions import MisconfigurationException
 from ..metrics import Results, StepLog
-from ..optim import LightningOptimizer, LRSchedulerConfig
+from ..optim import LRSchedulerConfig
 from ..plugins import choose_checkpoint_io
 from ..precision import resolve_matmul_precision, resolve_precision
-from ..profilers import THROTTLE, Profiler, make_profiler
+from ..profilers import Profiler, make_profiler
 from ..runtime._placement import Placement
 from ..runtime._platform import Devices
 from . import _checkpoints, _defaults, _loaders
@@ -27,9 +27,7 @@ from ._fit import FitLoop
 from ._hooks import HookTable
 from ._interception import devices_for, intercept
 from ._legacy import accepts_legacy_spellings
-from ._logging import log_value
 from ._memory import memory_explained
-from ._observed import observed_batches
 from ._options import (
     require_clipping,
     require_integer,
@@ -40,15 +38,15 @@ from ._options import (
 )
 from ._predict import predict
 from ._preflight import TrainerPreflight
-from ._properties import TrainerProperties
 from ._reporting import Reporting
 from ._runner import make_engine, release_engines
+from ._services import TrainerServices
 from ._state import TrainerState
 from ._torch_xla import explain_torch_xla
 from ._tuning import TrainerTuning
 
 
-class Trainer(TrainerPreflight, TrainerTuning, TrainerProperties):
+class Trainer(TrainerPreflight, TrainerTuning, TrainerServices):
     """Trains, evaluates and predicts with a LightningModule; every step is one XLA program.
 
     Arguments have Lightning's names and meanings. These are systolic's own:
@@ -410,47 +408,6 @@ class Trainer(TrainerPreflight, TrainerTuning, TrainerProperties):
         self._engines.append(engine)
         return engine
 
-    def _observed(self, batches: Iterator[Any], stage: str) -> Iterator[Any]:
-        """A loop's batches; a profiler, where there is one, sees them pass."""
-        return batches if self._profiler is None else observed_batches(batches, self._profiler, stage)
-
-    @contextlib.contextmanager
-    def _inside_step(self, hook: str, log: StepLog, symbols: Any) -> Iterator[None]:
-        """While a step runs (or is traced): `self.log` records into it, epoch and step are its numbers."""
-        previous = (self._step_log, self._symbols)
-        self._step_log, self._symbols = (hook, log), symbols
-        try:
-            yield
-        finally:
-            self._step_log, self._symbols = previous
-
-    @contextlib.contextmanager
-    def _collecting(self, stage: str, results: Results, loaders: int) -> Iterator[None]:
-        self._eval_results = results
-        previous, self._collected = self._collected, (results, loaders)
-        before, self.state.stage = self.state.stage, "sanity_check" if self.sanity_checking else stage
-        try:
-            yield
-        finally:
-            self._collected, self.state.stage = previous, before
-
-    def _log(self, module: Any, name: str, value: Any, *options: Any) -> None:
-        log_value(self, module, name, value, *options)
-
-    def _throttle(self, result: Any) -> None:
-        """On simulated cores, wait for the step before the last one: their thread pool starves otherwise."""
-        starves = self._placement is not None and self._placement.platform == "cpu" and len(self.devices) > 1
-        if starves and result.is_dispatched:
-            self._in_flight.append(result)
-            if len(self._in_flight) > 1:
-                earlier = self._in_flight.popleft()
-                alive = [array for array in earlier.arrays if not array.is_deleted()]  # others went into a later step
-                with self.profiler.profile(THROTTLE):
-                    for array in alive:
-                        array.block_until_ready()
-                    if not alive:
-                        result.wait()
-
     @property
     def _epochs_done(self) -> int:
         """How many epochs a run that continues from here need not repeat; of a started one the rest is left out."""
@@ -467,31 +424,6 @@ class Trainer(TrainerPreflight, TrainerTuning, TrainerProperties):
         if stage not in self._loaders:
             self._loaders[stage] = _loaders.evaluation(self, stage, self._given.get(stage))
         return self._loaders[stage]
-
-    def _hooks_epoch_start(self) -> None:
-        self._hooks.both("on_train_epoch_start")
-
-    def _hooks_epoch_end(self, before_checkpoints: Callable[[], None]) -> None:
-        """Callbacks that watch a metric come last: the module's own hook may have logged it."""
-        hook = "on_train_epoch_end"
-        self._hooks.callbacks_where(lambda c: not _defaults.watches_metrics(c), hook)
-        self._hooks.module(hook)
-        before_checkpoints()
-        self._hooks.callbacks_where(_defaults.watches_metrics, hook)
-
-    def _optimizers_for_user(self, wrapped: bool) -> list[Any]:
-        if not wrapped:
-            return list(self.optimizers)
-        return [LightningOptimizer(optimizer, self._note_manual_step) for optimizer in self.optimizers]
-
-    def _note_manual_step(self) -> None:
-        self._manual_steps += 1
-
-    def _monitored(self, config: LRSchedulerConfig) -> torch.Tensor | None:
-        return _defaults.monitored(self, config)
-
-    def _print(self, *args: Any, **kwargs: Any) -> None:
-        _defaults.print_above_bar(self, *args, **kwargs)
 
     _logged_hyperparameters = False
     _placement_for: type[Placement] = Placement
