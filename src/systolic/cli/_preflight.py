@@ -14,10 +14,11 @@ from typing import Any, NoReturn
 from rich.console import Console
 
 from ..exceptions import MisconfigurationException
-from ..preflight import PreflightReport, parse_slice, slice_devices
+from ..preflight import Comparison, PreflightReport, parse_slice, slice_devices
 from ..runtime._platform import Devices, find_devices
 from ..trainer import Intended, intercepting
 from ._command import Command
+from ._sweep import parse_sweep
 
 _EPILOG = (
     "Everything else is handed to the script; after a lone -- so are words that preflight would take itself. The script runs "
@@ -31,12 +32,25 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--slice",
         action="append",
-        required=True,
+        default=[],
         dest="slices",
         help="v5litepod-8, v4-32, '2x v5litepod-256', or a topology such as v5e:2x4; can be given several times",
     )
     parser.add_argument("--batch-size", type=int, help="samples per core, in place of those of the script's loader")
+    parser.add_argument(
+        "--sweep",
+        action="append",
+        default=[],
+        help="a table instead: batch_size=8..512 (doubling), batch_size=8,24 or slice=v5litepod-8,v6e-8; twice for both",
+    )
+    parser.add_argument(
+        "--advise",
+        action="store_true",
+        default=None,
+        help="also compile larger batches and bf16-mixed for advice; what does not fit is always tried smaller",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object for each slice in a list, and nothing else")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page, with a bar of HBM use and a roofline")
     parser.add_argument(
         "--measure", action="store_true", help="also run the step on this machine's devices, and compare with the prediction"
     )
@@ -66,30 +80,41 @@ class _Preflight:
         """Compile the step that the script was about to run."""
         options = self._options
         measured = find_devices(*self._requested) if options.measure else False
-        raise _Reached(
-            intended.trainer.preflight(
-                intended.model,
-                intended.data,
-                intended.datamodule,
-                slice=options.slices,
-                stage=intended.stage,
-                batch_size=options.batch_size,
-                measure=measured,
-            )
+        found = intended.trainer.preflight(
+            intended.model,
+            intended.data,
+            intended.datamodule,
+            slice=options.slices,
+            stage=intended.stage,
+            batch_size=options.batch_sizes or options.batch_size,
+            measure=measured,
+            advise=options.advise,
         )
+        raise _Reached(found)
 
 
 def _run(options: Namespace) -> int:
+    sweep = parse_sweep(options.sweep)
+    options.slices = [*options.slices, *sweep.slices]
+    options.batch_sizes = sweep.batch_sizes
+    if not options.slices:
+        raise MisconfigurationException("Say for which slice: --slice v5litepod-8, or --sweep slice=v5litepod-8,v6e-8.")
+    if options.html and not options.html.parent.is_dir():
+        raise MisconfigurationException(f"--html: there is no folder {str(options.html.parent)!r} for {options.html.name!r}.")
     for name in options.slices:
         _known_slice(name)
     reports = _reports(options)
+    if options.html:
+        options.html.write_text(Comparison(reports).to_html() if options.sweep or len(reports) > 1 else reports[0].to_html())
     if options.json:
         sys.stdout.write(json.dumps([report.to_dict() for report in reports], indent=2) + "\n")
+    elif options.sweep:
+        Console().print(Comparison(reports))
     else:
         console = Console()
         for report in reports:
             console.print(report)
-    return 0 if all(report.fits for report in reports) else 1
+    return 0 if options.sweep or all(report.fits for report in reports) else 1
 
 
 def _known_slice(name: str) -> None:

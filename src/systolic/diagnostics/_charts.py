@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from html import escape
 
+from ..utilities._html import svg
 from ._recorder import Step
 
 _WIDTH, _LEFT = 960, 118
@@ -61,7 +62,7 @@ def per_step(steps: Sequence[Step]) -> str:
     first, last = (steps[0].number, steps[-1].number) if steps else (0, 0)
     shapes.append(f'<text x="{_LEFT}" y="{height - 2}" class="dim">step {first}</text>')
     shapes.append(f'<text x="{_LEFT + _PLOT}" y="{height - 2}" text-anchor="end" class="dim">step {last}</text>')
-    return _svg(height, shapes, "what each step spent its time on")
+    return svg(_WIDTH, height, shapes, "what each step spent its time on")
 
 
 def timeline(steps: Sequence[Step]) -> str:
@@ -94,8 +95,4 @@ def timeline(steps: Sequence[Step]) -> str:
     shapes.append(
         f'<text x="{_LEFT + _PLOT}" y="{height - 3}" text-anchor="end" class="dim">+{milliseconds(end - begin)}</text>'
     )
-    return _svg(height, shapes, f"timeline of the steps {steps[0].number} to {steps[-1].number}")
-
-
-def _svg(height: int, shapes: list[str], label: str) -> str:
-    return f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{escape(label)}">{"".join(shapes)}</svg>'
+    return svg(_WIDTH, height, shapes, f"timeline of the steps {steps[0].number} to {steps[-1].number}")

@@ -1,7 +1,9 @@
 """Compile a step for a TPU slice that is not here, and say what it would do there."""
 
 from ._advice import Advice as Advice
+from ._advise_by_trials import advised_by_trials as advised_by_trials
 from ._build import report_on as report_on
+from ._comparison import Comparison as Comparison
 from ._concurrent import progress as progress
 from ._concurrent import reports_on as reports_on
 from ._figures import Figure as Figure
@@ -12,3 +14,4 @@ from ._slices import parse_slice as parse_slice
 from ._slices import slice_names as slice_names
 from ._step import TracedStep as TracedStep
 from ._topology import slice_devices as slice_devices
+from ._trials import Variant as Variant

@@ -206,6 +206,7 @@ def _longest(analysis: HloAnalysis) -> tuple[OperationFigures, ...]:
             cycles=one.total_cycles,
             share=one.total_cycles / total,
             bytes=one.hbm_bytes * one.times,
+            flops=one.flops * one.times,
             inside=tuple(sorted(one.inner_opcodes)),
             module=module_of(one),
             line=user_line(one),

@@ -15,9 +15,10 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from ._hlo_flops import product_flops
 from ._hlo_loops import trip_count
 from ._hlo_text import Array, Computation, Instruction, Module, Source, parse
 
@@ -36,6 +37,7 @@ class Operation:
         op_name: the path of the JAX operation that it was made from.
         stack: source lines, innermost first.
         inner_opcodes: for a fusion, what it was made of.
+        flops: of one execution's matrix products and convolutions.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Operation:
     op_name: str
     stack: tuple[Source, ...]
     inner_opcodes: frozenset[str]
+    flops: int = 0
 
     @property
     def total_cycles(self) -> int:
@@ -233,7 +236,8 @@ class _Walk:
             return
         inside = tuple(self._inside(instruction))
         opcodes = frozenset(i.opcode for _, i in inside)
-        operation = self._operation(instruction, computation, times, opcodes)
+        flops = sum(product_flops(part, inner) for inner, part in ((computation, instruction), *inside))
+        operation = replace(self._operation(instruction, computation, times, opcodes), flops=flops)
         self.operations.append(operation)
         for inner, source in inside:
             found = _kind(source.opcode)

@@ -28,7 +28,7 @@ def render(report: PreflightReport, width: int) -> Iterator[Any]:
         report: what to show.
         width: columns of the terminal.
     """
-    yield _headline(report)
+    yield headline(report)
     yield _bar(report)
     for title, figures in _groups(report.figures()):
         yield _table(title, figures, sources=width >= _WIDE)
@@ -44,7 +44,7 @@ def render(report: PreflightReport, width: int) -> Iterator[Any]:
         yield Text(report.refusal, style="red")
 
 
-def _headline(report: PreflightReport) -> Text:
+def headline(report: PreflightReport) -> Text:
     what = {"train": "training step", "predict": "prediction step"}.get(report.stage, f"{report.stage} step")
     verdict = ("fits", "bold green") if report.fits else ("DOES NOT FIT", "bold red")
     subject = f"{report.model}, {what}, {report.precision}, {report.batch.per_core} samples per core, on {report.slice.name}: "
@@ -93,11 +93,11 @@ def _operations(report: PreflightReport) -> Group:
     ):
         table.add_column(heading, justify=justify, no_wrap=heading not in ("module", "line"))  # type: ignore[arg-type]
     for one in report.operations:
-        table.add_row(f"{one.cycles:,}", f"{one.share:.1%}", one.name, one.module, _short(one.line))
+        table.add_row(f"{one.cycles:,}", f"{one.share:.1%}", one.name, one.module, short_line(one.line))
     return Group(table)
 
 
-def _short(line: str) -> str:
+def short_line(line: str) -> str:
     """Relative to where the user is, where that is shorter."""
     path, _, number = line.rpartition(":")
     return min(line, f"{os.path.relpath(path)}:{number}", key=len) if path else ""

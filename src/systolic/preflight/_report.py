@@ -9,6 +9,7 @@ from typing import Any
 
 from ._advice import Advice
 from ._figures import Figure, figures_of
+from ._page import page
 from ._render import render
 
 
@@ -189,6 +190,7 @@ class OperationFigures:
         cycles: in a step.
         share: of all estimated cycles, 0 to 1.
         bytes: moved between HBM and the core in a step.
+        flops: of its matrix products and convolutions in a step.
         inside: opcodes that were fused into it.
         module: the user's module: `model.net.0`, `backward/model.net.0` (its gradient), `optimizer`; or empty.
         line: of the user's code, as "file:line"; or empty.
@@ -199,6 +201,7 @@ class OperationFigures:
     cycles: int
     share: float
     bytes: int
+    flops: int
     inside: tuple[str, ...]
     module: str
     line: str
@@ -305,6 +308,10 @@ class PreflightReport:
         found["figures"] = [dataclasses.asdict(figure) for figure in self.figures()]
         found["memory"] |= {"free": self.memory.free, "percent": self.memory.percent}
         return found
+
+    def to_html(self) -> str:
+        """The report as a page that needs nothing else, with a bar of HBM use and a roofline."""
+        return page([self])
 
     def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
         """How `rich.print(report)` shows it."""
