@@ -112,9 +112,24 @@ def test_a_report_for_people(script: Path, capsys: pytest.CaptureFixture[str], m
     assert "HBM per core" in printed
 
 
+def test_a_sweep_is_a_table_and_a_page(script: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "page.html"
+    words = ["--slice", "v5litepod-1", "--sweep", "slice=v5litepod-8", "--sweep", "batch_size=4..16", "--html", str(page)]
+    assert main(["preflight", str(script), *words]) == 0
+    rows = [line.split()[:4] for line in capsys.readouterr().out.splitlines() if line.strip().startswith("v5litepod")]
+    assert rows == [
+        ["v5litepod-1", "4", "4", "yes"], ["v5litepod-1", "8", "8", "yes"], ["v5litepod-1", "16", "16", "yes"],
+        ["v5litepod-8", "4", "32", "yes"], ["v5litepod-8", "8", "64", "yes"], ["v5litepod-8", "16", "128", "yes"],
+    ]  # fmt: skip
+    assert page.read_text().count("<h2>Roofline</h2>") == 6
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [
+        ([], "Say for which slice"),
+        (["--slice", "v5litepod-8", "--html", "nowhere/page.html"], "there is no folder 'nowhere'"),
+        (["--slice", "v4-8", "--batch-size", "8", "--sweep", "batch_size=8..16"], "exclude each other"),
         (["--slice", "v5litepod-9"], "Did you mean 'v5litepod-8'"),
         (["--slice", "v5litepod-8", "--stage", "__init__"], "ended without calling fit"),
     ],

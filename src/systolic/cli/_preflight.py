@@ -97,6 +97,8 @@ def _run(options: Namespace) -> int:
     sweep = parse_sweep(options.sweep)
     options.slices = [*options.slices, *sweep.slices]
     options.batch_sizes = sweep.batch_sizes
+    if options.batch_size and sweep.batch_sizes:
+        raise MisconfigurationException("--batch-size and --sweep batch_size=... exclude each other; give one of them.")
     if not options.slices:
         raise MisconfigurationException("Say for which slice: --slice v5litepod-8, or --sweep slice=v5litepod-8,v6e-8.")
     if options.html and not options.html.parent.is_dir():
