@@ -15,6 +15,11 @@ from ._render import quantity
 from ._report import PreflightReport
 
 
+_WIDE = 116
+_LEFT_OUT = ("HBM", "bound by", "USD/epoch")
+"""Columns that terminals narrower than this have no room for."""
+
+
 @dataclass(frozen=True)
 class Comparison:
     """A table with one row for each report; print it with rich.
@@ -39,11 +44,13 @@ class Comparison:
 
     def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
         """How `rich.print` shows it."""
+        header = self.header()
+        shown = [n for n, name in enumerate(header) if options.max_width >= _WIDE or name not in _LEFT_OUT]
         table = Table(box=None, padding=(0, 1))
-        for number, name in enumerate(self.header()):
-            table.add_column(name, justify="right" if number else "left")
+        for number in shown:
+            table.add_column(header[number], justify="right" if number else "left", no_wrap=True)
         for row in self.rows():
-            table.add_row(*row)
+            table.add_row(*(row[number] for number in shown))
         yield table
 
     def _rows(self) -> Iterator[list[Figure]]:
