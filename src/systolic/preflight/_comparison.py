@@ -14,9 +14,8 @@ from ._page import page
 from ._render import quantity
 from ._report import PreflightReport
 
-
 _WIDE = 116
-_LEFT_OUT = ("HBM", "bound by", "USD/epoch")
+_LEFT_OUT = ("HBM", "used", "bound by", "USD/epoch")
 """Columns that terminals narrower than this have no room for."""
 
 
@@ -46,12 +45,12 @@ class Comparison:
         """How `rich.print` shows it."""
         header = self.header()
         shown = [n for n, name in enumerate(header) if options.max_width >= _WIDE or name not in _LEFT_OUT]
-        table = Table(box=None, padding=(0, 1))
+        grid = Table(box=None, padding=(0, 1))
         for number in shown:
-            table.add_column(header[number], justify="right" if number else "left", no_wrap=True)
+            grid.add_column(header[number], justify="right" if number else "left", no_wrap=True)
         for row in self.rows():
-            table.add_row(*(row[number] for number in shown))
-        yield table
+            grid.add_row(*(row[number] for number in shown))
+        yield grid
 
     def _rows(self) -> Iterator[list[Figure]]:
         for report in self.reports:
