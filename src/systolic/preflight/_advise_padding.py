@@ -80,8 +80,8 @@ def advise_padding(products: tuple[Product, ...], slice: Slice) -> Iterator[Advi
     side, idle = slice.chip.mxu, sum(layer.idle for layer in found) / whole
     yield Advice(
         "matrix unit",
-        f"Layers whose sizes are not multiples of {side} leave {idle:.0%} of the matrix unit's time in products idle. Widening "
-        f"them to the next multiple costs no more time; narrowing a size just above a multiple saves it.",
+        f"Layers whose sizes are not multiples of {side} leave {idle:.0%} of the matrix unit's time in products idle. Rounding "
+        "a size down to a multiple saves tiles; rounding it up costs no more of them, but activations and optimizer grow.",
         tuple(figure for layer in found[:_LISTED] for figure in _evidence(layer)),
     )
 
