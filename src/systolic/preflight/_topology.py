@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.util
 from typing import TYPE_CHECKING
 
 import jax
 from jax.experimental import topologies
+from jaxlib import xla_client
 
 from ..exceptions import MisconfigurationException
 from ..runtime._chips import chip_files
@@ -40,8 +42,19 @@ def _devices(topology: str, megacore: bool, count: int) -> tuple[Device, ...]:
     if chip_files():
         jax.devices()  # libtpu has to start for the chips of this machine first
     with quiet_libtpu():
+        if not chip_files():
+            _load_compiler()
         try:
             description = topologies.get_topology_desc(platform="tpu", topology_name=topology, **options)
         except Exception as error:
             raise ValueError(f"The TPU compiler knows no topology {topology!r}: {error}") from error
     return tuple(description.devices)
+
+
+def _load_compiler() -> None:
+    """Load libtpu without its profiler: JAX would register it, and its next trace would start it, without chips.
+
+    libtpu's profiler then ends the process (seen with jaxlib 0.10.2 and libtpu 0.0.52, whose interfaces differ in size).
+    """
+    if not xla_client.pjrt_plugin_loaded("tpu"):
+        xla_client.load_pjrt_plugin_dynamically("tpu", importlib.import_module("libtpu").get_library_path())
