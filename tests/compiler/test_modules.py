@@ -81,3 +81,23 @@ def test_names_do_not_make_another_program() -> None:
         step(torch.ones(2, 4), "b")
     digests = {compiled.reason for compiled in step.compiles}
     assert len(digests) == len(step.compiles) == 2
+
+
+def test_a_closure_that_an_optimizer_runs_is_not_the_optimizer() -> None:
+    model = nn.Linear(16, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    @systolic.jit
+    def step(x: torch.Tensor) -> None:
+        def closure() -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = torch.lgamma(model(x).square() + 1).sum()
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+
+    step(torch.randn(8, 16))
+    scopes = {str(node.target): node.meta["scope"] for node in step.graph().nodes if node.op == "call_function"}
+    assert scopes["aten.lgamma.default"] == ""
+    assert "optimizer" in scopes.values()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import functools
 import sys
 from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass
@@ -62,6 +63,19 @@ class _Scopes:
         """Another module's forward is running from here on."""
         self._numbers.append(_get_sequence_nr())
         self._paths.append(_STACK[-1].path if _STACK else "")
+
+    def outside_optimizer(self, closure: Callable[..., Any]) -> Callable[..., Any]:
+        """A closure that an optimizer was given: what it runs is the step's, not the optimizer's."""
+
+        @functools.wraps(closure)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            depth, self.in_optimizer = self.in_optimizer, 0
+            try:
+                return closure(*args, **kwargs)
+            finally:
+                self.in_optimizer = depth
+
+        return run
 
     def current(self) -> str:
         """The scope of an op that is traced now; empty for ops of the step itself."""
@@ -137,19 +151,21 @@ def tracking_modules(roots: MutableMapping[str, Any]) -> Iterator[None]:
         _STACK.pop()
         scopes.note_change()
 
-    def optimizing(by: int) -> Callable[..., None]:
-        def hook(optimizer: Optimizer, *_: Any) -> None:
-            scopes.in_optimizer += by
+    def begin_step(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        scopes.in_optimizer += 1
+        outside = lambda value: scopes.outside_optimizer(value) if callable(value) else value  # noqa: E731
+        return tuple(map(outside, args)), {name: outside(value) for name, value in kwargs.items()}
 
-        return hook
+    def end_step(optimizer: Optimizer, *_: Any) -> None:
+        scopes.in_optimizer -= 1
 
     _STACK.clear()
     with contextlib.ExitStack() as stack:
         for handle in (
             nn_module.register_module_forward_pre_hook(enter),
             nn_module.register_module_forward_hook(leave, always_call=True),
-            register_optimizer_step_pre_hook(optimizing(1)),
-            register_optimizer_step_post_hook(optimizing(-1)),
+            register_optimizer_step_pre_hook(begin_step),
+            register_optimizer_step_post_hook(end_step),
         ):
             stack.callback(handle.remove)
         stack.enter_context(_noting_scopes(scopes))
