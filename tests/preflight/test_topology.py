@@ -26,3 +26,22 @@ def test_jax_can_trace_a_process_that_has_loaded_the_compiler(tmp_path: Path) ->
     run = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert run.returncode == 0, run.stderr
     assert list(tmp_path.glob("**/*.xplane.pb"))
+
+HANDLERS_PUT_BACK = """
+import signal, time
+import jax
+from systolic.preflight import parse_slice, slice_devices
+before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGPROF)}
+slice_devices(parse_slice("v5litepod-1"))
+for number in before:
+    signal.signal(number, signal.getsignal(number))
+started = time.process_time()
+while time.process_time() - started < 1:
+    sum(range(1000))
+print("alive")
+"""
+
+
+def test_a_library_that_puts_signal_handlers_back_does_not_end_the_process() -> None:
+    run = subprocess.run([sys.executable, "-c", HANDLERS_PUT_BACK], capture_output=True, text=True, timeout=120)
+    assert (run.returncode, run.stdout.strip()) == (0, "alive"), run.stderr

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
+import signal
+import threading
 from typing import TYPE_CHECKING
 
 import jax
@@ -57,4 +59,16 @@ def _load_compiler() -> None:
     libtpu's profiler then ends the process (seen with jaxlib 0.10.2 and libtpu 0.0.52, whose interfaces differ in size).
     """
     if not xla_client.pjrt_plugin_loaded("tpu"):
+        _ignore_profiling_signals()
         xla_client.load_pjrt_plugin_dynamically("tpu", importlib.import_module("libtpu").get_library_path())
+
+
+def _ignore_profiling_signals() -> None:
+    """Let Python know that SIGPROF is ignored, which libtpu sets behind its back, together with timers that send it.
+
+    Libraries that put Python's signal handlers back (Lightning does after each run) would otherwise restore the default
+    action, which ends the process.
+    """
+    in_main_thread = threading.current_thread() is threading.main_thread()  # Python sets handlers nowhere else
+    if in_main_thread and signal.getsignal(signal.SIGPROF) == signal.SIG_DFL:
+        signal.signal(signal.SIGPROF, signal.SIG_IGN)
