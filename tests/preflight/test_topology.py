@@ -27,6 +27,7 @@ def test_jax_can_trace_a_process_that_has_loaded_the_compiler(tmp_path: Path) ->
     assert run.returncode == 0, run.stderr
     assert list(tmp_path.glob("**/*.xplane.pb"))
 
+
 HANDLERS_PUT_BACK = """
 import signal, time
 import jax
