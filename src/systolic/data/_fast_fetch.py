@@ -31,7 +31,7 @@ from torch.utils.data._utils.collate import collate_tensor_fn, default_collate_f
 
 # Batches gathered together share one allocation, so this bounds what a batch that is kept holds on to.
 _READ_AHEAD_BYTES = 512 * 1024
-_READ_AHEAD_BATCHES = 16
+_READ_AHEAD_BATCHES = 64
 _HOOKS = ("__iter__", "_get_iterator", "_index_sampler", "_auto_collation")
 
 
@@ -48,7 +48,7 @@ class _Table:
 def iterate(loader: Any) -> Iterator[Any]:
     """`iter(loader)`, by the fast path when the loader allows it.
 
-    Tensors of the dataset that the user changes in place during an epoch are seen up to 16 batches later.
+    Tensors of the dataset that the user changes in place during an epoch are seen up to 64 batches later.
     """
     table = _table_of(loader)
     if table is None:
