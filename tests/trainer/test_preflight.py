@@ -190,6 +190,14 @@ def test_a_measurement_runs_the_step_and_leaves_the_module_alone() -> None:
         torch.testing.assert_close(value, before[name], rtol=0, atol=0)
 
 
+def test_a_trainer_that_groups_steps_is_looked_at_step_by_step() -> None:
+    grouping = trainer(devices=2, steps_per_dispatch=4)
+    report = grouping.preflight(Digits(), loader(), slice="v5litepod-8", measure=True)
+    assert report.memory == trainer().preflight(Digits(), loader(), slice="v5litepod-8").memory
+    assert report.measurement is not None
+    assert grouping.steps_per_dispatch == 4
+
+
 def test_a_preflight_forgets_nothing_of_a_run_before_it() -> None:
     model, mine = Digits(), trainer(max_epochs=1)
     mine.fit(model, loader())

@@ -94,6 +94,7 @@ def _inspecting(trainer: Any, devices: list[Any], placement: type[Placement]) ->
     trainer.loggers = [DummyLogger()] if trainer.loggers else []
     trainer.callbacks = [c for c in trainer.callbacks if not isinstance(c, _WRITERS)]
     trainer._profiler = None
+    trainer.steps_per_dispatch = 1  # it is one step that is looked at
     trainer._placement_for = placement
     trainer._precision = resolve_precision(trainer.precision, devices[0].platform)
     try:
