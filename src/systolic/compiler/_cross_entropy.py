@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import torch
 from torch import fx
 
+from ._rewrites import replace_call
 from .lowering import lowers
 from .lowering._context import current
 from .lowering._loss import MEAN, class_weights, reduced
@@ -34,7 +35,7 @@ def join_cross_entropy(graph: fx.Graph) -> None:
         if node.target in (aten.nll_loss_forward.default, aten.nll_loss2d_forward.default):
             logits = _logits(node.args[0])
             if logits is not None:
-                _replace(graph, node, _FORWARD, (logits, *node.args[1:]))
+                replace_call(graph, node, _FORWARD, (logits, *node.args[1:]))
         elif node.target in (aten.nll_loss_backward.default, aten.nll_loss2d_backward.default):
             _join_backward(graph, node)
 
@@ -46,7 +47,7 @@ def _join_backward(graph: fx.Graph, node: fx.Node) -> None:
         return
     for user in list(node.users):
         if user.target is aten._log_softmax_backward_data.default and user.args[:2] == (node, log_probabilities):
-            _replace(graph, user, _BACKWARD, (grad, logits, *settings))
+            replace_call(graph, user, _BACKWARD, (grad, logits, *settings))
 
 
 def _logits(log_probabilities: Any) -> fx.Node | None:
@@ -58,13 +59,6 @@ def _logits(log_probabilities: Any) -> fx.Node | None:
     assert isinstance(dim, int), "log_softmax works along one dimension"
     rank = logits.meta["val"].dim()
     return logits if rank and dim % rank == min(1, rank - 1) else None
-
-
-def _replace(graph: fx.Graph, node: fx.Node, target: Any, arguments: tuple[Any, ...]) -> None:
-    with graph.inserting_before(node):
-        new = graph.call_function(target, arguments)
-    new.meta = dict(node.meta)
-    node.replace_all_uses_with(new)
 
 
 def _log_sum(logits: jax.Array, classes: int) -> tuple[jax.Array, jax.Array]:

@@ -286,16 +286,25 @@ class Engine:
             if self.program_limit is not None:
                 new = [c.reason for c in self.compiles if c.is_new_executable]
                 require_programs(len(new) - 1, self.program_limit, new)
-            self.notice.started(last.reason)
-            started = time.perf_counter()
-            keep_compiled_programs()
-            with jax.enable_x64(True), watched_cache() as cache:
-                compiled = entry.program.function.lower(*entry.program.arguments(leaves, values)).compile()
-            self.temporary_bytes = max(self.temporary_bytes, _temporary_bytes(compiled))
-            require_memory(compiled, self.memory_limit)
-            seconds = time.perf_counter() - started
-            self.compiles[-1] = Compile(last.reason, last.trace_seconds, seconds, True, cache.saved_seconds)
-            self.notice.finished(last.trace_seconds + seconds, cache.saved_seconds)
+            arguments = entry.program.arguments(leaves, values)
+            self.compiles[-1] = self.compiled(entry.program.function, arguments, last.reason, last.trace_seconds)
+
+    def compiled(self, function: Any, arguments: Sequence[Any], reason: str, trace_seconds: float = 0.0) -> Compile:
+        """Have XLA compile a jitted function for these arguments, through the cache on disk.
+
+        Raises:
+            OutOfMemoryError: the program needs more than `memory_limit`.
+        """
+        self.notice.started(reason)
+        started = time.perf_counter()
+        keep_compiled_programs()
+        with jax.enable_x64(True), watched_cache() as cache:
+            compiled = function.lower(*arguments).compile()
+        self.temporary_bytes = max(self.temporary_bytes, _temporary_bytes(compiled))
+        require_memory(compiled, self.memory_limit)
+        seconds = time.perf_counter() - started
+        self.notice.finished(trace_seconds + seconds, cache.saved_seconds)
+        return Compile(reason, trace_seconds, seconds, True, cache.saved_seconds)
 
     def flush(self) -> None:
         """Nothing waits: every step runs when it is asked for."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,6 @@ import jax
 import numpy as np
 
 from ..runtime._cells import Cell
-from ..runtime._compile_cache import watched_cache
 from ..runtime._convert import to_host_array
 from ._engine import Compile, Engine
 from ._program import Program
@@ -150,14 +148,7 @@ class GroupedRuns:
         function = self._functions.get(program.fingerprint)
         if function is None:
             function = self._functions[program.fingerprint] = program.repeated(self._size)
-            reason = f"steps_per_dispatch={self._size}"
-            self._engine.notice.started(reason)
-            started = time.perf_counter()
-            with watched_cache() as cache:
-                function.lower(*arguments).compile()
-            seconds = time.perf_counter() - started
-            self._engine.compiles.append(Compile(reason, 0.0, seconds, True, cache.saved_seconds))
-            self._engine.notice.finished(seconds, cache.saved_seconds)
+            self._engine.compiles.append(self._engine.compiled(function, arguments, f"steps_per_dispatch={self._size}"))
         return function
 
 

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import torch
 from torch import fx
 
+from ._rewrites import replace_call
 from .lowering import lowers
 
 aten = torch.ops.aten
@@ -64,7 +65,7 @@ def _project(graph: fx.Graph, product: fx.Node) -> None:
     if product.kwargs or (isinstance(bias, fx.Node) and bias.meta["val"].dim() != 1):
         return
     for end, offset in ends:
-        _replace(graph, end, _PROJECT, (x, weight, bias, offset, list(end.meta["val"].shape)))
+        replace_call(graph, end, _PROJECT, (x, weight, bias, offset, list(end.meta["val"].shape)))
 
 
 def _projections(product: fx.Node) -> list[tuple[fx.Node, int]]:
@@ -115,20 +116,20 @@ def _consume(graph: fx.Graph, node: fx.Node) -> None:
         left, right = _arguments(node)
         parts = _joined(left)
         if parts:
-            _replace(graph, node, _MM, (parts, right, None))
+            replace_call(graph, node, _MM, (parts, right, None))
         elif isinstance(left, fx.Node) and left.target is aten.t.default:
             parts = _joined(left.args[0])
             if parts:
-                _replace(graph, node, _OUTER, (parts, right))
+                replace_call(graph, node, _OUTER, (parts, right))
     elif node.target is aten.addmm.default and not node.kwargs:
         bias, left, right = _arguments(node)
         parts = _joined(left)
         if parts and isinstance(bias, fx.Node) and bias.meta["val"].dim() == 1:
-            _replace(graph, node, _MM, (parts, right, bias))
+            replace_call(graph, node, _MM, (parts, right, bias))
     elif node.target is aten.sum.dim_IntList and _arguments(node)[1:] == ([0], True) and not node.kwargs:
         parts = _joined(_arguments(node)[0])
         if parts:
-            _replace(graph, node, _SUM, (parts,))
+            replace_call(graph, node, _SUM, (parts,))
 
 
 def _joined(node: Any) -> list[fx.Node]:
@@ -161,13 +162,6 @@ def _joined(node: Any) -> list[fx.Node]:
 
 def _is_of_kernel(node: fx.Node) -> bool:
     return node.target is getitem and isinstance(_arguments(node)[0], fx.Node) and _arguments(node)[0].target is _KERNEL
-
-
-def _replace(graph: fx.Graph, node: fx.Node, target: Any, arguments: tuple[Any, ...]) -> None:
-    with graph.inserting_before(node):
-        new = graph.call_function(target, arguments)
-    new.meta = dict(node.meta)
-    node.replace_all_uses_with(new)
 
 
 def _float32(subscripts: str, *operands: jax.Array) -> jax.Array:

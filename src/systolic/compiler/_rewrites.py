@@ -145,7 +145,7 @@ def _rewrite_length(graph: fx.Graph, power: fx.Node) -> None:
             if quotient.args[0] is product and _same_difference(quotient.args[1], power):
                 for node in list(quotient.users):
                     if _difference(node) == (2 / (1 - beta) - 1, quotient):
-                        _replace(graph, node, lambda: graph.call_function(_RECTIFIED_LENGTH, (step, beta)))
+                        replace_call(graph, node, _RECTIFIED_LENGTH, (step, beta))
 
 
 def _users(node: fx.Node, target: Any) -> list[fx.Node]:
@@ -169,7 +169,13 @@ def _same_difference(node: Any, power: fx.Node) -> bool:
 
 
 def _replace(graph: fx.Graph, node: fx.Node, make: Callable[[], fx.Node]) -> None:
+    """Put what `make` adds to the graph in place of a node, which stays for the clean-up."""
     with graph.inserting_before(node):
         new = make()
     new.meta = dict(node.meta)
     node.replace_all_uses_with(new)
+
+
+def replace_call(graph: fx.Graph, node: fx.Node, target: Any, arguments: tuple[Any, ...]) -> None:
+    """Put one call in place of a node, which stays for the clean-up."""
+    _replace(graph, node, lambda: graph.call_function(target, arguments))
