@@ -16,7 +16,7 @@ from torch import fx
 from ._rewrites import replace_call
 from .lowering import lowers
 from .lowering._context import current
-from .lowering._loss import MEAN, class_weights, reduced
+from .lowering._loss import class_weights, hits, reduced, target_scales
 from .lowering._pullback import wide
 
 aten = torch.ops.aten
@@ -68,11 +68,6 @@ def _log_sum(logits: jax.Array, classes: int) -> tuple[jax.Array, jax.Array]:
     return shifted, jnp.log(jnp.exp(shifted).sum(classes, keepdims=True))
 
 
-def _hits(shape: tuple[int, ...], picked: jax.Array, classes: int) -> jax.Array:
-    """Whether an element belongs to the class that its row is to have."""
-    return jax.lax.broadcasted_iota(picked.dtype, shape, classes) == jnp.expand_dims(picked, classes)
-
-
 @lowers(_FORWARD)
 def _cross_entropy(
     logits: jax.Array, target: jax.Array, weight: jax.Array | None, reduction: int, ignore_index: int
@@ -82,7 +77,7 @@ def _cross_entropy(
     shifted, log_sum = _log_sum(logits, classes)
     if current().platform == "tpu":
         # a TPU reads the logits once for this and the sum above; picking single elements would be another pass
-        chosen = jnp.where(_hits(logits.shape, picked, classes), shifted, 0).sum(classes)
+        chosen = jnp.where(hits(logits.shape, picked, classes), shifted, 0).sum(classes)
     else:
         chosen = jnp.take_along_axis(shifted, jnp.expand_dims(picked, classes), classes).squeeze(classes)
     return reduced(chosen - log_sum.squeeze(classes), target, scale, reduction, ignore_index, logits.dtype)
@@ -98,12 +93,7 @@ def _cross_entropy_backward(
     ignore_index: int,
     total_weight: jax.Array,
 ) -> jax.Array:
-    classes = min(1, logits.ndim - 1)
-    picked, scale = class_weights(target, weight, ignore_index, logits.shape[classes], logits.dtype)
-    scale = scale * wide(grad)
-    if reduction == MEAN:
-        scale = scale / wide(total_weight)
-    scale = jnp.expand_dims(jnp.where(target == ignore_index, 0, scale), classes)
-    shifted, log_sum = _log_sum(logits, classes)
+    hit, scale = target_scales(grad, logits, target, weight, reduction, ignore_index, total_weight)
+    shifted, log_sum = _log_sum(logits, min(1, logits.ndim - 1))
     probabilities = jnp.exp(shifted - log_sum)
-    return jnp.where(_hits(logits.shape, picked, classes), probabilities * scale - scale, probabilities * scale)
+    return jnp.where(hit, probabilities * scale - scale, probabilities * scale)

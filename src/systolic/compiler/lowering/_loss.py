@@ -49,15 +49,32 @@ def nll_loss_backward(
     total_weight: jax.Array,
 ) -> jax.Array:
     """Minus the class weight at each target; written as a comparison, so that no scatter is needed."""
+    hit, scale = target_scales(grad, x, target, weight, reduction, ignore_index, total_weight)
+    return jnp.where(hit, -scale, 0).astype(x.dtype)
+
+
+def target_scales(
+    grad: jax.Array,
+    x: jax.Array,
+    target: jax.Array,
+    weight: jax.Array | None,
+    reduction: int,
+    ignore_index: int,
+    total_weight: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    """Whether an element of `x` belongs to the target class, and what the loss falls by per unit of that log-likelihood."""
     classes = min(1, x.ndim - 1)
     picked, scale = class_weights(target, weight, ignore_index, x.shape[classes], x.dtype)
-    scale = -scale * wide(grad)
+    scale = scale * wide(grad)
     if reduction == MEAN:
         scale = scale / wide(total_weight)
     scale = jnp.where(target == ignore_index, 0, scale)
-    rows = jax.lax.broadcasted_iota(picked.dtype, x.shape, classes)
-    hit = rows == jnp.expand_dims(picked, classes)
-    return jnp.where(hit, jnp.expand_dims(scale, classes), 0).astype(x.dtype)
+    return hits(x.shape, picked, classes), jnp.expand_dims(scale, classes)
+
+
+def hits(shape: tuple[int, ...], picked: jax.Array, classes: int) -> jax.Array:
+    """Whether an element belongs to the class that its row is to have."""
+    return jax.lax.broadcasted_iota(picked.dtype, shape, classes) == jnp.expand_dims(picked, classes)
 
 
 def class_weights(
