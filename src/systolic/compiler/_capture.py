@@ -25,7 +25,7 @@ from ._modules import tracking_modules
 from ._patches import capturing
 from ._randomness import refusing_hidden_randomness
 from ._stragglers import Stragglers
-from ._survey import Path, Survey, set_at
+from ._survey import Path, Survey, copied, restoring, set_at
 from ._symbols import HostExpression, Number, SymbolTable
 from ._templates import OutputList, Template
 
@@ -174,7 +174,7 @@ class _Tracing:
         self.stragglers.stand_ins = {id(s.tensor): t for s, t in zip(self.slots, self.stand_ins, strict=True)}
         given = len(self.call.numbers)
         self._install(symbols[given:])
-        before = {path: _copy(container) for path, container in self._containers()}
+        before = {path: copied(item) for path, item in self.survey.every_container()}
         arguments = self.call.rebuild(flat[len(self.slots) :])
         numbers = dict(zip(self.call.numbers, symbols[:given], strict=True))
         self.stragglers.active = True
@@ -183,10 +183,6 @@ class _Tracing:
         self.stragglers.require_unchanged()
         self._collect(result, before)
         return self.outputs.values
-
-    def _containers(self) -> Iterator[tuple[Path, Any]]:
-        yield from self.survey.containers.items()
-        yield from ((p, item) for p, item in self.survey.lists.items() if p not in self.survey.containers)
 
     def _install(self, values: list[Any]) -> None:
         for slot, stand_in in zip(self.slots, self.stand_ins, strict=True):
@@ -262,14 +258,11 @@ class _Tracing:
     @contextlib.contextmanager
     def _restoring(self) -> Iterator[None]:
         """Put every container back as it was; the step's effects are carried out later, with real values."""
-        copies = [(container, _copy(container)) for _, container in self._containers()]
         states = [(optimizer, optimizer.state) for optimizer in self.survey.optimizers().values()]
         try:
-            yield
+            with restoring(self.survey):
+                yield
         finally:
-            for container, contents in copies:
-                container.clear()
-                container.extend(contents) if isinstance(container, list) else container.update(contents)
             for optimizer, state in states:
                 optimizer.state = state
 
@@ -299,10 +292,6 @@ def _slots_of(survey: Survey) -> list[Slot]:
     for path, grad in survey.grads.items():
         grads.setdefault(owner[path], Slot(grad, [], grad_of=owner[path]))
     return slots + list(grads.values())
-
-
-def _copy(container: Any) -> Any:
-    return list(container) if isinstance(container, list) else dict(container)
 
 
 def _is_number(value: Any) -> bool:

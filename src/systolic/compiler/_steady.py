@@ -12,7 +12,7 @@ from torch import nn
 
 from ._capture import Captured, Slot
 from ._optimizer_state import fill_first_state, forget_state
-from ._survey import Survey
+from ._survey import Survey, restoring
 from ._symbols import Number
 from ._templates import Template
 
@@ -84,16 +84,12 @@ def _leave_effects(captured: Captured, numbers: dict[str, Number]) -> None:
 @contextlib.contextmanager
 def _restoring(roots: MutableMapping[str, Any]) -> Iterator[None]:
     survey = Survey(roots)
-    containers = [*survey.containers.values(), *survey.lists.values()]
-    copies = [(c, list(c) if isinstance(c, list) else dict(c)) for c in containers]
     states = [(optimizer, dict(optimizer.state)) for optimizer in survey.optimizers().values()]
     gradients = [(tensor, tensor.grad) for tensor, _ in survey.slots() if tensor.is_leaf]
     try:
-        yield
+        with restoring(survey):
+            yield
     finally:
-        for container, contents in copies:
-            container.clear()
-            container.extend(contents) if isinstance(container, list) else container.update(contents)
         for optimizer, state in states:
             optimizer.state.clear()
             optimizer.state.update(state)

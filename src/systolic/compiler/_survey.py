@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import types
 from collections.abc import Iterable, Iterator, MutableMapping
@@ -137,6 +138,11 @@ class Survey:
         for key in self.keys[path]:
             self._visit(item[key], (*path, key))
 
+    def every_container(self) -> Iterator[tuple[Path, Any]]:
+        """The containers, and the lists that are only appended to."""
+        yield from self.containers.items()
+        yield from ((path, item) for path, item in self.lists.items() if path not in self.containers)
+
     def optimizers(self) -> dict[Path, torch.optim.Optimizer]:
         """Every optimizer that was walked, by the path at which it was first met."""
         return {p: item for p, item in self._objects.items() if isinstance(item, torch.optim.Optimizer)}
@@ -152,6 +158,23 @@ class Survey:
         for path, tensor in self.tensors.items():
             paths.setdefault(id(tensor), []).append(path)
         yield from ((self.tensors[found[0]], found) for found in paths.values())
+
+
+@contextlib.contextmanager
+def restoring(survey: Survey) -> Iterator[None]:
+    """Put every container that was found back as it was: the same objects, with what they held."""
+    copies = [(container, copied(container)) for _, container in survey.every_container()]
+    try:
+        yield
+    finally:
+        for container, contents in copies:
+            container.clear()
+            container.extend(contents) if isinstance(container, list) else container.update(contents)
+
+
+def copied(container: Any) -> Any:
+    """A list or dict of its own with what a container holds."""
+    return list(container) if isinstance(container, list) else dict(container)
 
 
 @dataclasses.dataclass(frozen=True)
