@@ -208,25 +208,20 @@ class _Walk:
             trips = trip_count(self._module, computation, caller)
             if trips is None:
                 self.unknown.append(caller.name)
-            self.run(self._called(caller, "body"), times * (1 if trips is None else trips))
+            self.run(self._module.called(caller, "body"), times * (1 if trips is None else trips))
         elif caller.opcode == "conditional":
             branches = [_Walk(self._module) for _ in _branches(caller)]
             for branch, name in zip(branches, _branches(caller), strict=True):
                 branch.run(self._module.computations[name], times)
             self._join(max(branches, key=lambda b: sum(o.total_cycles for o in b.operations)))
         else:
-            self.run(self._called(caller, "to_apply" if caller.opcode == "call" else "calls"), times)
+            self.run(self._module.called(caller, "to_apply" if caller.opcode == "call" else "calls"), times)
 
     def _join(self, other: _Walk) -> None:
         self.operations += other.operations
         self.collectives += other.collectives
         self.custom_calls += other.custom_calls
         self.unknown += other.unknown
-
-    def _called(self, caller: Instruction, attribute: str) -> Computation:
-        found = re.search(rf"\b{attribute}=%?([\w.\-]+)", caller.attributes)
-        assert found, f"{caller.name} names no computation as {attribute}"
-        return self._module.computations[found.group(1)]
 
     def _count(self, instruction: Instruction, computation: Computation, times: int) -> None:
         kind = _kind(instruction.opcode)
@@ -249,7 +244,7 @@ class _Walk:
     def _inside(self, instruction: Instruction) -> Iterator[tuple[Computation, Instruction]]:
         """What a fusion is made of, and what the fusions in it are made of."""
         if instruction.opcode == "fusion":
-            inner = self._called(instruction, "calls")
+            inner = self._module.called(instruction, "calls")
             for part in inner.instructions.values():
                 yield inner, part
                 yield from self._inside(part)
@@ -361,7 +356,7 @@ def _groups(attributes: str) -> tuple[int | None, str]:
     mesh = re.match(r"mesh\[([^\]]*)\] \{([^}]*)\}", text)
     if mesh:
         sizes = dict(re.findall(r"'([^']+)'=(\d+)", mesh.group(1)))
-        return _product([int(sizes[a]) for a in re.findall(r"'([^']+)'", mesh.group(2)) if a in sizes]), mesh.group()
+        return math.prod(int(sizes[a]) for a in re.findall(r"'([^']+)'", mesh.group(2)) if a in sizes), mesh.group()
     counted = re.match(r"\[(\d+),(\d+)\]<=\[[\d,]*\](?:T\([\d,]*\))?", text)
     if counted:
         return int(counted.group(2)), counted.group()
@@ -370,10 +365,3 @@ def _groups(attributes: str) -> tuple[int | None, str]:
         return None, ""
     first = re.search(r"\{(\d+(?:,\d+)*)\}", listed.group())
     return len(first.group(1).split(",")) if first else None, listed.group()
-
-
-def _product(numbers: list[int]) -> int:
-    product = 1
-    for number in numbers:
-        product *= number
-    return product

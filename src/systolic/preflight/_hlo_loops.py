@@ -26,7 +26,7 @@ def trip_count(module: Module, computation: Computation, loop: Instruction) -> i
     if noted:
         return int(noted.group(1))
     reader = _Reader(module)
-    condition = reader.root(_called(module, loop, "condition"))
+    condition = reader.root(module.called(loop, "condition"))
     if not _is_pair(condition) or condition[0] not in ("LT", "LE", "GT", "GE", "NE"):
         return None
     direction, counter, limit = condition
@@ -36,7 +36,7 @@ def trip_count(module: Module, computation: Computation, loop: Instruction) -> i
         return None
     initial = reader.variable(computation, loop, counter[1])
     end = reader.variable(computation, loop, limit[1]) if isinstance(limit, tuple) and limit[0] == "state" else limit
-    step = _step(reader.update(_called(module, loop, "body"), counter[1]), counter)
+    step = _step(reader.update(module.called(loop, "body"), counter[1]), counter)
     if not (isinstance(initial, int) and isinstance(end, int) and step):
         return None
     return _trips(direction, initial, end, step)
@@ -65,12 +65,6 @@ def _step(update: Scalar, counter: Scalar) -> int | None:
 
 def _is_pair(value: Scalar) -> bool:
     return isinstance(value, tuple) and len(value) == 3
-
-
-def _called(module: Module, caller: Instruction, attribute: str) -> Computation:
-    found = re.search(rf"\b{attribute}=%?([\w.\-]+)", caller.attributes)
-    assert found, f"{caller.name} names no computation as {attribute}"
-    return module.computations[found.group(1)]
 
 
 class _Reader:
@@ -112,7 +106,7 @@ class _Reader:
                 assert direction, f"{instruction.name} compares without a direction"
                 return direction.group(1), follow(instruction.operands[0]), follow(instruction.operands[1])
             case "fusion":
-                inner = _called(self._module, instruction, "calls")
+                inner = self._module.called(instruction, "calls")
                 passed = {i: follow(operand) for i, operand in enumerate(instruction.operands)}
                 root = inner.root
                 return self._value(inner, root.operands[element] if root.opcode == "tuple" else root.name, passed)

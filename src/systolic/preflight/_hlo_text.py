@@ -92,6 +92,12 @@ class Module:
     computations: dict[str, Computation]
     frames: Mapping[int, tuple[Source, int]]
 
+    def called(self, caller: Instruction, attribute: str) -> Computation:
+        """The computation that an instruction names as `attribute` ("body", "calls", "to_apply", ...)."""
+        found = re.search(rf"\b{attribute}=%?([\w.\-]+)", caller.attributes)
+        assert found, f"{caller.name} names no computation as {attribute}"
+        return self.computations[found.group(1)]
+
 
 _BITS: Final = {"pred": 8, "token": 0, "opaque": 0}
 
