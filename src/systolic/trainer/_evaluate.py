@@ -11,6 +11,7 @@ import torch
 
 from ..metrics import Results
 from ._feed import feed
+from ._modes import eval_mode
 from ._padding import padder_for
 from ._steps import EvaluationStep
 
@@ -71,15 +72,8 @@ class EvaluationLoop:
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Eval mode inside; afterwards every submodule is in the mode in which it was."""
-        module = self.trainer.lightning_module
-        modes = [(m, m.training) for m in module.modules()]
-        module.eval()
-        try:
-            # a compiled step has no autograd in either mode
-            eager = self.trainer._placement is None and self.trainer.inference_mode
-            with torch.inference_mode() if eager else torch.no_grad():
-                yield
-        finally:
-            for submodule, training in modes:
-                submodule.training = training
+        """Eval mode without gradients inside; afterwards every submodule is in the mode in which it was."""
+        # a compiled step has no autograd in either mode
+        eager = self.trainer._placement is None and self.trainer.inference_mode
+        with eval_mode(self.trainer.lightning_module), torch.inference_mode() if eager else torch.no_grad():
+            yield

@@ -18,6 +18,7 @@ from ..runtime._placement import AbstractPlacement, Placement
 from . import _loaders
 from ._evaluate import EvaluationLoop
 from ._fit import FitLoop
+from ._modes import eval_mode
 from ._predict import PredictStep
 from ._sample import Sample, sample, samples_per_epoch
 
@@ -153,16 +154,11 @@ def _prediction(trainer: Any, stage: str, batch_size: int | None) -> Iterator[Re
     given, scaled = _first_loader(trainer, stage)
     step = PredictStep(trainer)
     engine = trainer._make_engine(step, "predict", Results())
-    modes = [(module, module.training) for module in trainer.lightning_module.modules()]
-    trainer.lightning_module.eval()
-    try:
+    with eval_mode(trainer.lightning_module):
         trainer._hooks.both("on_predict_start")
         trainer._hooks.both("on_predict_epoch_start")
         found = sample(trainer, given, scaled, batch_size)
         yield ReadyStep(stage, engine, step, given, found)
-    finally:
-        for module, training in modes:
-            module.training = training
 
 
 _Setting = Callable[[Any, str, int | None], contextlib.AbstractContextManager[ReadyStep]]

@@ -20,6 +20,7 @@ from ..runtime._device_tensor import DeviceTensor, replace_value
 from . import _loaders
 from ._fit import FitLoop
 from ._hooks import HookTable
+from ._modes import keeping_modes
 from ._reporting import Reporting
 from ._runner import release_engines
 
@@ -76,10 +77,10 @@ def _untouched(trainer: Any) -> Iterator[None]:
     weights = copy.deepcopy(module.state_dict())
     plain = [(t, t.detach().clone()) for t in (*module.parameters(), *module.buffers())]
     optimizers = [(o, copy.deepcopy(o.state_dict())) for o in trainer.optimizers]
-    modes = [(m, m.training) for m in module.modules()]
     generators = torch.get_rng_state(), random.getstate(), np.random.get_state()
     try:
-        yield
+        with keeping_modes(module):
+            yield
     finally:
         vars(trainer).clear()
         vars(trainer).update(before)
@@ -90,8 +91,6 @@ def _untouched(trainer: Any) -> Iterator[None]:
         module.load_state_dict(weights)
         for optimizer, state in optimizers:
             optimizer.load_state_dict(state)
-        for submodule, training in modes:
-            submodule.training = training
         torch.set_rng_state(generators[0])
         random.setstate(generators[1])
         np.random.set_state(generators[2])
