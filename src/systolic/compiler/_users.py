@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import functools
 import sys
-import sysconfig
 
+from ..utilities._installed import INSTALLED
 from ._errors import is_user_frame
-
-_INSTALLED = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
 @functools.cache
@@ -17,4 +15,4 @@ def is_the_users(module_name: str) -> bool:
     file = getattr(sys.modules.get(module_name), "__file__", None)
     if file is None:
         return module_name == "__main__"
-    return is_user_frame(file) and not file.startswith(_INSTALLED)
+    return is_user_frame(file) and not file.startswith(INSTALLED)

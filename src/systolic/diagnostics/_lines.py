@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sys
-import sysconfig
 from pathlib import Path
 from types import FrameType
+
+from ..utilities._installed import INSTALLED
 
 _PACKAGE = str(Path(__file__).parents[1]) + "/"
 _BELOW = ("runtime/", "compiler/", "diagnostics/", "trainer/_observed.py")
 _TRAINER = "trainer/_trainer.py"
-# site-packages and the standard library; frames of generated code have names such as "<string>"
-_LIBRARIES = (*{sysconfig.get_path(name) + "/" for name in ("stdlib", "purelib", "platlib")}, "<")
+# frames of generated code have names such as "<string>"
+_LIBRARIES = (*INSTALLED, "<")
 
 
 def responsible_line() -> str:
