@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from ..diagnostics.doctor import as_text, describe, examine, free_chips
+from ..diagnostics.doctor import as_text, examine, free_chips
 from ..runtime._chips import Holder, find_holders
 from ._command import Command
 
@@ -39,7 +39,7 @@ def _free(options: Namespace) -> int:
         _say(json.dumps({"outcomes": [asdict(outcome) for outcome in outcomes], "hidden": found.hidden}, indent=2))
     else:
         for outcome in outcomes:
-            _say(f"{describe(outcome.holder)}\n  {outcome.text}")
+            _say(f"{outcome.holder}\n  {outcome.text}")
         if not outcomes:
             _say("No process that can be seen from here holds a TPU chip.")
         if found.hidden:
@@ -53,7 +53,7 @@ def _assent(holders: Sequence[Holder]) -> bool:
 
 def _ask(holders: Sequence[Holder]) -> bool:
     for holder in holders:
-        sys.stderr.write(f"{describe(holder)}\n")
+        sys.stderr.write(f"{holder}\n")
     sys.stderr.write(f"End {'this process' if len(holders) == 1 else f'these {len(holders)} processes'}? [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")

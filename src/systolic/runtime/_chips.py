@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 from ..utilities._processes import Process, open_files, process_ids, read_process
@@ -20,6 +21,11 @@ class Holder:
 
     process: Process
     files: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """`pid 4711 (user ada, for 2:03:00): python train.py`."""
+        process = self.process
+        return f"pid {process.pid} (user {process.user}, for {timedelta(seconds=int(process.age_seconds))}): {process.command}"
 
 
 @dataclass(frozen=True)

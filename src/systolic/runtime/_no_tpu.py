@@ -12,7 +12,7 @@ import jax
 
 from ..exceptions import MisconfigurationException
 from ..utilities._entries import Entry, see
-from ._chips import Holder, chip_files, find_holders
+from ._chips import chip_files, find_holders
 from ._obsolete import ADDRESSES, obsolete_settings
 
 _WAYS_ON = (
@@ -47,7 +47,7 @@ def _without_chips(environment: Mapping[str, str]) -> tuple[str, str, Entry]:
 def _with_chips(files: list[Path], root: Path) -> tuple[str, str, Entry]:
     holders = find_holders(root).holders
     if holders:
-        cause = f"Another process holds the chips: {'; '.join(map(_described, holders))}. "
+        cause = f"Another process holds the chips: {'; '.join(map(str, holders))}. "
         return cause, "end it, or run `systolic doctor --free`", Entry.CHIPS_HELD
     if "torch_xla" in sys.modules:
         cause = "torch_xla is imported in this process, and it takes the chips for itself. "
@@ -60,8 +60,3 @@ def _with_chips(files: list[Path], root: Path) -> tuple[str, str, Entry]:
         return cause, "remove that setting and restart the process", Entry.JAX_ELSEWHERE
     cause = "JAX has started in this process without the TPU: it looks for devices once. "
     return cause, "restart the process (in a notebook: the kernel), and see what `systolic doctor` says", Entry.JAX_ELSEWHERE
-
-
-def _described(holder: Holder) -> str:
-    process = holder.process
-    return f"pid {process.pid} of user {process.user}, running for {process.age_seconds:.0f} s: {process.command}"

@@ -1,7 +1,6 @@
 """The parts of `systolic doctor`, each of which can be called alone."""
 
 from ._chips import check_chips as check_chips
-from ._chips import describe as describe
 from ._devices import DeviceFacts as DeviceFacts
 from ._devices import check_devices as check_devices
 from ._environment import check_environment as check_environment

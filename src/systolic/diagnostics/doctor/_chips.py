@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from datetime import timedelta
 from pathlib import Path
 
-from ...runtime._chips import Holder, Holders, chip_files, lock_file
+from ...runtime._chips import Holders, chip_files, lock_file
 from ._finding import Finding, Level
 
 
@@ -25,19 +24,13 @@ def check_chips(found: Holders, root: Path = Path("/")) -> list[Finding]:
             findings.append(
                 Finding(Level.ERROR, f"this user may not open {', '.join(closed)}", "use sudo, or join their group")
             )
-        findings += [Finding(Level.ERROR, f"held by {describe(holder)}", "systolic doctor --free") for holder in found.holders]
+        findings += [Finding(Level.ERROR, f"held by {holder}", "systolic doctor --free") for holder in found.holders]
         findings += _hidden(found)
     else:
         findings = [Finding(Level.OK, "no TPU chips (no /dev/accel*, no /dev/vfio/[0-9]*)")]
         # a process that compiles for a TPU that is not here takes the lock too; that keeps nobody from anything
-        findings += [Finding(Level.OK, f"libtpu is loaded by {describe(holder)}") for holder in found.holders]
+        findings += [Finding(Level.OK, f"libtpu is loaded by {holder}") for holder in found.holders]
     return findings + _lock(found, root)
-
-
-def describe(holder: Holder) -> str:
-    """`pid 4711 (user ada, for 2:03:00): python train.py`."""
-    process = holder.process
-    return f"pid {process.pid} (user {process.user}, for {timedelta(seconds=int(process.age_seconds))}): {process.command}"
 
 
 def _lock(found: Holders, root: Path) -> list[Finding]:
