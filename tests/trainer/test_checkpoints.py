@@ -259,6 +259,20 @@ def test_predict() -> None:
     assert quiet_trainer().predict(module, loader(10), return_predictions=False) is None
 
 
+@pytest.mark.parametrize("compile", [True, False])
+def test_prediction_puts_the_modes_of_all_modules_back(compile: bool) -> None:
+    class Frozen(Sized):
+        def predict_step(self, batch: Any, batch_idx: int) -> Any:
+            assert not any(module.training for module in self.modules())
+            return super().predict_step(batch, batch_idx)
+
+    module = Frozen()
+    next(module.children()).eval()
+    before = [submodule.training for submodule in module.modules()]
+    quiet_trainer(compile=compile).predict(module, loader(10))
+    assert [submodule.training for submodule in module.modules()] == before
+
+
 def test_default_predict_step() -> None:
     module = regression(L.LightningModule)()
     data = torch.utils.data.DataLoader(torch.randn(6, 4), batch_size=4)

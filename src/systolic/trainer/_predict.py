@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ from ..metrics import Results, StepLog
 from ..runtime._device_tensor import DeviceTensor
 from ._feed import feed
 from ._hooks import step_arguments
+from ._modes import eval_mode
 from ._statics import BatchStatics
 
 
@@ -47,31 +49,36 @@ def predict(trainer: Any, loaders: list[Any], limits: list[int | float], keep: b
     Returns:
         For every loader the list of what predict_step returned, as ordinary CPU tensors.
     """
-    hooks, module = trainer._hooks, trainer.lightning_module
+    hooks = trainer._hooks
     step = PredictStep(trainer)
     engine = trainer._make_engine(step, "predict", Results())
-    module.eval()
-    hooks.both("on_predict_start")
-    hooks.both("on_predict_epoch_start")
-    found: list[list[Any]] = []
-    for index, (loader, limit) in enumerate(zip(loaders, limits, strict=True)):
-        step.dataloader_idx = index
-        outputs = []
-        options = {"transform": trainer._before_transfer(), "precision": trainer._precision, "dataloader_idx": index}
-        batches = feed(loader, trainer._placement, depth=trainer.prefetch_batches, limit=limit, **options)
-        for batch in trainer._observed(batches, "predict"):
-            hooks.both("on_predict_batch_start", batch.host, batch.index, index)
-            numbers = {"batch_idx": batch.index, "epoch": trainer._current_epoch, "global_step": trainer._global_step}
-            key, rebuild = step.statics.enter(batch.spec, batch.statics)
-            result = engine.run(batch.leaves, (key, index), rebuild, numbers)
-            trainer._throttle(result)
-            output = result.value()["output"]
-            hooks.both("on_predict_batch_end", output, batch.host, batch.index, index)
-            hooks.callbacks("on_step_dispatched", batch.index)
-            if keep:
-                outputs.append(output)
-        # fetched here, after the last batch was dispatched, so that no batch waits for the host
-        found.append([tree_map_only(DeviceTensor, lambda t: t.cpu(), output) for output in outputs])
-    hooks.both("on_predict_epoch_end")
-    hooks.both("on_predict_end")
+    with eval_mode(trainer.lightning_module):
+        hooks.both("on_predict_start")
+        hooks.both("on_predict_epoch_start")
+        found: list[list[Any]] = []
+        for index, (loader, limit) in enumerate(zip(loaders, limits, strict=True)):
+            step.dataloader_idx = index
+            outputs = list(_outputs(trainer, engine, step, loader, limit, keep))
+            # fetched here, after the last batch was dispatched, so that no batch waits for the host
+            found.append([tree_map_only(DeviceTensor, lambda t: t.cpu(), output) for output in outputs])
+        hooks.both("on_predict_epoch_end")
+        hooks.both("on_predict_end")
     return found
+
+
+def _outputs(trainer: Any, engine: Any, step: PredictStep, loader: Any, limit: int | float, keep: bool) -> Iterator[Any]:
+    """What predict_step returns for each batch of a loader, where it is kept."""
+    hooks, index = trainer._hooks, step.dataloader_idx
+    options = {"transform": trainer._before_transfer(), "precision": trainer._precision, "dataloader_idx": index}
+    batches = feed(loader, trainer._placement, depth=trainer.prefetch_batches, limit=limit, **options)
+    for batch in trainer._observed(batches, "predict"):
+        hooks.both("on_predict_batch_start", batch.host, batch.index, index)
+        numbers = {"batch_idx": batch.index, "epoch": trainer._current_epoch, "global_step": trainer._global_step}
+        key, rebuild = step.statics.enter(batch.spec, batch.statics)
+        result = engine.run(batch.leaves, (key, index), rebuild, numbers)
+        trainer._throttle(result)
+        output = result.value()["output"]
+        hooks.both("on_predict_batch_end", output, batch.host, batch.index, index)
+        hooks.callbacks("on_step_dispatched", batch.index)
+        if keep:
+            yield output
