@@ -8,9 +8,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..data._containers import map_leaves
 from ..exceptions import MisconfigurationException
 from ._hooks import HostHooks, TracedHooks
 from ._hparams import HyperparametersMixin
+from ._numbers import as_tensor
 
 
 class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, nn.Module):
@@ -256,8 +258,26 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, nn.Module):
         self.trainer._print(*args, **kwargs)
 
     def all_gather(self, data: Any, group: Any = None, sync_grads: bool = False) -> Any:
-        """The data itself: a step sees the global batch already."""
-        return data
+        """Tensors of the samples of all cores, with a first axis over processes, of which there is one.
+
+        A step sees the global batch already, so nothing is communicated; docs/collectives.md tells more.
+
+        Args:
+            data: a tensor [batch, ...], a number or an array, or any nesting of dicts, lists, tuples and dataclasses of them.
+            group: None; there are no groups of processes.
+            sync_grads: let gradients through. As in Lightning this matters with several devices only.
+
+        Returns:
+            The same structure with tensors [1, batch, ...], or [batch, ...] with one device.
+
+        Example:
+            >>> import systolic as L
+            >>> class Contrastive(L.LightningModule):
+            ...     def training_step(self, batch, batch_idx):
+            ...         z = self.encoder(batch)
+            ...         keys = self.all_gather(z, sync_grads=True).flatten(0, -2)
+        """
+        return self.trainer.strategy.all_gather(map_leaves(as_tensor, data), group=group, sync_grads=sync_grads)
 
     @property
     def example_input_array(self) -> Any:

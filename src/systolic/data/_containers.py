@@ -39,6 +39,14 @@ def open_container(value: Any) -> Opened | None:
     return None
 
 
+def map_leaves(change: Callable[[Any], Any], value: Any) -> Any:
+    """The same containers, with `change(leaf)` in place of everything in them that is no container."""
+    opened = open_container(value)
+    if opened is None:
+        return change(value)
+    return opened.rebuild([map_leaves(change, child) for child in opened.children])
+
+
 def _open_mapping(value: Mapping[Any, Any]) -> Opened:
     keys = tuple(value)
     return Opened((keys, _mapping_extras(value)), [value[key] for key in keys], _mapping_rebuilder(value, keys))

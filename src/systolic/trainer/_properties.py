@@ -13,6 +13,7 @@ from ..profilers import PassThroughProfiler, Profiler
 from . import _defaults
 from ._reporting import Reporting
 from ._state import TrainerState
+from ._strategy import Strategy
 
 _PASS_THROUGH = PassThroughProfiler()
 
@@ -121,6 +122,21 @@ class TrainerProperties:
     def global_rank(self) -> int:
         """The number of this process."""
         return 0
+
+    @property
+    def local_rank(self) -> int:
+        """The number of this process on its host."""
+        return 0
+
+    @property
+    def node_rank(self) -> int:
+        """The number of this host."""
+        return 0
+
+    @property
+    def strategy(self) -> Strategy:
+        """Lightning's collectives: `all_gather`, `reduce`, `broadcast`, `barrier`."""
+        return Strategy(self)
 
     @property
     def is_global_zero(self) -> bool:

@@ -1,0 +1,132 @@
+"""`trainer.strategy`: Lightning's collectives, for one process that computes with the samples of all cores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..data._containers import map_leaves
+from ..exceptions import MisconfigurationException
+from ..utilities._suggest import suggest
+
+_REDUCTIONS = ("sum", "mean", "avg", "min", "max", "product", "band", "bor", "bxor")
+
+
+class Strategy:
+    """What scripts for several processes call; `docs/collectives.md` says what becomes of each of their patterns.
+
+    Values in a step are global already: a sum over the batch is the sum over the samples of all cores. So nothing is
+    communicated here, and a result means what it means in Lightning on as many devices.
+
+    Args:
+        trainer: the trainer.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+
+    @property
+    def root_device(self) -> torch.device:
+        """Where PyTorch code sees tensors: "cpu"; XLA decides where they really are."""
+        return torch.device("cpu")
+
+    @property
+    def world_size(self) -> int:
+        """How many cores the run uses."""
+        return self._trainer.world_size
+
+    @property
+    def global_rank(self) -> int:
+        """The number of this process."""
+        return self._trainer.global_rank
+
+    @property
+    def local_rank(self) -> int:
+        """The number of this process on its host."""
+        return self._trainer.local_rank
+
+    @property
+    def is_global_zero(self) -> bool:
+        """Whether this is the first process."""
+        return self._trainer.is_global_zero
+
+    @property
+    def lightning_module(self) -> Any:
+        """The module that is run."""
+        return self._trainer.lightning_module
+
+    def all_gather(self, tensor: Any, group: Any = None, sync_grads: bool = False) -> Any:
+        """Every tensor with a first axis over processes, of which there is one: it holds the samples of all cores.
+
+        As in Lightning there is no such axis with one device, and with several the result has gradients only with
+        `sync_grads=True`.
+
+        Args:
+            tensor: a tensor [batch, ...], or any nesting of dicts, lists, tuples and dataclasses of tensors.
+            group: None; there are no groups of processes.
+            sync_grads: let gradients through.
+
+        Returns:
+            The same structure with tensors [1, batch, ...], or [batch, ...] with one device.
+
+        Example:
+            >>> import torch, systolic as L
+            >>> trainer = L.Trainer(accelerator="cpu", devices=8, max_epochs=1, logger=False)  # doctest: +SKIP
+            >>> trainer.strategy.all_gather({"z": torch.ones(16, 3)})["z"].shape  # doctest: +SKIP
+            torch.Size([1, 16, 3])
+        """
+        _require_no_group(group)
+        if self.world_size == 1:
+            return tensor
+        return map_leaves(lambda leaf: _with_axis(leaf, sync_grads), tensor)
+
+    def reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
+        """The value itself: it is over the samples of all cores already.
+
+        Args:
+            tensor: any value.
+            group: None; there are no groups of processes.
+            reduce_op: "sum", "mean", "avg", "min", "max", "product", "band", "bor", "bxor", or such a
+                `torch.distributed.ReduceOp`.
+
+        Raises:
+            MisconfigurationException: another reduction.
+        """
+        _require_no_group(group)
+        _require_reduction(reduce_op)
+        return tensor
+
+    def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:
+        """The decision: one process makes it for all cores."""
+        return decision
+
+    def broadcast(self, obj: Any, src: int = 0) -> Any:
+        """The object itself, whatever it is: every core is driven by the process that has it."""
+        return obj
+
+    def barrier(self, name: str | None = None) -> None:
+        """Nothing: there is no other process to wait for."""
+
+
+def _with_axis(leaf: Any, sync_grads: bool) -> Any:
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    return (leaf if sync_grads else leaf.detach()).unsqueeze(0)
+
+
+def _require_no_group(group: Any) -> None:
+    if group is not None:
+        raise MisconfigurationException(
+            f"Invalid value for argument `group`. Expected None: one process drives all cores, and there are no groups of "
+            f"processes. Received: {group!r}. Leave it out; for a part of the batch, take rows of the tensor."
+        )
+
+
+def _require_reduction(reduce_op: Any) -> None:
+    text = reduce_op.name if isinstance(reduce_op, torch.distributed.ReduceOp.RedOpType) else reduce_op
+    if text is not None and (not isinstance(text, str) or text.lower() not in _REDUCTIONS):
+        raise MisconfigurationException(
+            f"Invalid value for argument `reduce_op`. Expected one of {', '.join(map(repr, _REDUCTIONS))}. "
+            f"Received: {reduce_op!r}.{suggest(str(text), _REDUCTIONS)}"
+        )
