@@ -88,8 +88,7 @@ def test_half_precision_multiplies_nothing_in_float32(name: str) -> None:
 
 
 @pytest.mark.slow
-# the gradient of plain attention multiplies float32 by bfloat16
-@pytest.mark.parametrize("name", [name for name in KINDS if not name.startswith("hugging_face")])
+@pytest.mark.parametrize("name", KINDS)
 def test_half_precision_multiplies_nothing_in_float32_in_any_kind_of_model(name: str) -> None:
     for precision in ("bf16-mixed", "bf16-true"):
         [report] = preflight(name, "v5litepod-8", precision=precision)

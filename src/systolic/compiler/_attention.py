@@ -15,6 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ._jax_op import op_with_kernels
 from ._keys import bernoulli, next_key
+from ._mixed_product import mixed_product
 from ._patches import CONTEXTS, REPLACEMENTS
 from ._splash_attention import splash_attention, splash_supports
 from .lowering._context import current
@@ -33,7 +34,7 @@ def plain_attention(
     scale: float,
     dropout: float,
 ) -> jax.Array:
-    """Attention by its definition, accumulated in float32 at least.
+    """Attention by its definition: products of the inputs' dtype, accumulated in float32 at least; softmax in that.
 
     Args:
         query: (..., heads, length, features).
@@ -47,13 +48,12 @@ def plain_attention(
     """
     key, value = _repeated(key, query), _repeated(value, query)
     wide = jnp.promote_types(query.dtype, jnp.float32)
-    scores = jnp.einsum("...qd,...kd->...qk", query, key, preferred_element_type=wide) * jnp.asarray(scale, wide)
+    scores = mixed_product("...qd,...kd->...qk", query, key) * jnp.asarray(scale, wide)
     probabilities = _softmax(_masked(scores, mask, causal))
     if draw is not None:
         kept = bernoulli(draw, 1 - dropout, probabilities.shape)
         probabilities = probabilities * kept.astype(wide) * (0.0 if dropout == 1 else 1 / (1 - dropout))
-    result = jnp.einsum("...qk,...kd->...qd", probabilities.astype(value.dtype), value, preferred_element_type=wide)
-    return result.astype(query.dtype)
+    return mixed_product("...qk,...kd->...qd", probabilities, value).astype(query.dtype)
 
 
 def _repeated(x: jax.Array, query: jax.Array) -> jax.Array:
