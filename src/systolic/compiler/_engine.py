@@ -252,8 +252,7 @@ class Engine:
                 # a symbolic number was used in a way that only a plain number allows: freeze it, and compile per value.
                 # An error that has another cause comes back from the last try.
                 continue
-            if not _has_variable_shapes(captured):
-                return self._proved(captured, variable)
+            return self._proved(captured, variable)
         return self._proved(capture(make(())), frozenset())
 
     def _proved(self, captured: Captured, variable: frozenset[Path]) -> Captured:
@@ -326,12 +325,6 @@ class Engine:
 
 def _signature(leaves: Sequence[Any], structure: Any) -> Any:
     return structure, tuple([(leaf.shape, leaf.dtype) for leaf in leaves])
-
-
-def _has_variable_shapes(captured: Captured) -> bool:
-    """Whether a number decides the shape of a tensor (`x[:n]`): XLA's shapes do not vary."""
-    values = (node.meta.get("val") for node in captured.graph.nodes)
-    return any(isinstance(n, torch.SymInt) for v in values if isinstance(v, torch.Tensor) for n in v.shape)
 
 
 def _temporary_bytes(compiled: Any) -> int:
