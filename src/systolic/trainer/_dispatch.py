@@ -5,10 +5,11 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from ..compiler import GroupedRuns
+from ..compiler import Engine, GroupedRuns
+from ._step_engine import StepEngine
 
 
-def grouped(trainer: Any, engine: Any) -> Any:
+def grouped(trainer: Any, engine: StepEngine) -> StepEngine:
     """The engine of the training loop: one that groups steps where the run allows it.
 
     Args:
@@ -19,6 +20,7 @@ def grouped(trainer: Any, engine: Any) -> Any:
         return engine
     reason = _reason_for_single_steps(trainer)
     if reason is None:
+        assert isinstance(engine, Engine), "without a reason against it, steps are compiled and not watched"
         return GroupedRuns(engine, trainer.steps_per_dispatch)
     warnings.warn(
         f"steps_per_dispatch={trainer.steps_per_dispatch} is not used, every step is dispatched alone: {reason}.",

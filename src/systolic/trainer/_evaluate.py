@@ -13,6 +13,7 @@ from ..metrics import Results
 from ._feed import feed
 from ._modes import eval_mode
 from ._padding import padder_for
+from ._step_engine import StepEngine
 from ._steps import EvaluationStep
 
 
@@ -24,7 +25,7 @@ class EvaluationLoop:
         self.stage = stage
         self.step = EvaluationStep(trainer, trainer.lightning_module, trainer._hooks, stage)
         self.results = Results()
-        self.engine = trainer._make_engine(self.step, stage, self.results)
+        self.engine: StepEngine = trainer._make_engine(self.step, stage, self.results)
         self._seen: Counter[int] = Counter()
 
     def run(self) -> list[dict[str, float]]:

@@ -11,6 +11,7 @@ from ._anomaly import require_finite
 from ._evaluate import EvaluationLoop
 from ._feed import FedBatch, feed
 from ._padding import padder_for
+from ._step_engine import StepEngine, StepOutcome
 from ._steps import TrainStep
 
 
@@ -20,7 +21,7 @@ class FitLoop:
     def __init__(self, trainer: Any) -> None:
         self.trainer = trainer
         self.step = TrainStep(trainer, trainer.lightning_module, trainer._hooks)
-        self.engine = trainer._make_engine(self.step, "training")
+        self.engine: StepEngine = trainer._make_engine(self.step, "training")
         self.validation = EvaluationLoop(trainer, "validation")
         self.loaders = trainer._train_loader
         self.batches_seen = 0
@@ -117,7 +118,7 @@ class FitLoop:
         self.step.updates = (batch.index + 1) % window == 0 or self.trainer.is_last_batch
         return self.step.clears, self.step.updates
 
-    def _count(self, result: Any) -> None:
+    def _count(self, result: StepOutcome) -> None:
         trainer = self.trainer
         self.batches_seen += 1
         if trainer.lightning_module.automatic_optimization:
@@ -125,7 +126,7 @@ class FitLoop:
         else:
             trainer._global_step += result.value()["steps"]
 
-    def _output(self, result: Any) -> Any:
+    def _output(self, result: StepOutcome) -> Any:
         return result.value()["output"]
 
     def _schedule(self, batch_idx: int, plateau: bool = False) -> None:

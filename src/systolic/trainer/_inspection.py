@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..callbacks import Checkpoint, ModelSummary, ProgressBar
+from ..compiler import Engine
 from ..data import CombinedLoader
 from ..loggers import DummyLogger
 from ..metrics import Results
@@ -21,9 +22,10 @@ from ._fit import FitLoop
 from ._modes import eval_mode
 from ._predict import PredictStep
 from ._sample import Sample, sample, samples_per_epoch
+from ._step_engine import StepEngine
 
 _WRITERS = (Checkpoint, ModelSummary, ProgressBar)
-NUMBERS = {"batch_idx": 1, "epoch": 0, "global_step": 1}
+NUMBERS: dict[str, int | float] = {"batch_idx": 1, "epoch": 0, "global_step": 1}
 """Of the second step: a first one often does something that the others do not (`if batch_idx == 0`)."""
 
 
@@ -40,7 +42,7 @@ class ReadyStep:
     """
 
     stage: str
-    engine: Any
+    engine: Engine
     step: Any
     given: Any
     sample: Sample
@@ -134,7 +136,7 @@ def _training(trainer: Any, stage: str, batch_size: int | None) -> Iterator[Read
     trainer._hooks.both("on_train_batch_start", found.batch.host, NUMBERS["batch_idx"])
     # of a window of accumulation the last step is the largest: it holds the gradients and runs the optimizer
     loop.step.clears, loop.step.updates = trainer.accumulate_grad_batches == 1, True
-    yield ReadyStep("train", loop.engine, loop.step, given, found)
+    yield ReadyStep("train", _compiled(loop.engine), loop.step, given, found)
 
 
 @contextlib.contextmanager
@@ -146,14 +148,14 @@ def _evaluation(trainer: Any, stage: str, batch_size: int | None) -> Iterator[Re
         trainer._hooks.both(f"on_{stage}_epoch_start")
         found = sample(trainer, given, scaled, batch_size)
         trainer._hooks.both(f"on_{stage}_batch_start", found.batch.host, NUMBERS["batch_idx"], 0)
-        yield ReadyStep(stage, loop.engine, loop.step, given, found)
+        yield ReadyStep(stage, _compiled(loop.engine), loop.step, given, found)
 
 
 @contextlib.contextmanager
 def _prediction(trainer: Any, stage: str, batch_size: int | None) -> Iterator[ReadyStep]:
     given, scaled = _first_loader(trainer, stage)
     step = PredictStep(trainer)
-    engine = trainer._make_engine(step, "predict", Results())
+    engine = _compiled(trainer._make_engine(step, "predict", Results()))
     with eval_mode(trainer.lightning_module):
         trainer._hooks.both("on_predict_start")
         trainer._hooks.both("on_predict_epoch_start")
@@ -163,6 +165,11 @@ def _prediction(trainer: Any, stage: str, batch_size: int | None) -> Iterator[Re
 
 _Setting = Callable[[Any, str, int | None], contextlib.AbstractContextManager[ReadyStep]]
 _STAGES: dict[str, _Setting] = {"fit": _training, "predict": _prediction}
+
+
+def _compiled(engine: StepEngine) -> Engine:
+    assert isinstance(engine, Engine), "an inspected trainer compiles single steps, and has no profiler"
+    return engine
 
 
 def _first_loader(trainer: Any, stage: str) -> tuple[Any, Any]:

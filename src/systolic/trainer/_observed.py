@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
+from ..compiler import Compile
 from ..profilers import Profiler
+from ._step_engine import StepEngine, StepOutcome
 
 _NEXT = {
     "training": "[_TrainingEpochLoop].train_dataloader_next",
@@ -27,13 +29,19 @@ class ObservedEngine:
         stage: "training", "validation", "test" or "predict".
     """
 
-    def __init__(self, engine: Any, profiler: Profiler, stage: str) -> None:
+    def __init__(self, engine: StepEngine, profiler: Profiler, stage: str) -> None:
         self._engine = engine
         self._profiler = profiler
         self._stage = stage
         self._action = f"[Strategy]XLAStrategy.{stage}_step"
 
-    def run(self, leaves: Any, structure: Any, rebuild: Any, numbers: Any) -> Any:
+    def run(
+        self,
+        leaves: Sequence[Any],
+        structure: Any,
+        rebuild: Callable[[list[Any]], tuple[Any, ...]],
+        numbers: dict[str, Any],
+    ) -> StepOutcome:
         """Run one step; arguments as for the engine."""
         known, began = len(self._engine.compiles), time.perf_counter()
         with self._profiler.profile(self._action):
@@ -42,7 +50,7 @@ class ObservedEngine:
         return result
 
     @property
-    def compiles(self) -> list[Any]:
+    def compiles(self) -> list[Compile]:
         """Every compilation so far."""
         return self._engine.compiles
 

@@ -15,6 +15,7 @@ from ._feed import feed
 from ._hooks import step_arguments
 from ._modes import eval_mode
 from ._statics import BatchStatics
+from ._step_engine import StepEngine
 
 
 class PredictStep:
@@ -51,7 +52,7 @@ def predict(trainer: Any, loaders: list[Any], limits: list[int | float], keep: b
     """
     hooks = trainer._hooks
     step = PredictStep(trainer)
-    engine = trainer._make_engine(step, "predict", Results())
+    engine: StepEngine = trainer._make_engine(step, "predict", Results())
     with eval_mode(trainer.lightning_module):
         hooks.both("on_predict_start")
         hooks.both("on_predict_epoch_start")
@@ -66,7 +67,7 @@ def predict(trainer: Any, loaders: list[Any], limits: list[int | float], keep: b
     return found
 
 
-def _outputs(trainer: Any, engine: Any, step: PredictStep, loader: Any, limit: int | float, keep: bool) -> Iterator[Any]:
+def _outputs(trainer: Any, engine: StepEngine, step: PredictStep, loader: Any, limit: int | float, keep: bool) -> Iterator[Any]:
     """What predict_step returns for each batch of a loader, where it is kept."""
     hooks, index = trainer._hooks, step.dataloader_idx
     options = {"transform": trainer._before_transfer(), "precision": trainer._precision, "dataloader_idx": index}

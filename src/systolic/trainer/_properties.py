@@ -7,12 +7,14 @@ from typing import Any
 
 import torch
 
+from ..compiler import Compile
 from ..optim import LRSchedulerConfig
 from ..precision import Precision
 from ..profilers import PassThroughProfiler, Profiler
 from . import _defaults
 from ._reporting import Reporting
 from ._state import TrainerState
+from ._step_engine import StepEngine
 from ._strategy import Strategy
 
 _PASS_THROUGH = PassThroughProfiler()
@@ -33,8 +35,8 @@ class TrainerProperties:
     num_training_batches: int | float
     state: TrainerState
     _current_epoch: int
-    _engines: list[Any]
-    _engine_of: dict[str, Any]
+    _engines: list[StepEngine]
+    _engine_of: dict[str, StepEngine]
     _global_step: int
     _profiler: Profiler | None
     _precision: Precision
@@ -225,6 +227,6 @@ class TrainerProperties:
         return self._engine_of[stage].model_flops() if stage in self._engine_of else None
 
     @property
-    def compiles(self) -> list[Any]:
+    def compiles(self) -> list[Compile]:
         """Every compilation of this run, with its reason and cost."""
         return [entry for engine in self._engines for entry in engine.compiles]

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ..metrics import LogEntry, Results
+from ._step_engine import StepOutcome
 
 _BAR_REFRESH_SECONDS = 0.1
 
@@ -23,15 +24,15 @@ class Reporting:
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
-        self._pending: deque[tuple[int, Any, Results]] = deque()
+        self._pending: deque[tuple[int, StepOutcome, Results]] = deque()
         self._from_hooks: dict[str, float] = {}
-        self._latest: Any = None
+        self._latest: StepOutcome | None = None
         self._bar_due = 0.0
         self.metrics: dict[str, torch.Tensor] = {}
         self.logged: dict[str, torch.Tensor] = {}
         self.finished: dict[str, float] = {}
 
-    def step(self, result: Any, updates: bool) -> None:
+    def step(self, result: StepOutcome, updates: bool) -> None:
         """Note a dispatched training step; starts fetching its values when they are wanted.
 
         Args:
@@ -55,7 +56,7 @@ class Reporting:
         """Whether the devices have finished the step that came last."""
         return self._latest is None or (self._latest.is_dispatched and self._latest.is_ready())
 
-    def evaluation_step(self, results: Results, result: Any, step: int) -> None:
+    def evaluation_step(self, results: Results, result: StepOutcome, step: int) -> None:
         """Note an evaluation step; only values that were logged with `on_step=True` are reported."""
         trainer = self._trainer
         if trainer.sanity_checking or not any(e.on_step and e.logger for e in results.entries.values()):
@@ -72,7 +73,7 @@ class Reporting:
         while self._pending:
             self._deliver(*self._pending.popleft())
 
-    def _deliver(self, step: int, result: Any, results: Results) -> None:
+    def _deliver(self, step: int, result: StepOutcome, results: Results) -> None:
         values = result.scalars("logged")
         entries, in_training = results.entries, results is self._trainer._train_results
         for name, value in values.items():

@@ -19,6 +19,7 @@ from ._logging import log_value
 from ._observed import observed_batches
 from ._properties import TrainerProperties
 from ._state import TrainerState
+from ._step_engine import StepOutcome
 
 
 class TrainerServices(TrainerProperties):
@@ -30,7 +31,7 @@ class TrainerServices(TrainerProperties):
     _collected: tuple[Results, int] | None
     _eval_results: Results
     _hooks: HookTable
-    _in_flight: deque[Any]
+    _in_flight: deque[StepOutcome]
     _manual_steps: int
     _placement: Placement | None
     _profiler: Profiler | None
@@ -64,7 +65,7 @@ class TrainerServices(TrainerProperties):
     def _log(self, module: Any, name: str, value: Any, *options: Any) -> None:
         log_value(self, module, name, value, *options)
 
-    def _throttle(self, result: Any) -> None:
+    def _throttle(self, result: StepOutcome) -> None:
         """On simulated cores, wait for the step before the last one: their thread pool starves otherwise."""
         starves = self._placement is not None and self._placement.platform == "cpu" and len(self.devices) > 1
         if starves and result.is_dispatched:

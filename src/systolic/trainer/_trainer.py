@@ -22,6 +22,7 @@ from ..profilers import Profiler, make_profiler
 from ..runtime._placement import Placement
 from ..runtime._platform import Devices
 from . import _checkpoints, _defaults, _loaders
+from ._engines import make_engine, release_engines
 from ._evaluate import EvaluationLoop
 from ._fit import FitLoop
 from ._hooks import HookTable
@@ -39,9 +40,9 @@ from ._options import (
 from ._predict import predict
 from ._preflight import TrainerPreflight
 from ._reporting import Reporting
-from ._runner import make_engine, release_engines
 from ._services import TrainerServices
 from ._state import TrainerState
+from ._step_engine import StepEngine, StepOutcome
 from ._torch_xla import explain_torch_xla
 from ._tuning import TrainerTuning
 
@@ -198,7 +199,7 @@ class Trainer(TrainerPreflight, TrainerTuning, TrainerServices):
         self._collected: tuple[Results, int] | None = None
         self._manual_steps = self._evaluated_loader = 0
         self._toggled: dict[Any, bool] = {}
-        self._in_flight: deque[Any] = deque()
+        self._in_flight: deque[StepOutcome] = deque()
         self._train_results = Results()
         self._reporting = Reporting(self)
         self._loaders: dict[str, Any] = {}
@@ -294,8 +295,8 @@ class Trainer(TrainerPreflight, TrainerTuning, TrainerServices):
         name = "validate" if stage == "validation" else stage
         self.state.fn, self.state.stage, self.ckpt_path = name, stage, ckpt_path
         self._given = given
-        self._engines: list[Any] = []
-        self._engine_of: dict[str, Any] = {}
+        self._engines: list[StepEngine] = []
+        self._engine_of: dict[str, StepEngine] = {}
         self._placement = self._make_placement()
         self._ties = Ties(model)
         model.trainer = self
@@ -403,7 +404,7 @@ class Trainer(TrainerPreflight, TrainerTuning, TrainerServices):
 
     # ---- what the loops use
 
-    def _make_engine(self, step: Any, stage: str, results: Results | None = None) -> Any:
+    def _make_engine(self, step: Any, stage: str, results: Results | None = None) -> StepEngine:
         engine = self._engine_of[stage] = make_engine(self, step, stage, results)
         self._engines.append(engine)
         return engine

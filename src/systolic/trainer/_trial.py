@@ -18,11 +18,11 @@ from ..compiler import Engine
 from ..metrics import Results
 from ..runtime._device_tensor import DeviceTensor, replace_value
 from . import _loaders
+from ._engines import release_engines
 from ._fit import FitLoop
 from ._hooks import HookTable
 from ._modes import keeping_modes
 from ._reporting import Reporting
-from ._runner import release_engines
 
 
 def trial(trainer: Any, steps: int, callbacks: list[Callback], memory_limit: int | None) -> None:

@@ -1,0 +1,80 @@
+"""What the loops ask of the thing that runs their steps: compiled, eager, grouped or watched by a profiler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from ..compiler import Compile
+
+
+class StepOutcome(Protocol):
+    """What a step returned. Nothing is fetched before somebody looks."""
+
+    @property
+    def is_dispatched(self) -> bool:
+        """Whether the step was handed to the devices."""
+        ...
+
+    @property
+    def arrays(self) -> Sequence[Any]:
+        """The step's results on the devices."""
+        ...
+
+    def value(self) -> Any:
+        """The returned structure."""
+        ...
+
+    def fetch(self) -> None:
+        """Begin to copy small results to the host, without waiting."""
+        ...
+
+    def is_ready(self) -> bool:
+        """Whether the step has run."""
+        ...
+
+    def scalars(self, name: str) -> dict[str, float]:
+        """The numbers in the dict that the step returned under `name`; waits for the step."""
+        ...
+
+    def wait(self) -> None:
+        """Wait until the step has run."""
+        ...
+
+
+class StepEngine(Protocol):
+    """Runs a step function, again and again."""
+
+    @property
+    def compiles(self) -> list[Compile]:
+        """Every compilation so far."""
+        ...
+
+    def run(
+        self,
+        leaves: Sequence[Any],
+        structure: Any,
+        rebuild: Callable[[list[Any]], tuple[Any, ...]],
+        numbers: dict[str, Any],
+    ) -> StepOutcome:
+        """Run one step.
+
+        Args:
+            leaves: the tensors of the step's arguments.
+            structure: a value that is equal for calls whose arguments differ in tensor values only.
+            rebuild: makes the positional arguments from a list of tensors.
+            numbers: Python numbers that may differ in every call.
+        """
+        ...
+
+    def flush(self) -> None:
+        """Dispatch the steps that wait."""
+        ...
+
+    def model_flops(self) -> int | None:
+        """FLOPs of the program that ran last; None where there is none."""
+        ...
+
+    def release(self) -> None:
+        """Give the objects ordinary CPU tensors again, with the current values."""
+        ...
