@@ -23,7 +23,7 @@ from torch.utils.data import (
     random_split,
 )
 
-from systolic.data import is_vectorised, iterate
+from systolic.data import array_batches, is_vectorised, iterate, unflatten_batch
 
 SAMPLES = 103
 X = torch.randn(SAMPLES, 5, generator=torch.Generator().manual_seed(0))
@@ -134,6 +134,29 @@ def test_same_as_the_loader(name: str, stop: int | None) -> None:
 @pytest.mark.parametrize("name", LOADERS)
 def test_which_loaders_are_vectorised(name: str) -> None:
     assert is_vectorised(LOADERS[name]()) is (name not in SLOW)
+
+
+KNOWN_ORDER = {
+    *("sequential", "drop_last", "even", "batch_larger_than_data", "shuffle", "subset", "subset_tensor", "subset_numpy"),
+    *("subset_of_subset", "random_split", "stack_tuple", "stack_dict", "subset_of_stack", "one_tensor"),
+}
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_batches_as_arrays_are_the_loaders_where_the_order_is_known(name: str) -> None:
+    def start(loader: DataLoader[Any]) -> Iterator[Any]:
+        found = array_batches(loader)
+        assert found is not None
+        return (unflatten_batch(found.spec, [torch.from_numpy(a) for a in arrays]) for arrays in found.arrays)
+
+    if name not in KNOWN_ORDER:
+        assert array_batches(LOADERS[name]()) is None
+        return
+    for stop in (None, 3):
+        torch.manual_seed(0)
+        expected = record(iter, LOADERS[name](), stop)
+        torch.manual_seed(0)
+        assert_same(record(start, LOADERS[name](), stop), expected)
 
 
 class Augmented(TensorDataset):

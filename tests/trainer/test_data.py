@@ -331,3 +331,19 @@ def test_a_loader_that_uses_its_memory_again(devices: int, depth: int) -> None:
     trainer(devices, prefetch_batches=depth, callbacks=[recorder]).fit(module, Reuses())
     assert compiled == pytest.approx(eager, rel=1e-5)
     assert recorder.losses == pytest.approx(eager, rel=1e-5)
+
+
+@pytest.mark.parametrize("limit", [1.0, 3])
+def test_samples_and_their_order_do_not_depend_on_hooks_that_look_at_batches(limit: float) -> None:
+    """Where no hook looks, batches of tensor datasets go to the step without PyTorch's tensors around them."""
+
+    def trained(**options: Any) -> torch.Tensor:
+        L.seed_everything(3)
+        module = Line(loss_of)
+        loader = DataLoader(numbered(70), batch_size=4, shuffle=True)
+        trainer(1, max_epochs=3, limit_train_batches=limit, **options).fit(module, loader, DataLoader(numbered(10), batch_size=4))
+        return module.layer.weight.detach().clone()
+
+    unseen = trained()
+    assert torch.equal(trained(callbacks=[Recorder()]), unseen)
+    assert torch.allclose(trained(compile=False), unseen, rtol=1e-5, atol=0)

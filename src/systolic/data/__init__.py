@@ -10,6 +10,8 @@ from systolic.data._buckets import masked_mean as masked_mean
 from systolic.data._combined import CombinedLoader as CombinedLoader
 from systolic.data._errors import EmptyLoaderError as EmptyLoaderError
 from systolic.data._errors import NotIterableError as NotIterableError
+from systolic.data._fast_fetch import ArrayBatches as ArrayBatches
+from systolic.data._fast_fetch import array_batches as array_batches
 from systolic.data._fast_fetch import is_vectorised as is_vectorised
 from systolic.data._fast_fetch import iterate as iterate
 from systolic.data._limits import check_limit as check_limit

@@ -56,6 +56,7 @@ class EvaluationLoop:
             depth=trainer.prefetch_batches,
             dataloader_idx=index,
             limit=limit,
+            shown=starts or ends,
         )
         for batch in trainer._observed(batches, self.stage):
             if starts:

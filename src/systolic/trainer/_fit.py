@@ -56,6 +56,7 @@ class FitLoop:
         """One epoch. From here to the compiled program it is one call: `engine.run`."""
         trainer, hooks, reporting = self.trainer, self.trainer._hooks, self.trainer._reporting
         set_epoch(self.loaders, trainer.current_epoch)
+        starts, ends = hooks.anybody("on_train_batch_start"), hooks.anybody("on_train_batch_end")
         batches = feed(
             self.loaders,
             trainer._placement,
@@ -64,11 +65,11 @@ class FitLoop:
             pad=padder_for(trainer, self.loaders),
             depth=trainer.prefetch_batches,
             limit=trainer.num_training_batches,
+            shown=starts or ends,
         )
         batches = trainer._observed(batches, "training")
         if trainer.advice:
             batches = self.advisor.watch(batches)
-        starts, ends = hooks.anybody("on_train_batch_start"), hooks.anybody("on_train_batch_end")
         scheduled = bool(trainer.lr_scheduler_configs) and trainer.lightning_module.automatic_optimization
         seen = 0
         for batch in batches:
