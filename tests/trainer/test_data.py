@@ -341,7 +341,9 @@ def test_samples_and_their_order_do_not_depend_on_hooks_that_look_at_batches(lim
         L.seed_everything(3)
         module = Line(loss_of)
         loader = DataLoader(numbered(70), batch_size=4, shuffle=True)
-        trainer(1, max_epochs=3, limit_train_batches=limit, **options).fit(module, loader, DataLoader(numbered(10), batch_size=4))
+        trainer(1, max_epochs=3, limit_train_batches=limit, **options).fit(
+            module, loader, DataLoader(numbered(10), batch_size=4)
+        )
         return module.layer.weight.detach().clone()
 
     unseen = trained()
