@@ -371,7 +371,6 @@ def test_loggers_hear_of_every_file(tmp_path: Path) -> None:
         ({"every_n_train_steps": 1, "every_n_epochs": 1}, "pass only one"),
         ({"save_top_k": 3}, "by which metric"),
         ({"mode": "mim"}, "Did you mean 'min'"),
-        ({"dirpath": "gs://b/c"}, "mount the bucket"),
     ],
 )
 def test_arguments_that_cannot_be_meant(arguments: dict[str, Any], message: str) -> None:

@@ -119,8 +119,6 @@ def test_no_thread_is_left(tmp_path: Path) -> None:
     assert threading.active_count() == before
 
 
-def test_storage_options_are_for_storages_that_have_them(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="local files have none. Write a systolic.plugins.CheckpointIO"):
-        TorchCheckpointIO().save_checkpoint(CONTENTS, tmp_path / "a.ckpt", storage_options={"region": "x"})
+def test_the_interface_alone_saves_nothing(tmp_path: Path) -> None:
     with pytest.raises(NotImplementedError):
         CheckpointIO().save_checkpoint(CONTENTS, tmp_path / "a.ckpt")

@@ -7,7 +7,7 @@ from string import Formatter
 from typing import Any
 
 from systolic.callbacks._protocol import TrainerLike
-from systolic.checkpoint._files import local_path
+from systolic.checkpoint import location
 
 
 def fill(template: str, metrics: Mapping[str, Any], equals: str | None) -> str:
@@ -43,8 +43,8 @@ def matches(file_name: str, template: str, join: str, extension: str, equals: st
 def default_directory(trainer: TrainerLike) -> str:
     """`<logger's save_dir>/<name>/<version>/checkpoints`, or `<default_root_dir>/checkpoints` without a logger."""
     if not trainer.loggers:
-        return os.path.join(local_path(trainer.default_root_dir), "checkpoints")
+        return os.path.join(location(trainer.default_root_dir), "checkpoints")
     logger = trainer.loggers[0]
     version = logger.version if isinstance(logger.version, str) else f"version_{logger.version}"
-    save_dir = local_path(logger.save_dir or trainer.default_root_dir)
+    save_dir = location(logger.save_dir or trainer.default_root_dir)
     return os.path.join(save_dir, logger.name or "", version, "checkpoints")

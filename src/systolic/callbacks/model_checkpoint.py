@@ -5,7 +5,6 @@ import os
 import time
 import warnings
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -22,7 +21,7 @@ from systolic.callbacks._protocol import (
     validation_follows,
 )
 from systolic.callbacks.checkpoint import Checkpoint
-from systolic.checkpoint._files import local_path
+from systolic.checkpoint import is_inside, location
 from systolic.exceptions import MisconfigurationException
 
 
@@ -38,11 +37,13 @@ class ModelCheckpoint(Checkpoint):
     whose metric is not there yet waits for the next validation or end of epoch in every configuration.
 
     Args:
-        dirpath: Directory; by default `checkpoints` in the first logger's directory, or in `default_root_dir`.
+        dirpath: Directory, or a URL such as `gs://bucket/run` of any file system that fsspec knows; by default
+            `checkpoints` in the first logger's directory, or in `default_root_dir`.
         filename: Template such as `"{epoch}-{val_loss:.2f}"`; by default `"{epoch}-{step}"`.
         monitor: Name of the logged metric that ranks the checkpoints; None keeps the newest.
         verbose: Tell about every check.
-        save_last: True keeps a `last.ckpt`; `"link"` makes it a symbolic link to the newest file of the top k.
+        save_last: True keeps a `last.ckpt`; `"link"` makes it a symbolic link to the newest file of the top k (a copy
+            where the storage has no links).
         save_top_k: How many of the best to keep; -1 keeps all, 0 none.
         save_on_exception: Save when an exception ends the training.
         save_weights_only: Leave out the state of optimizers, schedulers and callbacks.
@@ -81,7 +82,7 @@ class ModelCheckpoint(Checkpoint):
         enable_version_counter: bool = True,
     ) -> None:
         require_mode(type(self).__name__, mode)
-        self.dirpath = None if dirpath is None else local_path(dirpath)
+        self.dirpath = None if dirpath is None else location(dirpath)
         self.filename = filename
         self.monitor = monitor
         self.verbose = verbose
@@ -155,9 +156,9 @@ class ModelCheckpoint(Checkpoint):
             self._warn_if_not_empty(trainer)
 
     def _warn_if_not_empty(self, trainer: TrainerLike) -> None:
-        directory = Path(self.dirpath or "")
-        resumes_here = trainer.ckpt_path is not None and directory in Path(local_path(trainer.ckpt_path)).parents
-        if not resumes_here and directory.is_dir() and any(directory.iterdir()):
+        directory = self.dirpath or ""
+        resumes_here = trainer.ckpt_path is not None and is_inside(trainer.ckpt_path, directory)
+        if not resumes_here and trainer.checkpoint_io.names_in(directory):
             warnings.warn(f"Checkpoint directory {directory} exists and is not empty.", stacklevel=2)
 
     def on_train_start(self, trainer: TrainerLike, pl_module: Any) -> None:
@@ -294,7 +295,7 @@ class ModelCheckpoint(Checkpoint):
         """All `last` checkpoints in the directory, versions included: where `ckpt_path="last"` looks."""
         directory = self.dirpath or default_directory(trainer)
         template = (self.CHECKPOINT_NAME_LAST, self.CHECKPOINT_JOIN_CHAR, self.FILE_EXTENSION, self._equals)
-        names = os.listdir(directory) if os.path.isdir(directory) else []
+        names = trainer.checkpoint_io.names_in(directory)
         return {os.path.join(directory, name) for name in names if matches(name, *template)}
 
     @property
@@ -357,7 +358,7 @@ class ModelCheckpoint(Checkpoint):
     def _save_last(self, trainer: TrainerLike, previous: str) -> None:
         path = self.last_model_path
         if self.save_last == "link" and self._newest_path and self.save_top_k != 0:
-            if os.path.abspath(self._newest_path) != os.path.abspath(path):
+            if location(self._newest_path) != location(path):
                 trainer.checkpoint_io.link_checkpoint(self._newest_path, path)
         elif self._newest_step == trainer.global_step and trainer.checkpoint_io.exists(self._newest_path):
             trainer.checkpoint_io.copy_checkpoint(self._newest_path, path)  # the same state: the devices need not be read twice
@@ -382,9 +383,9 @@ class ModelCheckpoint(Checkpoint):
 
     def _remove_superseded(self, trainer: TrainerLike, previous: str, current: str) -> None:
         """Delete an older file, unless training resumed from it or it lies in another run's directory."""
-        if not previous or previous == current or Path(self.dirpath or "") not in Path(previous).parents:
+        if not previous or previous == current or not is_inside(previous, self.dirpath or ""):
             return
-        if trainer.ckpt_path is None or local_path(trainer.ckpt_path) != os.path.abspath(previous):
+        if trainer.ckpt_path is None or location(trainer.ckpt_path) != location(previous):
             trainer.checkpoint_io.remove_checkpoint(previous)
 
 

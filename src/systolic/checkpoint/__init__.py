@@ -2,9 +2,10 @@
 
 from systolic.checkpoint._async_io import AsyncCheckpointIO
 from systolic.checkpoint._errors import CheckpointFormatError, CheckpointNotFoundError
-from systolic.checkpoint._files import atomic_save, copy_atomically, link_atomically, load, remove
 from systolic.checkpoint._io import CheckpointIO, TorchCheckpointIO
+from systolic.checkpoint._location import is_inside, location
 from systolic.checkpoint._snapshot import snapshot
+from systolic.checkpoint._storage import atomic_save, copy_atomically, link_atomically, load, remove
 
 __all__ = [
     "AsyncCheckpointIO",
@@ -14,8 +15,10 @@ __all__ = [
     "TorchCheckpointIO",
     "atomic_save",
     "copy_atomically",
+    "is_inside",
     "link_atomically",
     "load",
+    "location",
     "remove",
     "snapshot",
 ]

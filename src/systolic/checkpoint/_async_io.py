@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from systolic.checkpoint._files import PathLike
 from systolic.checkpoint._io import CheckpointIO, TorchCheckpointIO
+from systolic.checkpoint._location import PathLike, location
 
 
 class AsyncCheckpointIO(CheckpointIO):
@@ -19,7 +18,7 @@ class AsyncCheckpointIO(CheckpointIO):
     the run. One checkpoint is in memory at a time: a save waits until the one before it is written.
 
     Args:
-        checkpoint_io: what writes; local files by default.
+        checkpoint_io: what writes; a `TorchCheckpointIO` by default.
 
     Example:
         >>> import systolic as L
@@ -60,7 +59,12 @@ class AsyncCheckpointIO(CheckpointIO):
 
     def exists(self, path: PathLike) -> bool:
         """Whether the checkpoint is there, or is being written."""
-        return os.path.abspath(path) in self._coming or self.checkpoint_io.exists(path)
+        return location(path) in self._coming or self.checkpoint_io.exists(path)
+
+    def names_in(self, directory: PathLike) -> list[str]:
+        """The names of the files in a directory, after those that are being written."""
+        self.wait()
+        return self.checkpoint_io.names_in(directory)
 
     def wait(self) -> None:
         """Return when everything is written; raises what went wrong in the background."""
@@ -87,7 +91,7 @@ class AsyncCheckpointIO(CheckpointIO):
         if self._executor is None:
             self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="systolic-save")
         if coming is not None:
-            self._coming.add(os.path.abspath(coming))
+            self._coming.add(location(coming))
         self._pending.append(self._executor.submit(self._run, action, [arguments]))
 
     def _run(self, action: Callable[..., None], held: list[tuple[Any, ...]]) -> None:

@@ -1,6 +1,9 @@
 """What can be wrong with a checkpoint file."""
 
+from collections.abc import Iterable
+
 from systolic.exceptions import MisconfigurationException
+from systolic.utilities._suggest import suggest
 
 
 class CheckpointNotFoundError(MisconfigurationException, FileNotFoundError):
@@ -9,3 +12,19 @@ class CheckpointNotFoundError(MisconfigurationException, FileNotFoundError):
 
 class CheckpointFormatError(MisconfigurationException):
     """There is a file, but it cannot be read as a checkpoint."""
+
+
+def missing_checkpoint(path: str, name: str, neighbours: Iterable[str], *, is_directory: bool) -> CheckpointNotFoundError:
+    """What to raise when there is no file.
+
+    Args:
+        path: where it was looked for.
+        name: the last part of the path.
+        neighbours: the names in its directory; in the directory itself, if it is one.
+        is_directory: whether there is a directory of this name.
+    """
+    found = sorted(neighbour for neighbour in neighbours if neighbour.endswith(".ckpt"))
+    listing = f" Checkpoints there: {', '.join(map(repr, found[:10]))}." if found else ""
+    if is_directory:
+        return CheckpointNotFoundError(f"{path!r} is a directory; pass the path of a checkpoint file.{listing}")
+    return CheckpointNotFoundError(f"No checkpoint at {path!r}.{suggest(name, found)}{listing}")

@@ -1,11 +1,13 @@
-"""How checkpoints get to storage: Lightning's plugin interface, and its implementation for local files."""
+"""How checkpoints get to storage: Lightning's plugin interface, and its implementation for files."""
 
 from __future__ import annotations
 
-import os
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
-from systolic.checkpoint._files import PathLike, atomic_save, copy_atomically, link_atomically, load, remove
+from systolic.checkpoint import _storage
+from systolic.checkpoint._location import PathLike, is_remote
 
 
 class CheckpointIO:
@@ -35,15 +37,19 @@ class CheckpointIO:
 
     def copy_checkpoint(self, source: PathLike, target: PathLike) -> None:
         """Make `target` a copy of `source`."""
-        copy_atomically(source, target)
+        _storage.copy_atomically(source, target)
 
     def link_checkpoint(self, source: PathLike, link: PathLike) -> None:
         """Make `link` stand for `source`."""
-        link_atomically(source, link)
+        _storage.link_atomically(source, link)
 
     def exists(self, path: PathLike) -> bool:
         """Whether there is a checkpoint, or will be when what was asked for is done."""
-        return os.path.lexists(path)
+        return _storage.exists(path)
+
+    def names_in(self, directory: PathLike) -> list[str]:
+        """The names of the files in a directory; none if there is no such directory."""
+        return _storage.names_in(directory)
 
     def wait(self) -> None:
         """Return when everything that was asked for is done; raises what went wrong."""
@@ -53,34 +59,62 @@ class CheckpointIO:
 
 
 class TorchCheckpointIO(CheckpointIO):
-    """One local file for each checkpoint, written atomically with `torch.save`.
+    """One file for each checkpoint, written atomically with `torch.save`; local, or on any file system that fsspec knows.
+
+    Args:
+        storage_options: what fsspec makes the file systems of URLs with, such as `{"token": "google_default"}`; local files
+            need none.
 
     Example:
-        >>> import tempfile, torch
+        >>> import torch
         >>> from systolic.plugins import TorchCheckpointIO
-        >>> path = tempfile.mkdtemp() + "/a.ckpt"
-        >>> TorchCheckpointIO().save_checkpoint({"state_dict": {"x": torch.ones(2)}}, path)
-        >>> TorchCheckpointIO().load_checkpoint(path)["state_dict"]["x"]
+        >>> TorchCheckpointIO().save_checkpoint({"state_dict": {"x": torch.ones(2)}}, "memory://run/b.ckpt")
+        >>> TorchCheckpointIO().load_checkpoint("memory://run/b.ckpt")["state_dict"]["x"]
         tensor([1., 1.])
     """
 
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: PathLike, storage_options: Any = None) -> None:
+    storage_options: Mapping[str, Any] = MappingProxyType({})  # for subclasses with an __init__ of their own
+
+    def __init__(self, storage_options: Mapping[str, Any] | None = None) -> None:
+        self.storage_options = dict(storage_options or {})
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: PathLike, storage_options: Mapping[str, Any] | None = None
+    ) -> None:
         """Write the file.
 
+        Args:
+            checkpoint: a dict of CPU tensors and plain values.
+            path: a local path or a URL.
+            storage_options: for fsspec, besides those of this object.
+
         Raises:
-            TypeError: with `storage_options`, which local files do not have.
+            MisconfigurationException: an option that local files do not have.
         """
-        if storage_options is not None:
-            raise TypeError(
-                "`storage_options` was given, and local files have none. Write a systolic.plugins.CheckpointIO whose "
-                "save_checkpoint uses them, and give it to Trainer(plugins=[...])."
-            )
-        atomic_save(checkpoint, path)
+        own = self.storage_options if is_remote(path) else {}
+        _storage.atomic_save(checkpoint, path, {**own, **(storage_options or {})})
 
     def load_checkpoint(self, path: PathLike, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
         """Read the file, to the CPU unless `map_location` says otherwise."""
-        return load(path, "cpu" if map_location is None else map_location, weights_only is not False)
+        where = "cpu" if map_location is None else map_location
+        return _storage.load(path, where, weights_only is not False, self.storage_options)
 
     def remove_checkpoint(self, path: PathLike) -> None:
         """Delete the file."""
-        remove(path)
+        _storage.remove(path, self.storage_options)
+
+    def copy_checkpoint(self, source: PathLike, target: PathLike) -> None:
+        """Make `target` a copy of `source`."""
+        _storage.copy_atomically(source, target, self.storage_options)
+
+    def link_checkpoint(self, source: PathLike, link: PathLike) -> None:
+        """Make `link` a symbolic link to `source`; a copy where the storage has no links."""
+        _storage.link_atomically(source, link, self.storage_options)
+
+    def exists(self, path: PathLike) -> bool:
+        """Whether there is a checkpoint."""
+        return _storage.exists(path, self.storage_options)
+
+    def names_in(self, directory: PathLike) -> list[str]:
+        """The names of the files in a directory; none if there is no such directory."""
+        return _storage.names_in(directory, self.storage_options)

@@ -275,7 +275,13 @@ class Trainer(TrainerPreflight, TrainerTuning, TrainerServices):
         return found[0] if len(found) == 1 else found
 
     def save_checkpoint(self, filepath: Any, weights_only: bool = False, storage_options: Any = None) -> None:
-        """Write a checkpoint: weights, and unless `weights_only` everything that is needed to continue."""
+        """Write a checkpoint: weights, and unless `weights_only` everything that is needed to continue.
+
+        Args:
+            filepath: a local path, or a URL such as `gs://bucket/a.ckpt` of any file system that fsspec knows.
+            weights_only: leave out optimizers, schedulers, callbacks and random numbers.
+            storage_options: what fsspec's file system is made with; docs/checkpoints.md.
+        """
         for engine in self._engines:
             engine.flush()
         _checkpoints.save(self, filepath, weights_only, storage_options)

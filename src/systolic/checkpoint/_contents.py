@@ -1,0 +1,101 @@
+"""What is in a checkpoint file, wherever it lies: reading it, and what to say when that fails."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import warnings
+import zipfile
+from typing import IO, Any
+
+import torch
+from torch.serialization import get_unsafe_globals_in_checkpoint
+
+from systolic.checkpoint._errors import CheckpointFormatError
+
+File = str | IO[bytes]
+"""The path of a local file, or an open file of another file system."""
+
+_SMALLEST_ZIP = 22
+
+
+def require_dict(checkpoint: Any) -> None:
+    """Raise for anything that cannot be saved as a checkpoint."""
+    if not isinstance(checkpoint, dict):
+        raise TypeError(f"A checkpoint is a dict, received {type(checkpoint).__name__}.")
+
+
+def read(file: File, name: str, map_location: Any, weights_only: bool) -> dict[str, Any]:
+    """The checkpoint in a file.
+
+    Args:
+        file: where it is.
+        name: what errors call it.
+        map_location: where tensors go, as in `torch.load`.
+        weights_only: refuse everything but tensors and plain Python values.
+
+    Raises:
+        CheckpointFormatError: the file is damaged, is something else, or holds more than plain values.
+    """
+    try:
+        checkpoint = torch.load(file, map_location=map_location, weights_only=weights_only)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, AttributeError, ImportError) as error:
+        raise CheckpointFormatError(_explain(file, name, error)) from error
+    if not isinstance(checkpoint, dict):
+        raise CheckpointFormatError(
+            f"{name!r} is not a checkpoint: it holds an object of type {type(checkpoint).__name__}, not a dict with "
+            "a 'state_dict'. Write checkpoints with trainer.save_checkpoint(path) or a ModelCheckpoint callback."
+        )
+    if "state_dict" not in checkpoint:
+        keys = ", ".join(repr(key) for key in list(checkpoint)[:5])
+        raise CheckpointFormatError(
+            f"{name!r} is not a checkpoint: it has no 'state_dict', only {keys or 'nothing'}. If it is a bare "
+            "state_dict of a model, load it with model.load_state_dict(torch.load(path)) before the Trainer starts."
+        )
+    return checkpoint
+
+
+def warn_if_not_plain(file: File, name: str) -> None:
+    """Warn when a file needs `weights_only=False` to be read. Of tensors nothing is read."""
+    try:
+        torch.load(file, map_location="meta", weights_only=True)
+    except pickle.UnpicklingError:
+        warnings.warn(
+            f"{name!r} holds more than tensors and plain values ({_unsafe_names(file)}), so "
+            "torch.load(weights_only=True) will refuse it. Look in hparams, state_dict() and on_save_checkpoint() for "
+            "these objects, and save strings, numbers, lists or dicts in their place.",
+            stacklevel=5,
+        )
+
+
+def _unsafe_names(file: File) -> str:
+    _rewind(file)
+    try:
+        return ", ".join(sorted(get_unsafe_globals_in_checkpoint(file))) or "unknown objects"  # pyright: ignore[reportArgumentType]
+    except pickle.UnpicklingError:  # this scan knows fewer of pickle's instructions than loading does
+        return "unknown objects"
+
+
+def _explain(file: File, name: str, error: Exception) -> str:
+    size = _size(file)
+    if size < _SMALLEST_ZIP or not zipfile.is_zipfile(file):  # which fails on shorter files of some file systems
+        return (
+            f"{name!r} ({size} bytes) is not a checkpoint, or was cut off when it was copied. Take another checkpoint, "
+            "or copy it again and compare the sizes."
+        )
+    if isinstance(error, pickle.UnpicklingError):
+        return (
+            f"{name!r} is damaged, or holds more than tensors and plain values: {_unsafe_names(file)}. If you trust its "
+            "origin, pass weights_only=False, or allow these classes with torch.serialization.add_safe_globals([...])."
+        )
+    return f"{name!r} cannot be read: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+
+
+def _rewind(file: File) -> None:
+    if not isinstance(file, str):
+        file.seek(0)
+
+
+def _size(file: File) -> int:
+    return os.path.getsize(file) if isinstance(file, str) else file.seek(0, io.SEEK_END)

@@ -1,0 +1,34 @@
+"""What a path of a checkpoint means: a local file, or an object of any file system that fsspec knows."""
+
+from __future__ import annotations
+
+import os
+
+PathLike = str | os.PathLike[str]
+
+TEMPORARY_SUFFIX = ".systolic-tmp"
+"""Of the names of files that are being written."""
+
+_LOCAL = ("file://", "local://")
+
+
+def is_remote(path: PathLike) -> bool:
+    """Whether the path is a URL such as `gs://bucket/a.ckpt`; `file://` is local."""
+    text = os.fspath(path)
+    return "://" in text and not text.startswith(_LOCAL)
+
+
+def location(path: PathLike) -> str:
+    """The one spelling of a path: a URL as it is, a local one absolute, with `~` and environment variables expanded."""
+    text = os.fspath(path)
+    if is_remote(text):
+        return text.rstrip("/")
+    for prefix in _LOCAL:
+        text = text.removeprefix(prefix)
+    return os.path.abspath(os.path.expanduser(os.path.expandvars(text)))
+
+
+def is_inside(path: PathLike, directory: PathLike) -> bool:
+    """Whether a file lies in a directory or below it."""
+    inner, outer = location(path), location(directory)
+    return inner.startswith(outer.rstrip("/" + os.sep) + ("/" if is_remote(outer) else os.sep))

@@ -1,0 +1,118 @@
+"""Saving, reading and removing checkpoints, on this machine or on any file system that fsspec knows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from systolic.checkpoint import _files, _remote
+from systolic.checkpoint._location import PathLike, is_remote, location
+from systolic.exceptions import MisconfigurationException
+from systolic.utilities._suggest import suggest
+
+Options = Mapping[str, Any] | None
+
+# what fsspec's local file system takes, and what every file system of fsspec does
+_LOCAL_OPTIONS = {"auto_mkdir", "use_listings_cache", "listings_expiry_time", "max_paths", "skip_instance_cache"}
+
+
+def atomic_save(checkpoint: dict[str, Any], path: PathLike, storage_options: Options = None) -> None:
+    """Write a checkpoint so that `path` holds the whole of it or what it held before, whatever happens.
+
+    Missing directories are created. Warns when the file will need `weights_only=False` to be read.
+
+    Args:
+        checkpoint: what to save; `torch.load(path, weights_only=True)` gives it back when it consists of tensors,
+            numbers, strings, and the dicts and lists of these.
+        path: the file or URL to write or replace.
+        storage_options: what fsspec's file system for this path is made with. For a local path `{"auto_mkdir": False}`
+            means that a missing directory is an error.
+
+    Raises:
+        MisconfigurationException: the options or the kind of URL are not known.
+
+    Example:
+        >>> import torch
+        >>> from systolic.checkpoint import atomic_save, load
+        >>> atomic_save({"state_dict": {"x": torch.ones(2)}}, "memory://run/a.ckpt")
+        >>> load("memory://run/a.ckpt")["state_dict"]["x"]
+        tensor([1., 1.])
+    """
+    where = location(path)
+    if is_remote(path):
+        _remote.save(checkpoint, where, storage_options or {})
+        return
+    _require_local_options(where, storage_options or {})
+    _files.save(checkpoint, where, make_directories=(storage_options or {}).get("auto_mkdir", True))
+
+
+def load(
+    path: PathLike, map_location: Any = "cpu", weights_only: bool = True, storage_options: Options = None
+) -> dict[str, Any]:
+    """Read a checkpoint of systolic or Lightning.
+
+    Args:
+        path: the file or URL.
+        map_location: where tensors go, as in `torch.load`.
+        weights_only: refuse files that hold anything but tensors and plain Python values. False runs code that the
+            file may contain: only for files that you trust.
+        storage_options: what fsspec's file system for this URL is made with.
+
+    Raises:
+        CheckpointNotFoundError: there is no such file.
+        CheckpointFormatError: the file is damaged, is something else, or holds more than plain values.
+    """
+    if is_remote(path):
+        return _remote.load(location(path), storage_options or {}, map_location, weights_only)
+    return _files.load(location(path), map_location, weights_only)
+
+
+def copy_atomically(source: PathLike, target: PathLike, storage_options: Options = None) -> None:
+    """Make `target` a copy of the file `source`, complete at every moment that it can be seen."""
+    if is_remote(source) or is_remote(target):
+        _remote.copy(_url(source), _url(target), storage_options or {})
+    else:
+        _files.copy(location(source), location(target))
+
+
+def link_atomically(source: PathLike, link: PathLike, storage_options: Options = None) -> None:
+    """Make `link` a symbolic link to `source`; a copy where the storage has no links."""
+    if is_remote(source) or is_remote(link):
+        copy_atomically(source, link, storage_options)
+    else:
+        _files.link(location(source), location(link))
+
+
+def remove(path: PathLike, storage_options: Options = None) -> None:
+    """Delete a checkpoint file or directory; one that is gone already is no error."""
+    if is_remote(path):
+        _remote.remove(location(path), storage_options or {})
+    else:
+        _files.remove(location(path))
+
+
+def exists(path: PathLike, storage_options: Options = None) -> bool:
+    """Whether there is something of this name."""
+    return _remote.exists(location(path), storage_options or {}) if is_remote(path) else os.path.lexists(location(path))
+
+
+def names_in(directory: PathLike, storage_options: Options = None) -> list[str]:
+    """The names in a directory; none if there is no such directory."""
+    if is_remote(directory):
+        return _remote.names_in(location(directory), storage_options or {})
+    return _files.names_in(location(directory))
+
+
+def _url(path: PathLike) -> str:
+    return location(path) if is_remote(path) else f"file://{location(path)}"
+
+
+def _require_local_options(path: str, options: Mapping[str, Any]) -> None:
+    for key in options:
+        if key not in _LOCAL_OPTIONS:
+            raise MisconfigurationException(
+                f"storage_options has {key!r}, which local files do not have, and {path!r} is a local file. Expected one of "
+                f"{', '.join(sorted(map(repr, _LOCAL_OPTIONS)))}, or a URL such as 'gs://bucket/a.ckpt'."
+                f"{suggest(key, _LOCAL_OPTIONS)}"
+            )
