@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-all lint format bench ops promises install
+.PHONY: demo test test-all lint format bench ops promises tpu-models install
 
 install: $(STAMP)
 
@@ -42,3 +42,6 @@ ops: $(STAMP)
 
 promises: $(STAMP)
 	$(BIN)/python scripts/promises.py
+
+tpu-models: $(STAMP)
+	$(BIN)/python benchmarks/tpu_models.py

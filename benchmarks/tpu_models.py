@@ -81,10 +81,10 @@ def versions() -> str:
 
 
 def kept_rows() -> dict[Key, Row]:
-    """Rows of earlier runs with these versions; of two with one key, the later one."""
+    """Rows of earlier runs with these versions; of two with one key, the later one. Errors are tried again."""
     lines = ROWS.read_text().splitlines() if ROWS.exists() else []
-    rows = [Row(**json.loads(line)) for line in lines]
-    return {row.key: row for row in rows if row.versions == versions()}
+    rows = {row.key: row for row in (Row(**json.loads(line)) for line in lines) if row.versions == versions()}
+    return {key: row for key, row in rows.items() if row.hbm is not None}
 
 
 def keys(models: Iterable[str]) -> Iterator[Key]:
@@ -98,7 +98,7 @@ def keys(models: Iterable[str]) -> Iterator[Key]:
 def traced(model: str, precision: str, slice: str) -> TracedStep:
     module, loader = WORKLOADS[model].make()
     quiet: dict[str, Any] = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
-    trainer = systolic.Trainer(accelerator="cpu", precision=precision, enable_model_summary=False, **quiet)
+    trainer = systolic.Trainer(accelerator="cpu", precision=precision, max_epochs=1, enable_model_summary=False, **quiet)
     return trace_step(trainer, "fit", module, loader, None, slice_devices(parse_slice(slice)), None)
 
 

@@ -20,6 +20,7 @@ import jax
 from jax.errors import JaxRuntimeError
 
 from ..runtime._compile_cache import described_programs
+from ._dumped import dumped_text
 
 
 @dataclass(frozen=True)
@@ -89,13 +90,20 @@ class Lowered:
             if found is None:
                 raise
         else:
-            found = _described(compiled, time.perf_counter() - started, self._products)
+            seconds = time.perf_counter() - started
+            found = _described(compiled, self._text(compiled), seconds, self._products)
         if self._path is not None:
             _write(self._path, found)
         return found
 
+    def _text(self, compiled: Any) -> str:
+        try:
+            return compiled.as_text()
+        except JaxRuntimeError:
+            return dumped_text(self._lowered)
 
-def _described(compiled: Any, seconds: float, products: dict[str, int]) -> Compiled:
+
+def _described(compiled: Any, hlo: str, seconds: float, products: dict[str, int]) -> Compiled:
     stats, cost = compiled.memory_analysis(), compiled.cost_analysis()
     memory = {
         "arguments": stats.argument_size_in_bytes,
@@ -104,7 +112,6 @@ def _described(compiled: Any, seconds: float, products: dict[str, int]) -> Compi
         "temporaries": stats.temp_size_in_bytes,
         "code": stats.generated_code_size_in_bytes,
     }
-    hlo = compiled.as_text()
     return Compiled(hlo, memory, cost.get("flops", 0.0), cost.get("bytes accessed", 0.0), None, None, "", seconds, products)
 
 

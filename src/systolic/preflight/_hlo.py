@@ -190,6 +190,7 @@ class _Walk:
 
     def __init__(self, module: Module) -> None:
         self._module = module
+        self._beside = False  # whether what is walked runs beside other work
         self.operations: list[Operation] = []
         self.collectives: list[Collective] = []
         self.custom_calls: list[CustomCall] = []
@@ -214,8 +215,18 @@ class _Walk:
             for branch, name in zip(branches, _branches(caller), strict=True):
                 branch.run(self._module.computations[name], times)
             self._join(max(branches, key=lambda b: sum(o.total_cycles for o in b.operations)))
+        elif caller.opcode == "call":
+            self.run(self._module.called(caller, "to_apply"), times)
         else:
-            self.run(self._module.called(caller, "to_apply" if caller.opcode == "call" else "calls"), times)
+            before, self._beside = self._beside, True
+            self.run(self._started(caller), times)
+            self._beside = before
+
+    def _started(self, caller: Instruction) -> Computation:
+        """What an async-start starts; of a call of another unit (tpu7x's SparseCore), what that unit computes."""
+        started = self._module.called(caller, "calls")
+        elsewhere = "called_computations=" in started.root.attributes
+        return self._module.called(started.root, "called_computations") if elsewhere else started
 
     def _join(self, other: _Walk) -> None:
         self.operations += other.operations
@@ -268,6 +279,7 @@ class _Walk:
         self, instruction: Instruction, computation: Computation, kind: str, times: int, *, overlaps: bool = False
     ) -> Collective:
         operands, results = computation.operands(instruction), instruction.results
+        overlaps = overlaps or self._beside
         if instruction.opcode.endswith("-start"):
             # a start returns its operands along with its results; every other array would count twice
             results = results[len(operands) :]

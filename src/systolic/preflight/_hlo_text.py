@@ -94,7 +94,7 @@ class Module:
 
     def called(self, caller: Instruction, attribute: str) -> Computation:
         """The computation that an instruction names as `attribute` ("body", "calls", "to_apply", ...)."""
-        found = re.search(rf"\b{attribute}=%?([\w.\-]+)", caller.attributes)
+        found = re.search(rf"\b{attribute}=\{{?%?([\w.\-]+)", caller.attributes)
         assert found, f"{caller.name} names no computation as {attribute}"
         return self.computations[found.group(1)]
 
@@ -126,7 +126,7 @@ def parse(text: str) -> Module:
             if found:
                 current = computations[found["name"]] = Computation(found["name"])
                 entry = current if found["entry"] else entry
-        elif line == "}":
+        elif _END.match(line):
             current = None
         elif line.startswith("  "):
             instruction = _instruction(line)
@@ -140,7 +140,7 @@ def _logical_lines(text: str) -> Iterator[str]:
     """Lines, with an instruction whose attributes hold line breaks (metadata of Pallas kernels) as one."""
     held = ""
     for line in text.splitlines():
-        if line.startswith("  ") or line in ("", "}") or _HEADER.match(line):
+        if line.startswith("  ") or not line or _END.match(line) or _HEADER.match(line):
             if held:
                 yield held
             held = line if line.startswith("  ") else ""
@@ -153,6 +153,8 @@ def _logical_lines(text: str) -> Iterator[str]:
 
 
 _HEADER: Final = re.compile(r"(?P<entry>ENTRY )?%?(?P<name>[\w.\-]+) \(.*\{$")
+# a computation of another unit of the core says so: `}, execution_thread="sparsecore"`
+_END: Final = re.compile(r"\}(?:, execution_thread=.*)?$")
 _ASSIGNMENT: Final = re.compile(r"  (?P<root>ROOT )?%?(?P<name>[\w.\-]+) = ")
 _COMMENT: Final = re.compile(r"/\*.*?\*/")
 _ARRAY: Final = re.compile(r"\b(?P<dtype>[a-z]\w*)\[(?P<shape>[\d,<=]*)\](?P<layout>\{[^{}]*\})?")
