@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -14,7 +15,7 @@ from step_check import gradients_of
 from torch import nn
 
 import systolic
-from systolic.compiler._head_layout import with_heads_in_place
+from systolic.compiler._head_layout import _heads_sum, with_heads_in_place
 from systolic.compiler.lowering import LoweringContext, interpret
 from systolic.runtime._dtypes import jax_dtype
 
@@ -75,6 +76,15 @@ def test_products_around_attention_change_their_layout_and_nothing_else(case: st
     assert len(results[0]) == len(results[1]) > 3
     for want, got in zip(*results, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_gradients_of_biases_are_sums_in_float32(dtype: str) -> None:
+    draw = np.random.default_rng(0)
+    parts = [jnp.asarray(draw.normal(size=(4, 3, 640, 8)) + 1, dtype) for _ in range(2)]
+    want = np.concatenate([np.asarray(p, np.float64).sum((0, 2)).reshape(1, -1) for p in parts], 1)
+    # summed in bfloat16, it would be off by percents
+    np.testing.assert_allclose(_heads_sum(parts), want, rtol=2e-6)
 
 
 def some(draw: np.random.Generator, like: torch.Tensor) -> Any:

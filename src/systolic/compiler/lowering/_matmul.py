@@ -10,6 +10,7 @@ import torch
 
 from ...runtime._dtypes import jax_dtype
 from ._dtype import announced_dtype, as_array, compute_dtype
+from ._rows import product_of_rows
 from ._table import lowers
 
 aten = torch.ops.aten
@@ -17,6 +18,9 @@ aten = torch.ops.aten
 
 @lowers(aten.mm.default, aten.bmm.default, aten.mv.default, aten.dot.default)
 def _product(x: jax.Array, y: jax.Array) -> jax.Array:
+    found = product_of_rows(x, y)
+    if found is not None:
+        return found
     # half precision is summed in float32, over the devices as well, and rounded once
     dtype = jnp.result_type(x.dtype, y.dtype)
     return jnp.matmul(x, y, preferred_element_type=compute_dtype(dtype)).astype(dtype)
@@ -70,7 +74,8 @@ def _blend(x: jax.Array, left: jax.Array, right: jax.Array, beta: Any, alpha: An
 
 @lowers(aten.addmm.default, aten.addmv.default, aten.baddbmm.default)
 def _add_product(x: jax.Array, left: jax.Array, right: jax.Array, beta: Any = 1, alpha: Any = 1) -> jax.Array:
-    return _blend(x, left, right, beta, alpha)
+    found = product_of_rows(left, right, x, first=1) if beta == alpha == 1 and x.ndim == 1 else None
+    return _blend(x, left, right, beta, alpha) if found is None else found
 
 
 @lowers(aten.addmm.dtype, aten.baddbmm.dtype)
