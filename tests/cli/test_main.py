@@ -28,7 +28,7 @@ def test_unknown_command_lists_the_known(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_the_command_as_a_process() -> None:
     run = subprocess.run(
-        [sys.executable, "-c", "import sys; from systolic.cli import main; sys.exit(main())", "doctor", "--json"],
+        [sys.executable, "-m", "systolic", "doctor", "--json"],
         capture_output=True,
         text=True,
         timeout=120,
