@@ -51,6 +51,23 @@ def test_all_reduce_on_the_sparse_core_of_tpu7x() -> None:
     assert any(one.hidden for one in report.collectives)
 
 
+def test_work_of_the_sparse_core_has_no_estimate() -> None:
+    """The compiler gives scatters that it moves there the largest integer as cycles."""
+
+    class Words(Digits):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = nn.Embedding(256, 64)
+
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            return F.cross_entropy(self.net(self.embedding(batch[0])).flatten(0, 1), batch[0].flatten() % 10)
+
+    tokens = DataLoader(TensorDataset(torch.randint(256, (16, 64))), batch_size=16)
+    report = trainer().preflight(Words(), tokens, slice="tpu7x-8")
+    assert report.time is not None
+    assert report.time.step < 1
+
+
 def test_the_dump_is_the_text_that_jax_reads() -> None:
     slice = parse_slice("v5litepod-8")
     step = trace_step(trainer(), "fit", Digits(), rows(), None, slice_devices(slice), None)

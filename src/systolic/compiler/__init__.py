@@ -5,6 +5,8 @@ from . import _losses as _losses
 from . import _recurrent as _recurrent
 from . import _symbolic_extrema as _symbolic_extrema
 from . import _unchecked as _unchecked
+from ._attention_choice import PlainAttention as PlainAttention
+from ._attention_choice import plain_attention_calls as plain_attention_calls
 from ._capture import Captured as Captured
 from ._capture import Slot as Slot
 from ._engine import Compile as Compile

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+from torch import fx
 from torch.overrides import handle_torch_function, has_torch_function
 
 from ..runtime._backends import jax_devices
@@ -154,6 +155,17 @@ def _number_of(function: _Function) -> int:
 def described(number: int) -> _Function:
     """What a number in the graph stands for."""
     return _FUNCTIONS[number]
+
+
+def calls_of(graph: fx.Graph, function: Callable[..., Any]) -> Iterator[tuple[fx.Node, tuple[Any, ...]]]:
+    """Calls of a JAX function in a captured graph, without its gradients, and its arguments as `jax.ShapeDtypeStruct`."""
+    for node in graph.nodes:
+        if node.target is torch.ops.systolic.jax_call.default:
+            plain = described(node.args[1]).plain
+            if isinstance(plain, _OfLeaves) and plain.function is function:
+                values = (source.meta["val"] for source in node.args[0])
+                leaves = [jax.ShapeDtypeStruct(tuple(v.shape), jax_dtype(v.dtype)) for v in values]
+                yield node, jax.tree.unflatten(plain.structure, leaves)
 
 
 def _vjp(kernel: Kernel, wanted: tuple[int, ...], inputs: Sequence[Any]) -> tuple[list[Any], Callable[..., Any]]:

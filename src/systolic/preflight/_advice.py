@@ -16,7 +16,8 @@ class Advice:
     """One thing to change, or to know.
 
     Attributes:
-        topic: what it is about: "memory", "batch size", "matrix unit", "precision", "time", "gather and scatter", "host".
+        topic: what it is about: "memory", "batch size", "matrix unit", "precision", "attention", "time",
+            "gather and scatter", "layout", "host".
         text: what to do, in a sentence or two.
         evidence: the figures that it rests on; each says how it was obtained.
     """

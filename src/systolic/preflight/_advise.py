@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ._advice import Advice
+from ._advise_attention import advise_attention
 from ._advise_host import advise_host
 from ._advise_padding import advise_padding
 from ._advise_precision import advise_precision
@@ -28,5 +29,6 @@ def advice_on(step: TracedStep, slice: Slice, report: PreflightReport, analysis:
     found = tuple(products(step.captured.graph))
     yield from advise_padding(found, slice)
     yield from advise_precision(step, found)
+    yield from advise_attention(step, slice, analysis)
     yield from advise_host(report, slice, analysis)
     yield from advise_time(analysis, slice.chip)

@@ -15,7 +15,7 @@ _LINES = 5
 _MUCH = 0.1
 """Share of the predicted time from which on gathers, scatters and layout changes are worth a change."""
 
-_SOURCE = "optimized program: estimated_cycles / clock; without an estimate, bytes / bandwidth"
+SOURCE = "optimized program: estimated_cycles / clock; without an estimate, bytes / bandwidth"
 
 
 def advise_time(analysis: HloAnalysis, chip: Chip) -> Iterator[Advice]:
@@ -66,14 +66,15 @@ def _kind(analysis: HloAnalysis, chip: Chip, topic: str, belongs: Callable[[Oper
 
 
 def _shares(topic: str, places: list[tuple[str, float]], total: float) -> tuple[Figure, ...]:
-    return tuple(Figure(topic, place, 100 * seconds / total, "%", _SOURCE) for place, seconds in places)
+    return tuple(Figure(topic, place, 100 * seconds / total, "%", SOURCE) for place, seconds in places)
 
 
 def _seconds(operations: Iterable[Operation], chip: Chip) -> float:
-    return sum(_seconds_of(operation, chip) for operation in operations)
+    return sum(seconds_of(operation, chip) for operation in operations)
 
 
-def _seconds_of(operation: Operation, chip: Chip) -> float:
+def seconds_of(operation: Operation, chip: Chip) -> float:
+    """The compiler's estimate for an operation in a step; without one, what its bytes take."""
     if operation.cycles is not None:
         return operation.total_cycles / chip.clock_hz
     return operation.hbm_bytes * operation.times / chip.bandwidth_per_device
@@ -85,7 +86,7 @@ def _by_place(operations: Iterable[Operation], chip: Chip) -> list[tuple[str, fl
     for operation in operations:
         module, line = module_of(operation), user_line(operation)
         place = f"{module} ({line})" if module and line else module or line
-        seconds = _seconds_of(operation, chip)
+        seconds = seconds_of(operation, chip)
         if place and seconds:
             found[place] += seconds
     return sorted(found.items(), key=lambda pair: pair[1], reverse=True)[:_LINES]

@@ -261,12 +261,11 @@ class _Walk:
                 yield from self._inside(part)
 
     def _operation(self, instruction: Instruction, computation: Computation, times: int, opcodes: frozenset[str]) -> Operation:
-        found = _CYCLES.search(instruction.attributes)
         op_name, stack = self._origin(instruction)
         return Operation(
             instruction.name,
             instruction.opcode,
-            int(found.group(1)) if found else None,
+            _cycles(instruction.attributes),
             times,
             computation.operands(instruction),
             instruction.results,
@@ -310,6 +309,16 @@ _CYCLES: Final = re.compile(r'"estimated_cycles":"(\d+)"')
 _OP_NAME: Final = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')
 _FRAME: Final = re.compile(r"stack_frame_id=(\d+)")
 _COST: Final = re.compile(r'"cost_estimate":\{([^{}]*)\}')
+
+
+_NO_ESTIMATE: Final = 2**63 - 1
+"""What the compiler writes for work of tpu7x's SparseCore, with `COST_MODEL_TYPE_INVALID`."""
+
+
+def _cycles(attributes: str) -> int | None:
+    found = _CYCLES.search(attributes)
+    cycles = int(found.group(1)) if found else _NO_ESTIMATE
+    return None if cycles == _NO_ESTIMATE else cycles
 
 
 def _kind(opcode: str) -> str | None:
