@@ -43,7 +43,7 @@ def training_length(max_epochs: int | None, max_steps: int, quick: int, max_time
         )
     if max_epochs is None:
         if max_steps == -1 and max_time is None:
-            warnings.warn("`max_epochs` was not set. Setting it to 1000 epochs; -1 means no limit.", stacklevel=4)
+            warnings.warn("`max_epochs` was not set. Setting it to 1000 epochs; -1 means no limit.", stacklevel=5)
             return 1000, max_steps
         return -1, max_steps
     return max_epochs, max_steps

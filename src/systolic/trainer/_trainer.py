@@ -22,6 +22,7 @@ from ..profilers import Profiler, make_profiler
 from ..runtime._placement import Placement
 from ..runtime._platform import Devices
 from . import _checkpoints, _defaults, _loaders
+from ._arguments import TrainerArguments
 from ._engines import make_engine, release_engines
 from ._evaluate import EvaluationLoop
 from ._fit import FitLoop
@@ -29,14 +30,7 @@ from ._hooks import HookTable
 from ._interception import devices_for, intercept
 from ._legacy import accepts_legacy_spellings
 from ._memory import memory_explained
-from ._options import (
-    require_clipping,
-    require_integer,
-    require_integers,
-    require_interval,
-    require_known_arguments,
-    seconds_of,
-)
+from ._options import require_clipping, require_integer, require_known_arguments
 from ._predict import predict
 from ._preflight import TrainerPreflight
 from ._reporting import Reporting
@@ -47,7 +41,7 @@ from ._torch_xla import explain_torch_xla
 from ._tuning import TrainerTuning
 
 
-class Trainer(TrainerPreflight, TrainerTuning, TrainerServices):
+class Trainer(TrainerArguments, TrainerPreflight, TrainerTuning, TrainerServices):
     """Trains, evaluates and predicts with a LightningModule; every step is one XLA program.
 
     Arguments have Lightning's names and meanings. These are systolic's own:
@@ -136,42 +130,25 @@ class Trainer(TrainerPreflight, TrainerTuning, TrainerServices):
         require_known_arguments(Trainer.__init__, unknown)
         require_clipping(gradient_clip_val, gradient_clip_algorithm)
         _defaults.require_strategy(strategy)
-        require_integers(-1, max_epochs=max_epochs, num_sanity_val_steps=num_sanity_val_steps)
-        require_integers(0, min_epochs=min_epochs, min_steps=min_steps, prefetch_batches=prefetch_batches)
-        require_integers(0, fast_dev_run=int(fast_dev_run))
-        require_integers(1, check_val_every_n_epoch=check_val_every_n_epoch)
-        quick = int(fast_dev_run)
-        self.fast_dev_run = fast_dev_run
-        self.accelerator = accelerator
+        quick = require_integer("fast_dev_run", int(fast_dev_run), 0)
+        self._set_length(quick, max_epochs, min_epochs, max_steps, min_steps, max_time)
+        self._set_validation(quick, val_check_interval, check_val_every_n_epoch, num_sanity_val_steps)
+        self._set_limits(quick, limit_train_batches, limit_val_batches, limit_test_batches, limit_predict_batches)
+        self.log_every_n_steps = require_integer("log_every_n_steps", log_every_n_steps or 50, 1)
+        self.accumulate_grad_batches = require_integer("accumulate_grad_batches", accumulate_grad_batches, 1)
+        self.steps_per_dispatch = require_integer("steps_per_dispatch", steps_per_dispatch, 1)
+        self.recompile_limit = require_integer("recompile_limit", recompile_limit, 1)
+        self.prefetch_batches = require_integer("prefetch_batches", prefetch_batches, 0)
         self.devices = devices_for(accelerator, devices) if compile else []
         platform = self.devices[0].platform if self.devices else "cpu"
         self._precision = resolve_precision(precision, platform)
         self.matmul_precision = resolve_matmul_precision(matmul_precision, platform)
-        self.max_epochs, self.max_steps = _defaults.training_length(max_epochs, max_steps, quick, max_time)
-        # as in Lightning, a number of steps to reach means whole epochs, at least one
-        self.min_epochs = 1 if min_epochs is None and min_steps is not None else min_epochs
-        self.min_steps, self.max_time = min_steps, seconds_of(max_time)
-        self.limits = _defaults.limits(
-            quick,
-            train=limit_train_batches,
-            val=limit_val_batches,
-            test=limit_test_batches,
-            predict=limit_predict_batches,
-        )
-        interval: Any = 1.0 if quick or val_check_interval is None else val_check_interval
-        self.check_val_every_n_epoch = 1 if quick else check_val_every_n_epoch
-        self.val_check_interval: Any = require_interval(interval, self.check_val_every_n_epoch)
-        self.num_sanity_val_steps = 0 if quick else 2 if num_sanity_val_steps is None else num_sanity_val_steps
-        self.log_every_n_steps = require_integer("log_every_n_steps", log_every_n_steps or 50, 1)
-        self.accumulate_grad_batches = require_integer("accumulate_grad_batches", accumulate_grad_batches, 1)
-        self.steps_per_dispatch = require_integer("steps_per_dispatch", steps_per_dispatch, 1)
-        self.recompile_limit, self.advice = require_integer("recompile_limit", recompile_limit, 1), advice
-        self.gradient_clip_val, self.gradient_clip_algorithm = gradient_clip_val, gradient_clip_algorithm
-        self.pad_batches = pad_batches
-        self.detect_anomaly, self.use_distributed_sampler = detect_anomaly, use_distributed_sampler
         _defaults.require_deterministic(deterministic, self.devices)
+        self.fast_dev_run, self.accelerator, self.compile = fast_dev_run, accelerator, compile
         self.deterministic, self.benchmark, self.inference_mode = deterministic, benchmark, inference_mode
-        self.sync_batchnorm, self.compile, self.prefetch_batches = sync_batchnorm, compile, prefetch_batches
+        self.gradient_clip_val, self.gradient_clip_algorithm = gradient_clip_val, gradient_clip_algorithm
+        self.detect_anomaly, self.sync_batchnorm, self.advice = detect_anomaly, sync_batchnorm, advice
+        self.use_distributed_sampler, self.pad_batches = use_distributed_sampler, pad_batches
         self.default_root_dir = os.fspath(default_root_dir) if default_root_dir is not None else os.getcwd()
         self.loggers: list[Any] = _defaults.loggers(logger, self.default_root_dir, quick)
         self.callbacks: list[Callback] = _defaults.callbacks(
