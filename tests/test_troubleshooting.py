@@ -90,7 +90,7 @@ def held_chips(root: Path) -> str:
     make_machine(root, "dev/accel0", "tmp/libtpu_lockfile")
     with held(root / "dev/accel0") as process:
         text = str(no_tpu(root, {}))
-    assert f"pid {process.pid} of user " in text
+    assert f"pid {process.pid} (user " in text
     assert "systolic doctor --free" in text
     return text
 
