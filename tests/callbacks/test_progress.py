@@ -173,6 +173,66 @@ def test_a_log_tells_of_compiling_only_when_it_is_slow(
     assert capsys.readouterr().out.splitlines() == ["Compiling training step ...", "Compiling training step: done in 0.5 s"]
 
 
+def test_the_spinner_tells_tracing_from_compiling() -> None:
+    bar, terminal = on_terminal()
+    trainer = FakeTrainer(callbacks=[bar])
+    trainer.call("setup", "fit")
+    bar.on_trace_start(trainer, "training step")
+    wait_for(lambda: "Tracing training step" in terminal.screens())
+    assert "Compiling" not in terminal.screens()
+    bar.on_compile_start(trainer, "training step")
+    wait_for(lambda: "Compiling training step" in terminal.screens())
+    bar.on_compile_end(trainer, 9.2, trace_seconds=3.1)
+    assert "Compiling training step: 12.3 s (tracing 3.1 s, compiling 9.2 s)" in terminal.screens()
+    bar.on_trace_start(trainer, "training step")
+    bar.on_compile_end(trainer, 0.0, trace_seconds=2.5)
+    assert "Tracing training step: 2.5 s\n" in terminal.screens().replace("\r", "")
+    trainer.call("teardown", "fit")
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_log_tells_tracing_from_compiling(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_displays, "_PATIENCE_S", 0.05)
+    bar = RichProgressBar()
+    trainer = FakeTrainer(callbacks=[bar])
+    trainer.call("setup", "fit")
+    written: list[str] = []
+    monkeypatch.setattr(_displays.LineDisplay, "_line", lambda self, text: written.append(text))
+    bar.on_trace_start(trainer, "training step")
+    wait_for(lambda: len(written) == 1)
+    bar.on_compile_start(trainer, "training step")
+    wait_for(lambda: len(written) == 2)
+    bar.on_compile_end(trainer, 10.0, 20.0, trace_seconds=3.0)
+    times = "13.0 s (tracing 3.0 s, compiling 10.0 s, kept from an earlier run: 20.0 s saved)"
+    assert written == [
+        "Tracing training step ...",
+        "Compiling training step ...",
+        f"Compiling training step: done in {times}",
+    ]
+    trainer.call("teardown", "fit")
+
+
+def test_tracing_is_no_part_of_the_rate() -> None:
+    bar, _ = on_terminal()
+    trainer = FakeTrainer(callbacks=[bar])
+    trainer.start()
+    trainer.call("on_train_epoch_start")
+    assert bar._train is not None
+    for _ in range(2):
+        bar.on_trace_start(trainer, "x")
+        bar.on_compile_start(trainer, "x")
+        assert bar._train._pauses == 1
+        bar.on_compile_end(trainer, 1.0, trace_seconds=1.0)
+        assert bar._train._pauses == 0
+    trainer.call("teardown", "fit")
+
+
 def test_an_exception_gives_the_terminal_back() -> None:
     bar, terminal = on_terminal()
     trainer = FakeTrainer(callbacks=[bar])

@@ -58,20 +58,26 @@ class _Entry:
 
 
 class Notice(Protocol):
-    """Is told of compilations."""
+    """Is told of tracing and compilations; an error ends either without a word."""
 
-    def started(self, reason: str) -> None:
-        """Compilation begins."""
+    def tracing(self, reason: str) -> None:
+        """PyTorch's tracing begins."""
 
-    def finished(self, seconds: float, saved_seconds: float) -> None:
-        """Compilation has ended; the cache on disk made it shorter by `saved_seconds`."""
+    def compiling(self, reason: str) -> None:
+        """XLA's compilation begins, of what was traced just now or earlier."""
+
+    def finished(self, trace_seconds: float, compile_seconds: float, saved_seconds: float) -> None:
+        """Both have ended; the cache on disk made compiling shorter by `saved_seconds`."""
 
 
 class _Silence:
-    def started(self, reason: str) -> None:
+    def tracing(self, reason: str) -> None:
         pass
 
-    def finished(self, seconds: float, saved_seconds: float) -> None:
+    def compiling(self, reason: str) -> None:
+        pass
+
+    def finished(self, trace_seconds: float, compile_seconds: float, saved_seconds: float) -> None:
         pass
 
 
@@ -203,6 +209,7 @@ class Engine:
         guessed = [(o, fill_first_state(o)) for o in Survey(roots, self._appended).optimizers().values()]
         bind(roots, self.placement, self._appended)
         reason = self._explain(signature, Survey(roots, self._appended))
+        self.notice.tracing(reason)
         started = time.perf_counter()
         captured = self._captured(leaves, rebuild, numbers, roots)
         if forget_unused(guessed, captured):
@@ -217,6 +224,8 @@ class Engine:
         entry = _Entry(program, guards, signature, tuple(numbers))
         self._entries.insert(0, entry)
         self.compiles.append(Compile(reason, traced, 0.0, program.is_new))
+        if not program.is_new:
+            self.notice.finished(traced, 0.0, 0.0)
         variable = guards.variable_values()
         assert variable is not None
         return entry, [*numbers.values(), *variable]
@@ -294,7 +303,7 @@ class Engine:
         Raises:
             OutOfMemoryError: the program needs more than `memory_limit`.
         """
-        self.notice.started(reason)
+        self.notice.compiling(reason)
         started = time.perf_counter()
         keep_compiled_programs()
         with jax.enable_x64(True), watched_cache() as cache:
@@ -302,7 +311,7 @@ class Engine:
         self.temporary_bytes = max(self.temporary_bytes, _temporary_bytes(compiled))
         require_memory(compiled, self.memory_limit)
         seconds = time.perf_counter() - started
-        self.notice.finished(trace_seconds + seconds, cache.saved_seconds)
+        self.notice.finished(trace_seconds, seconds, cache.saved_seconds)
         return Compile(reason, trace_seconds, seconds, True, cache.saved_seconds)
 
     def flush(self) -> None:

@@ -205,22 +205,28 @@ def print_above_bar(trainer: Any, *args: Any, **kwargs: Any) -> None:
 
 
 class CompileNotice:
-    """Shows in the progress bar that a program is being compiled."""
+    """Shows in the progress bar that a program is being traced and compiled."""
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
 
-    def started(self, reason: str) -> None:
+    def tracing(self, reason: str) -> None:
+        """Tracing begins."""
+        bar = self._trainer.progress_bar_callback
+        if bar is not None:
+            bar.on_trace_start(self._trainer, f"the step ({reason})")
+
+    def compiling(self, reason: str) -> None:
         """Compilation begins."""
         bar = self._trainer.progress_bar_callback
         if bar is not None:
             bar.on_compile_start(self._trainer, f"the step ({reason})")
 
-    def finished(self, seconds: float, saved_seconds: float) -> None:
-        """Compilation has ended."""
+    def finished(self, trace_seconds: float, compile_seconds: float, saved_seconds: float) -> None:
+        """Both have ended."""
         bar = self._trainer.progress_bar_callback
         if bar is not None:
-            bar.on_compile_end(self._trainer, seconds, saved_seconds)
+            bar.on_compile_end(self._trainer, compile_seconds, saved_seconds, trace_seconds)
 
 
 def require_deterministic(deterministic: bool | str | None, devices: list[Any]) -> None:

@@ -104,8 +104,20 @@ class ProgressBar(Callback):
         """What to show behind the bar; override to add or remove something."""
         return dict(trainer.progress_bar_metrics)
 
-    def on_compile_start(self, trainer: TrainerLike, description: str) -> None:
-        """Called when the Trainer begins to trace and compile a step."""
+    def on_trace_start(self, trainer: TrainerLike, description: str) -> None:
+        """Called when the Trainer begins to trace a step; `on_compile_start` follows unless its program is there already."""
 
-    def on_compile_end(self, trainer: TrainerLike, seconds: float, saved_seconds: float = 0.0) -> None:
-        """Called when the step is compiled; the cache on disk made that shorter by `saved_seconds`."""
+    def on_compile_start(self, trainer: TrainerLike, description: str) -> None:
+        """Called when XLA begins to compile a step."""
+
+    def on_compile_end(
+        self, trainer: TrainerLike, seconds: float, saved_seconds: float = 0.0, trace_seconds: float = 0.0
+    ) -> None:
+        """Called when the step can run.
+
+        Args:
+            trainer: the trainer.
+            seconds: what XLA took.
+            saved_seconds: by how much the cache on disk made that shorter.
+            trace_seconds: what PyTorch's tracing took before.
+        """

@@ -48,6 +48,7 @@ class RichProgressBar(ProgressBar):
         self._display: Display | None = None
         self._enabled = True
         self._due = _NEVER
+        self._is_busy = False
         self._train: Bar | None = None
         self._evaluation: Bar | None = None
         self._finished: Bar | None = None
@@ -152,17 +153,30 @@ class RichProgressBar(ProgressBar):
         """End the bar."""
         self._end_evaluation(alone=True)
 
-    def on_compile_start(self, trainer: TrainerLike, description: str) -> None:
+    def on_trace_start(self, trainer: TrainerLike, description: str) -> None:
         """Show a spinner."""
-        if self._display is not None:
-            self._pause_bars()
-            self._display.compile_start(description)
+        self._busy(f"Tracing {description}")
 
-    def on_compile_end(self, trainer: TrainerLike, seconds: float, saved_seconds: float = 0.0) -> None:
+    def on_compile_start(self, trainer: TrainerLike, description: str) -> None:
+        """Show a spinner, or change what it says."""
+        self._busy(f"Compiling {description}")
+
+    def on_compile_end(
+        self, trainer: TrainerLike, seconds: float, saved_seconds: float = 0.0, trace_seconds: float = 0.0
+    ) -> None:
         """End the spinner."""
         if self._display is not None:
-            self._display.compile_end(seconds, saved_seconds)
+            self._display.compile_end(trace_seconds, seconds, saved_seconds)
+            self._is_busy = False
             self._resume_bars()
+
+    def _busy(self, message: str) -> None:
+        if self._display is None:
+            return
+        if not self._is_busy:
+            self._is_busy = True
+            self._pause_bars()
+        self._display.compile_start(message)
 
     def _begin(self, label: str, total: float) -> Bar | None:
         if self._display is None:
@@ -231,6 +245,7 @@ class RichProgressBar(ProgressBar):
         self._tell_finished()
         self._stop()
         self._display = self._train = self._evaluation = None
+        self._is_busy = False
         self._due = _NEVER
 
 
