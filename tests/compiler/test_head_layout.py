@@ -49,8 +49,8 @@ class Separate(nn.Module):
 
 
 CASES = {
-    "joint": (Joint(True), {"project_heads": 4, "heads_mm": 2, "heads_outer": 1, "heads_sum": 1}),
-    "joint without bias": (Joint(False), {"project_heads": 4, "heads_mm": 2, "heads_outer": 1}),
+    "joint": (Joint(True), {"project_heads": 4, "heads_mm": 2, "heads_outer": 1, "heads_sum": 1, "outer_heads": 1}),
+    "joint without bias": (Joint(False), {"project_heads": 4, "heads_mm": 2, "heads_outer": 1, "outer_heads": 1}),
     "separate": (Separate(False), {"project_heads": 3, "heads_mm": 3, "heads_outer": 3, "heads_sum": 3}),
     "queries that something else happens to": (
         Separate(True),

@@ -26,10 +26,12 @@ _LIBRARY = torch.library.Library("systolic", "FRAGMENT")
 _LIBRARY.define("project_heads(Tensor x, Tensor weight, Tensor? bias, int offset, int[] shape) -> Tensor")
 _LIBRARY.define("heads_mm(Tensor[] parts, Tensor weight, Tensor? bias) -> Tensor")
 _LIBRARY.define("heads_outer(Tensor[] parts, Tensor x) -> Tensor")
+_LIBRARY.define("outer_heads(Tensor x, Tensor[] parts) -> Tensor")
 _LIBRARY.define("heads_sum(Tensor[] parts) -> Tensor")
 _PROJECT = torch.ops.systolic.project_heads.default
 _MM = torch.ops.systolic.heads_mm.default
 _OUTER = torch.ops.systolic.heads_outer.default
+_OUTER_HEADS = torch.ops.systolic.outer_heads.default
 _SUM = torch.ops.systolic.heads_sum.default
 
 _KERNEL = torch.ops.systolic.jax_call.default
@@ -118,9 +120,11 @@ def _consume(graph: fx.Graph, node: fx.Node) -> None:
         if parts:
             replace_call(graph, node, _MM, (parts, right, None))
         elif isinstance(left, fx.Node) and left.target is aten.t.default:
-            parts = _joined(left.args[0])
+            parts, others = _joined(left.args[0]), _joined(right)
             if parts:
                 replace_call(graph, node, _OUTER, (parts, right))
+            elif others:
+                replace_call(graph, node, _OUTER_HEADS, (left.args[0], others))
     elif node.target is aten.addmm.default and not node.kwargs:
         bias, left, right = _arguments(node)
         parts = _joined(left)
@@ -173,7 +177,8 @@ def _project_heads(x: jax.Array, weight: jax.Array, bias: jax.Array | None, offs
     batch, heads, length, width = shape
     columns = slice(offset, offset + heads * width)
     parts = weight[:, columns].reshape(-1, heads, width)
-    wide = jnp.promote_types(x.dtype, jnp.float32)
+    # without a bias the product is rounded anyway, and XLA fuses the sum in the kernel's derivative with it only then
+    wide = x.dtype if bias is None else jnp.promote_types(x.dtype, jnp.float32)
     # not by einsum: it would make the weight the left operand, whose product XLA copies into the kernel's layout
     inner = (((2,), (0,)), ((), ()))
     out = jax.lax.dot_general(x.reshape(batch, length, -1), parts, inner, preferred_element_type=wide).transpose(0, 2, 1, 3)
@@ -200,6 +205,16 @@ def _heads_outer(parts: Sequence[jax.Array], x: jax.Array) -> jax.Array:
     batch, _, length, _ = parts[0].shape
     rows = x.reshape(batch, length, -1)
     return jnp.concatenate([_float32("bhtd,btk->hdk", p, rows).astype(x.dtype).reshape(-1, x.shape[-1]) for p in parts])
+
+
+@lowers(_OUTER_HEADS)
+def _outer_heads(x: jax.Array, parts: Sequence[jax.Array]) -> jax.Array:
+    batch, _, length, _ = parts[0].shape
+    rows = x.reshape(batch, length, -1)
+    over_rows = (((0, 1), (0, 2)), ((), ()))
+    wide = jnp.promote_types(x.dtype, jnp.float32)
+    found = [jax.lax.dot_general(rows, p, over_rows, preferred_element_type=wide).astype(x.dtype) for p in parts]
+    return jnp.concatenate([f.reshape(x.shape[1], -1) for f in found], 1)
 
 
 @lowers(_SUM)
