@@ -11,6 +11,7 @@ import torch
 
 from ..metrics import Results
 from ._feed import feed
+from ._hook_changes import call_on_batch
 from ._modes import eval_mode
 from ._padding import padder_for
 from ._step_engine import StepEngine
@@ -60,7 +61,7 @@ class EvaluationLoop:
         )
         for batch in trainer._observed(batches, self.stage):
             if starts:
-                hooks.both(f"{name}_batch_start", batch.host, batch.index, index)
+                call_on_batch(hooks, f"{name}_batch_start", batch, trainer._placement, batch.index, index)
             numbers = {"batch_idx": batch.index, "epoch": trainer._current_epoch, "global_step": trainer._global_step}
             key, rebuild = self.step.statics.enter(batch.spec, batch.statics)
             result = self.engine.run(batch.leaves, (key, index), rebuild, numbers)

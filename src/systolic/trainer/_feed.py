@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -27,6 +27,7 @@ class FedBatch:
     """A batch, ready for a step.
 
     Attributes:
+        whole: what the step gets: `host`, or the padded batch around it; None where no hook looks.
         host: what the loader gave, for hooks; None where no hook looks.
         leaves: its tensors on the devices (or as they are, in eager mode).
         spec: how to put them together again.
@@ -36,6 +37,7 @@ class FedBatch:
         statics: what it holds besides tensors, for the compiler to watch; empty in eager mode.
     """
 
+    whole: Any
     host: Any
     leaves: list[Any]
     spec: BatchSpec
@@ -78,17 +80,11 @@ def feed(
             batch = converts.convert_input(batch)
         if transform is not None:
             batch = transform(batch, dataloader_idx)
-        if pad is None:
-            tensors, spec = flatten_batch(batch)
-        else:
-            padded = pad(batch)
-            tensors, spec = flatten_batch(padded)
-            batch = padded.batch
-        leaves = tensors if placement is None else [placement.shard(_as_array(t)) for t in tensors]
-        if placement is None:
-            leaves = [torch.from_numpy(t) if isinstance(t, np.ndarray) else t for t in tensors]
+        padded = None if pad is None else pad(batch)
+        whole, host = (batch, batch) if padded is None else (padded, padded.batch)
+        tensors, spec = flatten_batch(whole)
         statics = spec.statics if placement is not None else []
-        return FedBatch(batch, leaves, spec, dataloader_idx, index, is_last, statics)
+        return FedBatch(whole, host, device_leaves(tensors, placement), spec, dataloader_idx, index, is_last, statics)
 
     # where nothing is copied and a batch is one indexing, a thread would cost more than it hides
     nothing_to_hide = placement is None or (placement.shares_host_memory and transform is None and is_vectorised(loader))
@@ -107,7 +103,7 @@ def _fed_arrays(batches: ArrayBatches, placement: Placement, dataloader_idx: int
     spec, statics = batches.spec, batches.spec.statics
     for index, arrays in enumerate(islice(batches.arrays, end)):
         leaves = [placement.shard(array, is_final=True) for array in arrays]
-        yield FedBatch(None, leaves, spec, dataloader_idx, index, index + 1 >= end, statics)
+        yield FedBatch(None, None, leaves, spec, dataloader_idx, index, index + 1 >= end, statics)
 
 
 def _limited(loader: Iterable[Any], limit: int | float) -> Iterator[tuple[int, Any, bool]]:
@@ -137,5 +133,8 @@ def _until_exhausted(batches: Iterator[Any]) -> Iterator[tuple[int, Any, bool]]:
         yield index, held.pop(), True
 
 
-def _as_array(value: Any) -> Any:
-    return to_jax_array(value) if isinstance(value, torch.Tensor) else value
+def device_leaves(tensors: Sequence[torch.Tensor | np.ndarray[Any, Any]], placement: Placement | None) -> list[Any]:
+    """A batch's tensors on the devices; without devices as PyTorch's."""
+    if placement is None:
+        return [torch.from_numpy(t) if isinstance(t, np.ndarray) else t for t in tensors]
+    return [placement.shard(to_jax_array(t) if isinstance(t, torch.Tensor) else t) for t in tensors]

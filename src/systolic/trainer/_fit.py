@@ -10,6 +10,7 @@ from ..diagnostics import Advisor
 from ._anomaly import require_finite
 from ._evaluate import EvaluationLoop
 from ._feed import FedBatch, feed
+from ._hook_changes import call_on_batch
 from ._padding import padder_for
 from ._step_engine import StepEngine, StepOutcome
 from ._steps import TrainStep
@@ -110,7 +111,8 @@ class FitLoop:
         self._epoch_end()
 
     def _batch_start(self, batch: FedBatch) -> Any:
-        return self.trainer._hooks.both("on_train_batch_start", batch.host, batch.index)
+        trainer = self.trainer
+        return call_on_batch(trainer._hooks, "on_train_batch_start", batch, trainer._placement, batch.index)
 
     def _phase(self, batch: FedBatch) -> Any:
         """Where in the accumulation window the batch is; part of what selects the program."""

@@ -25,7 +25,8 @@ from ._sample import Sample, sample, samples_per_epoch
 from ._step_engine import StepEngine
 
 _WRITERS = (Checkpoint, ModelSummary, ProgressBar)
-NUMBERS: dict[str, int | float] = {"batch_idx": 1, "epoch": 0, "global_step": 1}
+_BATCH_IDX = 1
+NUMBERS: dict[str, int | float] = {"batch_idx": _BATCH_IDX, "epoch": 0, "global_step": 1}
 """Of the second step: a first one often does something that the others do not (`if batch_idx == 0`)."""
 
 
@@ -132,8 +133,7 @@ def _training(trainer: Any, stage: str, batch_size: int | None) -> Iterator[Read
     loop = FitLoop(trainer)
     trainer._hooks.both("on_train_start")
     trainer._hooks_epoch_start()
-    found = sample(trainer, given, scaled, batch_size)
-    trainer._hooks.both("on_train_batch_start", found.batch.host, NUMBERS["batch_idx"])
+    found = sample(trainer, given, scaled, batch_size, "on_train_batch_start", _BATCH_IDX)
     # of a window of accumulation the last step is the largest: it holds the gradients and runs the optimizer
     loop.step.clears, loop.step.updates = trainer.accumulate_grad_batches == 1, True
     yield ReadyStep("train", _compiled(loop.engine), loop.step, given, found)
@@ -146,8 +146,7 @@ def _evaluation(trainer: Any, stage: str, batch_size: int | None) -> Iterator[Re
     with loop.evaluating(), trainer._collecting(stage, loop.results, 1):
         trainer._hooks.both(f"on_{stage}_start")
         trainer._hooks.both(f"on_{stage}_epoch_start")
-        found = sample(trainer, given, scaled, batch_size)
-        trainer._hooks.both(f"on_{stage}_batch_start", found.batch.host, NUMBERS["batch_idx"], 0)
+        found = sample(trainer, given, scaled, batch_size, f"on_{stage}_batch_start", _BATCH_IDX, 0)
         yield ReadyStep(stage, _compiled(loop.engine), loop.step, given, found)
 
 
@@ -159,7 +158,7 @@ def _prediction(trainer: Any, stage: str, batch_size: int | None) -> Iterator[Re
     with eval_mode(trainer.lightning_module):
         trainer._hooks.both("on_predict_start")
         trainer._hooks.both("on_predict_epoch_start")
-        found = sample(trainer, given, scaled, batch_size)
+        found = sample(trainer, given, scaled, batch_size, "on_predict_batch_start", _BATCH_IDX, 0)
         yield ReadyStep(stage, engine, step, given, found)
 
 

@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_map_only
 from ..metrics import Results, StepLog
 from ..runtime._device_tensor import DeviceTensor
 from ._feed import feed
+from ._hook_changes import call_on_batch
 from ._hooks import step_arguments
 from ._modes import eval_mode
 from ._statics import BatchStatics
@@ -73,7 +74,7 @@ def _outputs(trainer: Any, engine: StepEngine, step: PredictStep, loader: Any, l
     options = {"transform": trainer._before_transfer(), "precision": trainer._precision, "dataloader_idx": index}
     batches = feed(loader, trainer._placement, depth=trainer.prefetch_batches, limit=limit, **options)
     for batch in trainer._observed(batches, "predict"):
-        hooks.both("on_predict_batch_start", batch.host, batch.index, index)
+        call_on_batch(hooks, "on_predict_batch_start", batch, trainer._placement, batch.index, index)
         numbers = {"batch_idx": batch.index, "epoch": trainer._current_epoch, "global_step": trainer._global_step}
         key, rebuild = step.statics.enter(batch.spec, batch.statics)
         result = engine.run(batch.leaves, (key, index), rebuild, numbers)
