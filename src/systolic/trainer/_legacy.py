@@ -194,7 +194,7 @@ def _precision(value: Any) -> Arguments | None:
 def _num_nodes(value: Any) -> Arguments:
     if value in (None, 1):
         return {}
-    raise Refused("JAX finds the hosts itself: one process runs on each, with the same script and no num_nodes.")
+    raise Refused("a run has the devices of one host; several hosts do not work yet. Leave num_nodes out.")
 
 
 _RULES: dict[str, Callable[[Any], Arguments | None]] = {
@@ -237,7 +237,7 @@ _RULES: dict[str, Callable[[Any], Arguments | None]] = {
 
 _REMARKS = {
     "precision": '; "bf16-true" keeps parameters in bfloat16, "bf16-mixed" in float32',
-    "num_nodes": ": JAX finds the hosts itself",
+    "num_nodes": ": a run has the devices of one host",
     "gpus": ": systolic looks for TPU, GPU and CPU in this order",
     "progress_bar_refresh_rate": ", or callbacks=[RichProgressBar(refresh_rate=...)]",
     "weights_summary": ", or callbacks=[ModelSummary(max_depth=...)]",
