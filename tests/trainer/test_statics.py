@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from runs import Given, Line, Recorder, batches, losses_both_ways, plain_loss, trainer
 from torch.utils._pytree import tree_map
 
-from systolic.trainer._statics import RecordingDict, unwatched
+from systolic.trainer._recording import RecordingDict, unwatched
 
 
 def counted(loss_of: Callable[[Any, Any], torch.Tensor], data: Any, eager: bool = True) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from ..compiler import Captured
 from ..compiler._errors import user_line_of
 from ..data import BatchPadder, PaddedBatch, batch_size_of, flatten_batch, mask_of
 from ..exceptions import MisconfigurationException
-from ._statics import unwatched
+from ._recording import unwatched
 
 _BATCH_NORM = {F.batch_norm, torch.batch_norm}
 _TRAINING = 5
