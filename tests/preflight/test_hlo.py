@@ -12,7 +12,8 @@ from jax.experimental import pallas as pl
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from systolic.preflight._hlo import HloAnalysis, analyse
+from systolic.preflight._hlo import analyse
+from systolic.preflight._hlo_analysis import HloAnalysis
 from systolic.preflight._hlo_text import Array, arrays
 
 pytest.importorskip("libtpu")

@@ -15,8 +15,6 @@ from ._modules import current_module
 from ._refused import CONDITIONS, REFUSED
 from .lowering import find_lowering
 
-DecompositionTable = Mapping[OpOverload, Callable[..., Any]]
-
 
 def refuse_op(op: OpOverload, reason: str) -> None:
     """Never lower `op`, and say why; for ops whose result shape depends on data, or that are known to be wrong."""

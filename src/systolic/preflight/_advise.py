@@ -10,7 +10,7 @@ from ._advise_host import advise_host
 from ._advise_padding import advise_padding
 from ._advise_precision import advise_precision
 from ._advise_time import advise_time
-from ._hlo import HloAnalysis
+from ._hlo_analysis import HloAnalysis
 from ._products import products
 from ._report import PreflightReport
 from ._slices import Slice

@@ -13,7 +13,7 @@ from ..runtime._placement import DATA_AXIS
 from ._advice import Advice
 from ._advise_time import SOURCE, seconds_of
 from ._figures import Figure
-from ._hlo import HloAnalysis
+from ._hlo_analysis import HloAnalysis
 from ._origins import user_line
 from ._slices import Slice
 from ._step import TracedStep

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ._advice import Advice
 from ._figures import Figure
-from ._hlo import HloAnalysis
+from ._hlo_analysis import HloAnalysis
 from ._origins import user_line
 from ._report import PreflightReport
 from ._slices import Slice

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from ..runtime._chip_table import Chip
 from ._advice import Advice
 from ._figures import Figure
-from ._hlo import HloAnalysis, Operation
+from ._hlo_analysis import HloAnalysis, Operation
 from ._origins import module_of, user_line
 
 _LINES = 5

@@ -10,7 +10,8 @@ from ..compiler import Slot, model_flops
 from ..runtime._compile_cache import cache_suspended
 from ._advise import advice_on
 from ._compiled import Compiled, Lowered
-from ._hlo import CustomCall, HloAnalysis, analyse
+from ._hlo import analyse
+from ._hlo_analysis import CustomCall, HloAnalysis
 from ._links import collective_seconds
 from ._origins import module_of, user_line
 from ._report import (

@@ -33,7 +33,6 @@ _TABLE = "table of chips (systolic.runtime._chip_table, with sources)"
 _MEMORY = "shapes of the captured state"
 _COMPILER = "compiler's memory analysis"
 _HLO = "optimized program"
-_LINKS = "ring over the links of the torus, at their rated bandwidth"
 _ROOFLINE = "the longer one of FLOPs / peak and bytes / bandwidth"
 
 

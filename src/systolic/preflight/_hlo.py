@@ -15,136 +15,14 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from ._hlo_analysis import Collective, CustomCall, HloAnalysis, Operation
+from ._hlo_calls import custom_call, is_free_call
 from ._hlo_flops import product_flops
 from ._hlo_loops import trip_count
-from ._hlo_text import Array, Computation, Instruction, Module, Source, parse
-
-
-@dataclass(frozen=True)
-class Operation:
-    """Something that a core executes.
-
-    Attributes:
-        name: its name in the program.
-        opcode: HLO's opcode ("fusion", "custom-call", "copy", ...).
-        cycles: the compiler's estimate for one execution, or None where it makes none.
-        times: how often a step executes it.
-        operands: what it reads.
-        results: what it writes.
-        op_name: the path of the JAX operation that it was made from.
-        stack: source lines, innermost first.
-        inner_opcodes: for a fusion, what it was made of.
-        flops: of one execution's matrix products and convolutions.
-    """
-
-    name: str
-    opcode: str
-    cycles: int | None
-    times: int
-    operands: tuple[Array, ...]
-    results: tuple[Array, ...]
-    op_name: str
-    stack: tuple[Source, ...]
-    inner_opcodes: frozenset[str]
-    flops: int = 0
-
-    @property
-    def total_cycles(self) -> int:
-        """Estimated cycles in a step; 0 where there is no estimate."""
-        return (self.cycles or 0) * self.times
-
-    @property
-    def hbm_bytes(self) -> int:
-        """Bytes that one execution reads from and writes to HBM."""
-        if self.opcode in _PARTIAL:
-            target = self.results[0]
-            ends = (target, *self.operands[:1])
-            return sum(target.bytes for end in ends if end.memory_space == 0)
-        inside = {self.opcode, *self.inner_opcodes}
-        if "scatter" in inside and self.cycles is None:
-            # the array that is written into stays where it is: of it only what changes is read and written
-            largest = max(a.bytes for a in self.results)
-            return 2 * sum(a.bytes for a in self.operands if a.memory_space == 0 and a.bytes < largest)
-        if "gather" in inside and self.cycles is None:
-            produced = sum(a.bytes for a in self.results)
-            return sum(min(a.bytes, produced) for a in (*self.operands, *self.results) if a.memory_space == 0)
-        return sum(a.bytes for a in (*self.operands, *self.results) if a.memory_space == 0)
-
-
-@dataclass(frozen=True)
-class Collective:
-    """A communication between cores.
-
-    Attributes:
-        kind: "all-reduce", "all-gather", "reduce-scatter", "all-to-all" or "collective-permute".
-        times: how often a step executes it.
-        bytes: the size on one core of what it works on: of the larger one of operands and results.
-        group_size: how many cores take part in each group; None where the text does not say it.
-        groups: the replica groups as written in the program.
-        overlaps: whether the program goes on with other work meanwhile.
-    """
-
-    name: str
-    kind: str
-    times: int
-    bytes: int
-    group_size: int | None
-    groups: str
-    op_name: str
-    overlaps: bool
-
-
-@dataclass(frozen=True)
-class CustomCall:
-    """A call of something that is no HLO, such as a Pallas kernel ("tpu_custom_call").
-
-    Attributes:
-        target: what is called.
-        kernel: the kernel's name, for Pallas kernels.
-        flops: floating-point operations of one execution: as its author stated them, or by formula for JAX's attention
-            kernels (see `_attention_flops`), or None.
-        bytes: bytes accessed by one execution as its author stated them, or None.
-        operation: the call as an operation, with operands and results.
-    """
-
-    target: str
-    kernel: str
-    flops: int | None
-    bytes: int | None
-    operation: Operation
-
-
-@dataclass(frozen=True)
-class HloAnalysis:
-    """A program, taken apart.
-
-    Attributes:
-        operations: in the order in which they run.
-        collectives: also those that run inside of fusions.
-        custom_calls: Pallas kernels and other foreign calls that do work.
-        dtypes: how many instructions give arrays of each element type, those inside fusions included.
-        unknown_loops: names of loops whose trip count is not known; their bodies are counted once.
-    """
-
-    operations: tuple[Operation, ...]
-    collectives: tuple[Collective, ...]
-    custom_calls: tuple[CustomCall, ...]
-    dtypes: Counter[str]
-    unknown_loops: tuple[str, ...]
-
-    @property
-    def estimated_cycles(self) -> int:
-        """The sum of the compiler's estimates over a step."""
-        return sum(o.total_cycles for o in self.operations)
-
-    @property
-    def unestimated(self) -> tuple[Operation, ...]:
-        """Operations without an estimate that are neither collectives nor custom calls."""
-        known = {c.name for c in self.collectives} | {c.operation.name for c in self.custom_calls}
-        return tuple(o for o in self.operations if o.cycles is None and o.name not in known)
+from ._hlo_text import Computation, Instruction, Module, Source, parse
 
 
 def analyse(text: str) -> HloAnalysis:
@@ -178,10 +56,6 @@ _FREE: Final = frozenset(
     {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "partition-id", "replica-id", "after-all",
      "opt-barrier", "add-dependency", "copy-done", "slice-done", "async-done", "async-update"}
 )  # fmt: skip
-# these read as much of their first operand as their first result holds
-_PARTIAL: Final = frozenset({"copy-start", "slice-start", "slice", "dynamic-slice"})
-# these stand for a compiler's bookkeeping
-_FREE_CALLS: Final = frozenset({"AllocateBuffer", "ConcatBitcast", "X64Combine", "X64SplitLow", "X64SplitHigh", "Sharding"})
 _CALLERS: Final = frozenset({"while", "conditional", "call", "async-start"})
 
 
@@ -201,7 +75,7 @@ class _Walk:
         for instruction in computation.instructions.values():
             if instruction.opcode in _CALLERS:
                 self._enter(instruction, computation, times)
-            elif instruction.opcode not in _FREE and not _is_free_call(instruction):
+            elif instruction.opcode not in _FREE and not is_free_call(instruction):
                 self._count(instruction, computation, times)
 
     def _enter(self, caller: Instruction, computation: Computation, times: int) -> None:
@@ -250,7 +124,7 @@ class _Walk:
             if found is not None and not source.opcode.endswith("-done"):
                 self.collectives.append(self._collective(source, inner, found, times, overlaps=True))
         if instruction.opcode == "custom-call":
-            self.custom_calls.append(_custom_call(instruction, operation))
+            self.custom_calls.append(custom_call(instruction, operation))
 
     def _inside(self, instruction: Instruction) -> Iterator[tuple[Computation, Instruction]]:
         """What a fusion is made of, and what the fusions in it are made of."""
@@ -308,7 +182,6 @@ class _Walk:
 _CYCLES: Final = re.compile(r'"estimated_cycles":"(\d+)"')
 _OP_NAME: Final = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')
 _FRAME: Final = re.compile(r"stack_frame_id=(\d+)")
-_COST: Final = re.compile(r'"cost_estimate":\{([^{}]*)\}')
 
 
 _NO_ESTIMATE: Final = 2**63 - 1
@@ -331,41 +204,6 @@ def _branches(conditional: Instruction) -> list[str]:
     text = listed.group(1) if listed else conditional.attributes
     pattern = r"%?([\w.\-]+)" if listed else r"(?:true|false)_computation=%?([\w.\-]+)"
     return re.findall(pattern, text)
-
-
-def _is_free_call(instruction: Instruction) -> bool:
-    return instruction.opcode == "custom-call" and _target(instruction) in _FREE_CALLS
-
-
-def _target(call: Instruction) -> str:
-    found = re.search(r'custom_call_target="([^"]*)"', call.attributes)
-    return found.group(1) if found else ""
-
-
-def _custom_call(call: Instruction, operation: Operation) -> CustomCall:
-    stated = _COST.search(call.attributes)
-    figures = dict(re.findall(r'"(\w+)":"?(-?\d+)', stated.group(1))) if stated else {}
-    flops, size = (int(figures[name]) if name in figures else None for name in ("flops", "bytes_accessed"))
-    # XLA numbers the instructions that a kernel's name is given to
-    kernel = re.sub(r"(\.\d+|\.clone|\.remat\d*)+$", "", call.name)
-    return CustomCall(_target(call), kernel, _attention_flops(kernel, operation) if flops is None else flops, size, operation)
-
-
-# products of queries (or their gradients) with keys or values that each of JAX's splash attention kernels computes
-_ATTENTION_PRODUCTS: Final = {"splash_mha_fwd": 2, "splash_mha_dq": 3, "splash_mha_dkv": 5}
-
-
-def _attention_flops(kernel: str, operation: Operation) -> int | None:
-    """FLOPs of a kernel that states none: 2 x batch x heads x length x other length x features for each product.
-
-    Tiles that a causal mask lets the kernel skip are counted as if it computed them.
-    """
-    products = next((n for prefix, n in _ATTENTION_PRODUCTS.items() if kernel.startswith(prefix)), None)
-    operands = [a.shape for a in operation.operands if len(a.shape) >= 3 and a.dtype in ("bf16", "f32")]
-    if products is None or len(operands) < 2:
-        return None
-    query, key = operands[:2]
-    return products * 2 * math.prod(query) * key[-2]
 
 
 def _groups(attributes: str) -> tuple[int | None, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ._hlo import Operation
+from ._hlo_analysis import Operation
 
 _LINE = re.compile(r"\[([^\[\]]+:\d+)\]")
 _SCOPE = re.compile(r"(?:^|/)((?:backward/)?model[^/\[]*|backward|optimizer)(?:/|$)")

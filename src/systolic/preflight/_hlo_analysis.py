@@ -1,0 +1,136 @@
+"""What is known of a compiled program: operations, collectives, foreign calls."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
+from ._hlo_text import Array, Source
+
+# these read as much of their first operand as their first result holds
+_PARTIAL: Final = frozenset({"copy-start", "slice-start", "slice", "dynamic-slice"})
+
+
+@dataclass(frozen=True)
+class Operation:
+    """Something that a core executes.
+
+    Attributes:
+        name: its name in the program.
+        opcode: HLO's opcode ("fusion", "custom-call", "copy", ...).
+        cycles: the compiler's estimate for one execution, or None where it makes none.
+        times: how often a step executes it.
+        operands: what it reads.
+        results: what it writes.
+        op_name: the path of the JAX operation that it was made from.
+        stack: source lines, innermost first.
+        inner_opcodes: for a fusion, what it was made of.
+        flops: of one execution's matrix products and convolutions.
+    """
+
+    name: str
+    opcode: str
+    cycles: int | None
+    times: int
+    operands: tuple[Array, ...]
+    results: tuple[Array, ...]
+    op_name: str
+    stack: tuple[Source, ...]
+    inner_opcodes: frozenset[str]
+    flops: int = 0
+
+    @property
+    def total_cycles(self) -> int:
+        """Estimated cycles in a step; 0 where there is no estimate."""
+        return (self.cycles or 0) * self.times
+
+    @property
+    def hbm_bytes(self) -> int:
+        """Bytes that one execution reads from and writes to HBM."""
+        if self.opcode in _PARTIAL:
+            target = self.results[0]
+            ends = (target, *self.operands[:1])
+            return sum(target.bytes for end in ends if end.memory_space == 0)
+        inside = {self.opcode, *self.inner_opcodes}
+        if "scatter" in inside and self.cycles is None:
+            # the array that is written into stays where it is: of it only what changes is read and written
+            largest = max(a.bytes for a in self.results)
+            return 2 * sum(a.bytes for a in self.operands if a.memory_space == 0 and a.bytes < largest)
+        if "gather" in inside and self.cycles is None:
+            produced = sum(a.bytes for a in self.results)
+            return sum(min(a.bytes, produced) for a in (*self.operands, *self.results) if a.memory_space == 0)
+        return sum(a.bytes for a in (*self.operands, *self.results) if a.memory_space == 0)
+
+
+@dataclass(frozen=True)
+class Collective:
+    """A communication between cores.
+
+    Attributes:
+        kind: "all-reduce", "all-gather", "reduce-scatter", "all-to-all" or "collective-permute".
+        times: how often a step executes it.
+        bytes: the size on one core of what it works on: of the larger one of operands and results.
+        group_size: how many cores take part in each group; None where the text does not say it.
+        groups: the replica groups as written in the program.
+        overlaps: whether the program goes on with other work meanwhile.
+    """
+
+    name: str
+    kind: str
+    times: int
+    bytes: int
+    group_size: int | None
+    groups: str
+    op_name: str
+    overlaps: bool
+
+
+@dataclass(frozen=True)
+class CustomCall:
+    """A call of something that is no HLO, such as a Pallas kernel ("tpu_custom_call").
+
+    Attributes:
+        target: what is called.
+        kernel: the kernel's name, for Pallas kernels.
+        flops: floating-point operations of one execution: as its author stated them, or by formula for JAX's attention
+            kernels (see `_attention_flops`), or None.
+        bytes: bytes accessed by one execution as its author stated them, or None.
+        operation: the call as an operation, with operands and results.
+    """
+
+    target: str
+    kernel: str
+    flops: int | None
+    bytes: int | None
+    operation: Operation
+
+
+@dataclass(frozen=True)
+class HloAnalysis:
+    """A program, taken apart.
+
+    Attributes:
+        operations: in the order in which they run.
+        collectives: also those that run inside of fusions.
+        custom_calls: Pallas kernels and other foreign calls that do work.
+        dtypes: how many instructions give arrays of each element type, those inside fusions included.
+        unknown_loops: names of loops whose trip count is not known; their bodies are counted once.
+    """
+
+    operations: tuple[Operation, ...]
+    collectives: tuple[Collective, ...]
+    custom_calls: tuple[CustomCall, ...]
+    dtypes: Counter[str]
+    unknown_loops: tuple[str, ...]
+
+    @property
+    def estimated_cycles(self) -> int:
+        """The sum of the compiler's estimates over a step."""
+        return sum(o.total_cycles for o in self.operations)
+
+    @property
+    def unestimated(self) -> tuple[Operation, ...]:
+        """Operations without an estimate that are neither collectives nor custom calls."""
+        known = {c.name for c in self.collectives} | {c.operation.name for c in self.custom_calls}
+        return tuple(o for o in self.operations if o.cycles is None and o.name not in known)

@@ -1,0 +1,51 @@
+"""Custom calls of a compiled program: Pallas kernels, and those that stand for nothing."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Final
+
+from ._hlo_analysis import CustomCall, Operation
+from ._hlo_text import Instruction
+
+# these stand for a compiler's bookkeeping
+_FREE_CALLS: Final = frozenset({"AllocateBuffer", "ConcatBitcast", "X64Combine", "X64SplitLow", "X64SplitHigh", "Sharding"})
+_COST: Final = re.compile(r'"cost_estimate":\{([^{}]*)\}')
+
+
+def is_free_call(instruction: Instruction) -> bool:
+    """Whether a call only names a value."""
+    return instruction.opcode == "custom-call" and _target(instruction) in _FREE_CALLS
+
+
+def _target(call: Instruction) -> str:
+    found = re.search(r'custom_call_target="([^"]*)"', call.attributes)
+    return found.group(1) if found else ""
+
+
+def custom_call(call: Instruction, operation: Operation) -> CustomCall:
+    """What a call that is counted as `operation` says of itself."""
+    stated = _COST.search(call.attributes)
+    figures = dict(re.findall(r'"(\w+)":"?(-?\d+)', stated.group(1))) if stated else {}
+    flops, size = (int(figures[name]) if name in figures else None for name in ("flops", "bytes_accessed"))
+    # XLA numbers the instructions that a kernel's name is given to
+    kernel = re.sub(r"(\.\d+|\.clone|\.remat\d*)+$", "", call.name)
+    return CustomCall(_target(call), kernel, _attention_flops(kernel, operation) if flops is None else flops, size, operation)
+
+
+# products of queries (or their gradients) with keys or values that each of JAX's splash attention kernels computes
+_ATTENTION_PRODUCTS: Final = {"splash_mha_fwd": 2, "splash_mha_dq": 3, "splash_mha_dkv": 5}
+
+
+def _attention_flops(kernel: str, operation: Operation) -> int | None:
+    """FLOPs of a kernel that states none: 2 x batch x heads x length x other length x features for each product.
+
+    Tiles that a causal mask lets the kernel skip are counted as if it computed them.
+    """
+    products = next((n for prefix, n in _ATTENTION_PRODUCTS.items() if kernel.startswith(prefix)), None)
+    operands = [a.shape for a in operation.operands if len(a.shape) >= 3 and a.dtype in ("bf16", "f32")]
+    if products is None or len(operands) < 2:
+        return None
+    query, key = operands[:2]
+    return products * 2 * math.prod(query) * key[-2]
