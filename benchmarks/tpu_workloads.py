@@ -198,12 +198,13 @@ WORKLOADS = {
         "LSTM, 2 bidirectional layers of 256, 128 tokens, batch 32",
         lambda: (Lstm(), zeros(((32, 128), torch.int64), ((32,), torch.int64))),
     ),
-    "gan": Workload("DCGAN with manual optimization, 32 x 32 images, batch 64", lambda: (Gan(), images(64, 32))),
+    "gan": Workload("DCGAN with manual optimization, 32 x 32 images, batch 64", lambda: (Gan(), images(64, 32)), costly=True),
     "resnet18_digits": Workload(
         "ResNet-18 for 32 x 32 images (`examples/resnet.py`), batch 32",
         lambda: (example("resnet").ResNet18(), example("resnet").loaders(32)[0]),
+        costly=True,
     ),
-    "resnet18": Workload("ResNet-18, 224 x 224 images, batch 32", lambda: (ResNet18(), images(32, 224))),
+    "resnet18": Workload("ResNet-18, 224 x 224 images, batch 32", lambda: (ResNet18(), images(32, 224)), costly=True),
     "bert": Workload(
         "BERT base of transformers, 110M, 128 tokens, batch 8",
         lambda: (Bert(), zeros(*[((8, 128), torch.int64)] * 2)),

@@ -27,6 +27,10 @@ REFUSALS: dict[str, tuple[Callable[[T], object], str]] = {
     "computed_start": (lambda x: x.narrow(1, x.sum().int(), 1), "index_select"),
     "mask_and_index": (lambda x: x.index_put((x[:, 0] > 0, torch.tensor([1])), x[0, 0]), "torch.where"),
     "memory_outside_of_the_tensor": (lambda x: x[1].as_strided((6,), (1,), 0), "memory"),
+    "product_of_two_dtypes": (lambda x: x @ x.bfloat16().T, "torch.float32 by torch.bfloat16"),
+    "layer_of_another_dtype": (lambda x: F.linear(x, x.bfloat16(), x[:, 0].bfloat16()), "by torch.float32"),
+    "matrix_and_vector_of_two_dtypes": (lambda x: x.mv(x[0].double()), "torch.float32 by torch.float64"),
+    "convolution_of_two_dtypes": (lambda x: F.conv1d(x[None], torch.ones(1, 2, 1).bfloat16()), "torch.float32 by torch.bf"),
     "no_lowering": (lambda x: torch.special.airy_ai(x), "no lowering"),
 }
 

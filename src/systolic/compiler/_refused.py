@@ -80,6 +80,18 @@ def _beyond(x: torch.Tensor, size: Any, stride: Any, storage_offset: int | None)
     return "it reaches elements that are in the tensor's memory and not in the tensor. Call it on the whole tensor"
 
 
+def _product(*matrices: torch.Tensor, **_: Any) -> str | None:
+    dtypes = list(dict.fromkeys(matrix.dtype for matrix in matrices))
+    if len(dtypes) == 1:
+        return None
+    # the tracer's own rule for these ops lets it pass, and float32 would multiply without anybody's knowledge
+    return f"eager PyTorch refuses, too, to multiply {' by '.join(map(str, dtypes))}. Convert one of them with .to(dtype)"
+
+
+def _convolution(image: torch.Tensor, kernel: torch.Tensor, *_: Any, **__: Any) -> str | None:
+    return _product(image, kernel)
+
+
 CONDITIONS: dict[OpOverload, Callable[..., str | None]] = {
     aten.index.Tensor: _masked_reading,
     aten._unsafe_index.Tensor: _masked_reading,
@@ -90,5 +102,9 @@ CONDITIONS: dict[OpOverload, Callable[..., str | None]] = {
     aten.as_strided.default: _strided,
     aten.as_strided_copy.default: _strided,
     aten.as_strided_scatter.default: _strided_writing,
+    aten.mm.default: _product,
+    aten.mv.default: _product,
+    aten.addmm.default: _product,
+    aten.convolution.default: _convolution,
 }
 """By op: from the arguments of a call to the reason against that call, or None where it can be lowered."""

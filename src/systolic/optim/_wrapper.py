@@ -10,12 +10,7 @@ from torch.optim import Optimizer
 
 
 class LightningOptimizer:
-    """A torch optimizer that tells the trainer of its steps; every other attribute is the optimizer's.
-
-    Args:
-        optimizer: the torch optimizer.
-        on_step: called after each of its steps.
-    """
+    """A torch optimizer that tells the trainer of its steps; every other attribute is the optimizer's."""
 
     def __init__(self, optimizer: Optimizer, on_step: Callable[[], None]) -> None:
         self._optimizer = optimizer
