@@ -22,6 +22,7 @@ from ..runtime._dtypes import jax_dtype, torch_dtype
 from ._patches import CONTEXTS
 from .lowering import lowers
 from .lowering._context import current
+from .lowering._pullback import conjugate
 
 Kernel = Callable[..., Any]
 
@@ -182,18 +183,13 @@ def _vjp(kernel: Kernel, wanted: tuple[int, ...], inputs: Sequence[Any]) -> tupl
 
     def pullback(cotangents: Sequence[Any]) -> tuple[Any, ...]:
         pairs = zip(cotangents, smooth, strict=True)
-        return tuple(_conjugate(g) for g in pull([_conjugate(c.astype(r.dtype)) for c, r in pairs]))
+        return tuple(conjugate(g) for g in pull([conjugate(c.astype(r.dtype)) for c, r in pairs]))
 
     return results, pullback
 
 
 def _leaves(kernel: Kernel, arrays: Sequence[Any]) -> list[Any]:
     return [jnp.asarray(result) for result in jax.tree.leaves(kernel(*arrays))]
-
-
-def _conjugate(x: Any) -> Any:
-    # PyTorch's gradient of a complex tensor is the conjugate of JAX's cotangent
-    return jnp.conj(x) if jnp.iscomplexobj(x) else x
 
 
 _LIBRARY = torch.library.Library("systolic", "FRAGMENT")

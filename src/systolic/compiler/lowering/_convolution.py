@@ -13,6 +13,7 @@ from jax import lax
 
 from ._channels_last import ChannelsLast, Value, ordinary, takes_channels_last
 from ._context import current
+from ._pooling import per_dimension
 from ._pullback import pullback, wide
 from ._table import lowers
 
@@ -101,9 +102,7 @@ def _convolve(
 ) -> jax.Array:
     """`x` [N, ..., C] with a weight as PyTorch has it."""
     spatial = x.ndim - 2
-    stride, padding, dilation, output_padding = (
-        _per_dimension(v, spatial) for v in (stride, padding, dilation, output_padding)
-    )
+    stride, padding, dilation, output_padding = (per_dimension(v, spatial) for v in (stride, padding, dilation, output_padding))
     if _taps_win(x, transposed, groups) and math.prod(weight.shape[2:]) <= most_taps:
         return _depthwise(x, weight, stride, padding, dilation)
     if not transposed:
@@ -194,7 +193,7 @@ def _weight_gradient(
 ) -> jax.Array:
     """The gradient of `weight` [out, in / groups, ...] from `x` [N, ..., in] and the result's `grad` [N, ..., out]."""
     kernel, out = weight.shape[2:], grad.shape[1:-1]
-    stride, padding, dilation = (_per_dimension(v, len(kernel)) for v in (stride, padding, dilation))
+    stride, padding, dilation = (per_dimension(v, len(kernel)) for v in (stride, padding, dilation))
     moved = _grouped(wide(grad), groups)
     everywhere, group = tuple(range(grad.ndim - 1)), (grad.ndim - 1,)
     products = [
@@ -220,10 +219,6 @@ def _mirrored(weight: jax.Array, groups: int) -> jax.Array:
     grouped = weight.reshape(groups, channels_in // groups, channels_out, *kernel)
     swapped = jnp.swapaxes(grouped, 1, 2).reshape(groups * channels_out, channels_in // groups, *kernel)
     return jnp.flip(swapped, range(2, swapped.ndim))
-
-
-def _per_dimension(values: Sequence[int], spatial: int) -> tuple[int, ...]:
-    return tuple(values) * spatial if len(values) == 1 else tuple(values)
 
 
 def _layout(spatial: int) -> tuple[str, str, str]:

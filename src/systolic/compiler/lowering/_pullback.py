@@ -15,8 +15,8 @@ def pullback(function: Callable[..., jax.Array], primals: Sequence[jax.Array], g
     PyTorch's gradient of a complex tensor is the conjugate of JAX's cotangent.
     """
     out, pull = jax.vjp(function, *primals)
-    grads = pull(_conjugate(grad.astype(out.dtype)))
-    return tuple(_conjugate(g) for g in grads)
+    grads = pull(conjugate(grad.astype(out.dtype)))
+    return tuple(conjugate(g) for g in grads)
 
 
 def wide(x: Any) -> jax.Array:
@@ -32,5 +32,6 @@ def index32(index: jax.Array, size: int) -> jax.Array:
     return index
 
 
-def _conjugate(x: jax.Array) -> jax.Array:
+def conjugate(x: jax.Array) -> jax.Array:
+    """PyTorch's gradient of a complex tensor is the conjugate of JAX's cotangent; real arrays stay."""
     return jnp.conj(x) if jnp.iscomplexobj(x) else x
