@@ -19,11 +19,15 @@ class HookTable:
 
     For most hooks Lightning calls the callbacks first and the module after them; a hook that nobody overrode costs
     one dictionary look-up.
+
+    Attributes:
+        running: the hook that runs, with its arguments after trainer and module; what `self.log` does depends on it.
     """
 
     def __init__(
         self, trainer: Any, callbacks: list[Callback], module: LightningModule, profiler: Profiler | None = None
     ) -> None:
+        self.running: tuple[str, tuple[Any, ...]] = ("", ())
         self._trainer = trainer
         self._profiler = profiler
         self._callbacks = callbacks
@@ -34,18 +38,25 @@ class HookTable:
     def callbacks(self, name: str, *args: Any) -> None:
         """Call a hook of the callbacks, with the trainer and the module as first arguments."""
         for hook in self.overridden(name):
-            hook(self._trainer, self._module, *args)
+            self._call(hook, name, args, self._trainer, self._module, *args)
 
     def callbacks_where(self, chosen: Callable[[Callback], bool], name: str) -> None:
         """Call a hook of some of the callbacks."""
         for callback in self._callbacks:
             if chosen(callback):
-                self._of_callback(callback, name)(self._trainer, self._module)
+                self._call(self._of_callback(callback, name), name, (), self._trainer, self._module)
 
     def module(self, name: str, *args: Any) -> Any:
         """Call a hook of the module, where it is overridden."""
         hook = self.module_hook(name)
-        return hook(*args) if hook is not None else None
+        return self._call(hook, name, args, *args) if hook is not None else None
+
+    def _call(self, hook: Bound, name: str, args: tuple[Any, ...], *passed: Any) -> Any:
+        previous, self.running = self.running, (name, args)
+        try:
+            return hook(*passed)
+        finally:
+            self.running = previous
 
     def both(self, name: str, *args: Any) -> Any:
         """Call the callbacks' hook, then the module's; returns what the module returned."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from ..data import batch_size_of
 from ..exceptions import MisconfigurationException
-from ..metrics import LogEntry
 from ..metrics._results import as_scalar, reduction_name
+from ._host_log import BATCH_HOOKS, host_entry
 
 
 def log_value(
@@ -28,7 +29,8 @@ def log_value(
     if not isinstance(name, str):
         raise MisconfigurationException(f"The name of a logged value must be a string. Received: {name!r}.")
     if trainer._step_log is None:
-        _log_on_host(trainer, name, value, prog_bar, logger, reduction)
+        where = {"on_step": on_step, "on_epoch": on_epoch, "prog_bar": prog_bar, "logger": logger, "reduction": reduction}
+        _log_on_host(trainer, name, value, add_dataloader_idx, batch_size, **where)
         return
     hook, log = trainer._step_log
     if hook == "predict_step":
@@ -55,15 +57,31 @@ def _full_name(trainer: Any, name: str, add_dataloader_idx: bool, in_training: b
     return f"{name}/dataloader_idx_{trainer._evaluated_loader}"
 
 
-def _log_on_host(trainer: Any, name: str, value: Any, prog_bar: bool, logger: bool, reduction: str) -> None:
+def _log_on_host(trainer: Any, name: str, value: Any, add_dataloader_idx: bool, batch_size: int | None, **where: Any) -> None:
     if trainer.state.fn is None or trainer.state.fn == "predict":
         raise MisconfigurationException(
             f"self.log({name!r}, ...) was called where nothing is logged. Call it from a training or evaluation hook."
         )
+    hook, arguments = trainer._hooks.running
+    of_batch = hook.endswith(BATCH_HOOKS)
+    if where["on_step"] and not of_batch:
+        raise MisconfigurationException(
+            f"self.log({name!r}, ..., on_step=True) was called in {hook or 'no hook'}, which does not run for each step. "
+            "Leave `on_step` out, or log the value in on_train_batch_end."
+        )
     if _is_metric(value):
         value = value.compute()
-    entry = LogEntry(name, on_step=False, on_epoch=True, prog_bar=prog_bar, logger=logger, reduction=reduction)
-    trainer._reporting.host_value(entry, as_scalar(name, value).cpu())
+    number = as_scalar(name, value).cpu()  # host sync: user code logs a value of its own
+    in_training = trainer.state.fn == "fit" and not hook.startswith(("on_validation", "on_test"))
+    full = _full_name(trainer, name, add_dataloader_idx and of_batch, in_training)
+    entry = host_entry(full, hook, **where)
+    if not of_batch:
+        trainer._reporting.host_value(entry, number, in_training)
+        return
+    weighs = entry.on_epoch and entry.reduction == "mean"
+    batch = arguments[hook.endswith("_end")]
+    weight = (batch_size or batch_size_of(batch)) if weighs else 1
+    trainer._reporting.host_batch_value(entry, number, weight, in_training)
 
 
 def _is_metric(value: Any) -> bool:

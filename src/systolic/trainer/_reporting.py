@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ..metrics import LogEntry, Results
+from ._host_log import HostLog
 from ._step_engine import StepOutcome
 
 _BAR_REFRESH_SECONDS = 0.1
@@ -25,7 +26,7 @@ class Reporting:
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
         self._pending: deque[tuple[int, StepOutcome, Results]] = deque()
-        self._from_hooks: dict[str, float] = {}
+        self._host = HostLog()
         self._latest: StepOutcome | None = None
         self._bar_due = 0.0
         self.metrics: dict[str, torch.Tensor] = {}
@@ -48,9 +49,14 @@ class Reporting:
             self._bar_due = now + _BAR_REFRESH_SECONDS
             result.fetch()
             self._pending.append((trainer._steps_dispatched - 1 if due else -1, result, trainer._train_results))
-        if due and self._from_hooks:
-            self._send({}, trainer._steps_dispatched - 1)
+        if self._host.of_batch:
+            self._host_row(due)
         self._deliver_ready()
+
+    def _host_row(self, due: bool) -> None:
+        of_batch = self._host.take_batch()
+        if due:
+            self._write(of_batch, self._trainer._steps_dispatched - 1, True)
 
     def is_idle(self) -> bool:
         """Whether the devices have finished the step that came last."""
@@ -59,6 +65,9 @@ class Reporting:
     def evaluation_step(self, results: Results, result: StepOutcome, step: int) -> None:
         """Note an evaluation step; only values that were logged with `on_step=True` are reported."""
         trainer = self._trainer
+        of_batch = self._host.take_batch()
+        if of_batch and not trainer.sanity_checking:
+            self._write(of_batch, step, False)
         if trainer.sanity_checking or not any(e.on_step and e.logger for e in results.entries.values()):
             return
         self._pending.append((step, result, results))
@@ -83,11 +92,6 @@ class Reporting:
             chosen = {entries[n].step_name: v for n, v in values.items() if entries[n].logger}
             self._write(chosen, step, in_training)
 
-    def _send(self, values: dict[str, float], step: int) -> None:
-        """Write a row, together with what hooks on the host logged since the last one."""
-        values, self._from_hooks = {**values, **self._from_hooks}, {}
-        self._write(values, step, True)
-
     def _write(self, values: dict[str, float], step: int, with_epoch: bool) -> None:
         self.logged.update({name: torch.tensor(value) for name, value in values.items()})
         if not values:
@@ -97,13 +101,21 @@ class Reporting:
             logger.log_metrics({**epoch, **values}, step)
             logger.save()
 
-    def host_value(self, entry: LogEntry, value: torch.Tensor) -> None:
-        """Take a value that was logged by a hook on the host."""
+    def host_value(self, entry: LogEntry, value: torch.Tensor, in_training: bool) -> None:
+        """Take a value that was logged by a hook on the host that does not run for each batch."""
         self.metrics[entry.name] = value
         if entry.prog_bar:
             self.finished[entry.name] = value.item()
-        if entry.logger and not self._trainer.sanity_checking:
-            self._from_hooks[entry.name] = value.item()
+        if not self._trainer.sanity_checking:
+            self._host.add_once(entry, value.item(), in_training)
+
+    def host_batch_value(self, entry: LogEntry, value: torch.Tensor, weight: float, in_training: bool) -> None:
+        """Take a value that was logged by a hook on the host for one batch."""
+        if entry.on_step and in_training:
+            self.metrics[entry.name] = self.metrics[entry.step_name] = value
+        if entry.prog_bar and entry.on_step:
+            self.finished[entry.step_name] = value.item()
+        self._host.add_of_batch(entry, value.item(), weight, in_training)
 
     def callback_metrics(self) -> dict[str, torch.Tensor]:
         """All values that callbacks may read; fetches the last step's values, because somebody asked."""
@@ -120,17 +132,23 @@ class Reporting:
         trainer = self._trainer
         self.flush()
         self.callback_metrics()
-        sent = self._publish(results, results.epoch_values())
+        sent = self._publish(results, results.epoch_values()) | self._publish_host(True)
         trainer._hooks_epoch_end(before_checkpoints)
-        self._send(sent, max(trainer._steps_dispatched - 1, 0))
+        self._write(sent | self._host.take_once(True), max(trainer._steps_dispatched - 1, 0), True)
         results.reset()
 
     def _publish(self, results: Results, values: dict[str, torch.Tensor]) -> dict[str, float]:
         """Show an epoch's values to callbacks and the progress bar; returns those for the loggers."""
+        return self._shown([(results.entries[name], value) for name, value in values.items()])
+
+    def _publish_host(self, in_training: bool) -> dict[str, float]:
+        """The same for what hooks on the host logged batch by batch."""
+        return self._shown(self._host.reduced(in_training))
+
+    def _shown(self, values: list[tuple[LogEntry, torch.Tensor]]) -> dict[str, float]:
         sent: dict[str, float] = {}
-        for name, value in values.items():
-            entry = results.entries[name]
-            self.metrics[name] = self.metrics[entry.epoch_name] = value
+        for entry, value in values:
+            self.metrics[entry.name] = self.metrics[entry.epoch_name] = value
             if entry.prog_bar:
                 self.finished[entry.epoch_name] = float(value)
             if entry.logger:
@@ -143,15 +161,16 @@ class Reporting:
         self.flush()
         values = results.epoch_values()
         before, shown = dict(self.metrics), dict(self.finished)
-        sent = self._publish(results, values)
+        sent = self._publish(results, values) | self._publish_host(False)
         trainer._hooks.both(hook)
         results.reset()
+        from_hooks = self._host.take_names()
         if trainer.sanity_checking:
             self.metrics, self.finished = before, shown
             return []
-        self._send(sent, max(trainer._steps_dispatched - (trainer.state.fn == "fit"), 0))
+        self._write(sent | self._host.take_once(False), max(trainer._steps_dispatched - (trainer.state.fn == "fit"), 0), True)
         reported = {results.entries[n].epoch_name: float(v) for n, v in values.items()}
-        reported.update({n: float(v) for n, v in self.metrics.items() if n not in before and n not in results.entries})
+        reported.update({n: float(v) for n, v in self.metrics.items() if n in from_hooks and n not in reported})
         return _by_loader(reported, loaders)
 
 

@@ -1,0 +1,107 @@
+"""`self.log` in hooks on the host: reduced over an epoch's batches as values of steps are, with the same names."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..metrics import LogEntry
+
+
+@dataclass
+class _Total:
+    """A value over the batches of an epoch so far."""
+
+    entry: LogEntry
+    value: float = 0.0
+    weight: float = 0.0
+
+    def add(self, value: float, weight: float) -> None:
+        if self.entry.reduction == "mean":
+            self.value += value * weight
+        elif not self.weight:
+            self.value = value
+        elif self.entry.reduction == "sum":
+            self.value += value
+        else:
+            # like torch's, and unlike Python's, these let nan through
+            chosen = min if self.entry.reduction == "min" else max
+            self.value = math.nan if math.isnan(value) else chosen(self.value, value)
+        self.weight += weight
+
+    def reduced(self) -> torch.Tensor:
+        return torch.tensor(self.value / self.weight if self.entry.reduction == "mean" else self.value)
+
+
+class HostLog:
+    """What hooks logged since it was last asked for.
+
+    Attributes:
+        of_batch: for loggers: values of the current batch, by name.
+        names: everything that evaluation hooks logged.
+    """
+
+    def __init__(self) -> None:
+        self.of_batch: dict[str, float] = {}
+        self._once: dict[bool, dict[str, float]] = {True: {}, False: {}}
+        self.names: set[str] = set()
+        self._totals: dict[bool, dict[str, _Total]] = {True: {}, False: {}}
+
+    def add_of_batch(self, entry: LogEntry, value: float, weight: float, in_training: bool) -> None:
+        """Take a value that a hook logged for one batch."""
+        if entry.on_step and entry.logger:
+            self.of_batch[entry.step_name] = value
+        if entry.on_epoch:
+            self._totals[in_training].setdefault(entry.name, _Total(entry)).add(value, weight)
+        self._note(entry, in_training)
+
+    def add_once(self, entry: LogEntry, value: float, in_training: bool) -> None:
+        """Take a value that stands for itself."""
+        if entry.logger:
+            self._once[in_training][entry.name] = value
+        self._note(entry, in_training)
+
+    def _note(self, entry: LogEntry, in_training: bool) -> None:
+        if not in_training:
+            self.names.add(entry.epoch_name)
+
+    def reduced(self, in_training: bool) -> list[tuple[LogEntry, torch.Tensor]]:
+        """The values of an epoch that has ended, which are then forgotten."""
+        totals, self._totals[in_training] = self._totals[in_training], {}
+        return [(total.entry, total.reduced()) for total in totals.values()]
+
+    def take_once(self, in_training: bool) -> dict[str, float]:
+        """Values for the loggers that hooks logged which do not run for each batch."""
+        taken, self._once[in_training] = self._once[in_training], {}
+        return taken
+
+    def take_batch(self) -> dict[str, float]:
+        """Values of the current batch, for its row; the next batch starts without."""
+        taken, self.of_batch = self.of_batch, {}
+        return taken
+
+    def take_names(self) -> set[str]:
+        """What evaluation hooks logged in the evaluation that has ended."""
+        taken, self.names = self.names, set()
+        return taken
+
+
+BATCH_HOOKS = ("_batch_start", "_batch_end")
+"""Endings of the hooks that run for each batch."""
+
+
+def host_entry(name: str, hook: str, on_step: bool | None, on_epoch: bool | None, **options: Any) -> LogEntry:
+    """What is known of a value by the hook that logs it, with Lightning's defaults.
+
+    Args:
+        name: the key, with the dataloader's suffix.
+        hook: the hook that runs; "" outside of hooks.
+        on_step: as given to `self.log`.
+        on_epoch: as given to `self.log`.
+        options: the entry's other fields.
+    """
+    steps = hook.startswith("on_train") and hook.endswith(BATCH_HOOKS)
+    return LogEntry(name, steps if on_step is None else on_step, not steps if on_epoch is None else on_epoch, **options)
