@@ -27,7 +27,11 @@ _JAX_CALL = torch.ops.systolic.jax_call.default
 
 
 def model_flops(graph: fx.Graph) -> int:
-    """Floating point operations of one run of a captured graph, over the whole batch."""
+    """Floating point operations of one run of a captured graph, over the whole batch.
+
+    Args:
+        graph: aten ops with their results' shapes in `meta["val"]`.
+    """
     return sum(_node_flops(node) for node in _distinct(graph))
 
 

@@ -51,7 +51,12 @@ class Scope(MutableMapping[str, Any]):
 
 
 def scope_with_globals(roots: dict[str, Any], module: nn.Module) -> Scope:
-    """Objects by name, together with the global variables that the methods of a module mention."""
+    """Objects by name, together with the global variables that the methods of a module mention.
+
+    Args:
+        roots: the objects.
+        module: its methods and those of its submodules are read, where their classes are the user's.
+    """
     return Scope({**_fixed(roots), **globals_of_modules(module)})
 
 

@@ -60,7 +60,15 @@ def limit_batches(n_batches: int | float, limit: int | float | None, *, name: st
 
 
 def check_limit(limit: int | float | None, *, name: str) -> int | float:
-    """The limit in its normal form: an int counts batches, a float in [0, 1] is a part."""
+    """The limit in its normal form: an int counts batches, a float in [0, 1] is a part.
+
+    Args:
+        limit: the value of the Trainer's argument; None means all.
+        name: the Trainer's argument, for the error message.
+
+    Raises:
+        MisconfigurationException: the limit is neither.
+    """
     if limit is None:
         return 1.0
     if isinstance(limit, int | float) and 0 <= limit <= 1:
@@ -73,7 +81,16 @@ def check_limit(limit: int | float | None, *, name: str) -> int | float:
 
 
 def check_loader(loader: Any, *, name: str = "train_dataloaders") -> None:
-    """Refuse what cannot be a loader: None, something not iterable, a loader without a single batch."""
+    """Refuse what cannot be a loader.
+
+    Args:
+        loader: what the user gave as one.
+        name: the argument that it was given as, for the error message.
+
+    Raises:
+        NotIterableError: it is None, or cannot be iterated over.
+        EmptyLoaderError: it has no batch.
+    """
     if loader is None:
         raise NotIterableError(
             f"`{name}` is None: expected a DataLoader or any iterable of batches. Pass one, or return one from the "

@@ -16,7 +16,12 @@ from systolic.exceptions import MisconfigurationException
 
 
 class MergedLoader:
-    """Yields `factor` consecutive batches of a loader as one; the last one may be made of fewer."""
+    """Yields consecutive batches of a loader as one.
+
+    Args:
+        loader: the loader of small batches.
+        factor: how many of them make one; the last one may be made of fewer.
+    """
 
     def __init__(self, loader: DataLoader[Any], factor: int) -> None:
         self.loader = loader

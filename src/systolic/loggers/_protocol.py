@@ -78,6 +78,12 @@ def require_logger(candidate: object) -> LoggerProtocol:
     """Return `candidate` as a logger, or say which methods it lacks.
 
     Only methods are looked up: reading a property such as `version` may start a run on a server.
+
+    Args:
+        candidate: what the user gave as a logger.
+
+    Raises:
+        MisconfigurationException: it is a class, or lacks a method.
     """
     if isinstance(candidate, type):
         raise MisconfigurationException(f"logger={candidate.__name__} is a class. Pass an instance of it.")

@@ -54,6 +54,11 @@ class OptimizerConfiguration:
 def read_configuration(module: nn.Module, returned: Any, automatic: bool) -> OptimizerConfiguration:
     """Read what `configure_optimizers` returned.
 
+    Args:
+        module: the module, whose parameters the optimizers are to have.
+        returned: any of the forms that Lightning takes.
+        automatic: whether the module uses automatic optimization.
+
     Raises:
         MisconfigurationException: another form, an unknown key, a plateau scheduler without monitor, several
             optimizers with automatic optimization, parameters that are not the module's.

@@ -10,7 +10,12 @@ from torch.optim import Optimizer
 
 
 class LightningOptimizer:
-    """A torch optimizer that tells the trainer of its steps; every other attribute is the optimizer's."""
+    """A torch optimizer that tells the trainer of its steps; every other attribute is the optimizer's.
+
+    Args:
+        optimizer: the torch optimizer.
+        on_step: called after each of its steps.
+    """
 
     def __init__(self, optimizer: Optimizer, on_step: Callable[[], None]) -> None:
         self._optimizer = optimizer

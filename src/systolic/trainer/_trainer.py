@@ -182,21 +182,47 @@ class Trainer(TrainerArguments, TrainerPreflight, TrainerRuns):
         self, model: Any = None, dataloaders: Any = None, ckpt_path: Any = None, verbose: bool = True,
         datamodule: LightningDataModule | None = None,
     ) -> list[dict[str, float]]:  # fmt: skip
-        """Evaluate on validation data; returns one dict of reduced values for every loader."""
+        """Evaluate on validation data.
+
+        Args:
+            model: the module; default: the one that ran last.
+            dataloaders: a loader or a sequence of them; default: the module's or datamodule's.
+            ckpt_path: a checkpoint with the weights to evaluate, "best" or "last"; default: the module as it is.
+            verbose: whether to print the result as a table.
+            datamodule: where loaders come from.
+
+        Returns:
+            The reduced logged values, one dict for every loader.
+
+        Raises:
+            MisconfigurationException: the module has no `validation_step`.
+        """
         return self._evaluate("validation", model, dataloaders, ckpt_path, verbose, datamodule)
 
     def test(
         self, model: Any = None, dataloaders: Any = None, ckpt_path: Any = None, verbose: bool = True,
         datamodule: LightningDataModule | None = None,
     ) -> list[dict[str, float]]:  # fmt: skip
-        """Evaluate on test data; returns one dict of reduced values for every loader."""
+        """Evaluate on test data; arguments, result and errors as for `validate`, with `test_step`."""
         return self._evaluate("test", model, dataloaders, ckpt_path, verbose, datamodule)
 
     def predict(
         self, model: Any = None, dataloaders: Any = None, datamodule: LightningDataModule | None = None,
         return_predictions: bool = True, ckpt_path: Any = None,
     ) -> Any:  # fmt: skip
-        """Predict; returns a list of outputs (a list of lists for several loaders), or None when not wanted."""
+        """Predict for every batch.
+
+        Args:
+            model: the module; default: the one that ran last.
+            dataloaders: a loader or a sequence of them; default: the module's or datamodule's.
+            datamodule: where loaders come from.
+            return_predictions: whether to keep what `predict_step` returns.
+            ckpt_path: a checkpoint with the weights to use, "best" or "last"; default: the module as it is.
+
+        Returns:
+            What `predict_step` returned, a list with an entry for every batch, as ordinary CPU tensors; for several
+            loaders a list of such lists; None without `return_predictions`.
+        """
         model = self._model_or_last(model)
         if isinstance(dataloaders, LightningDataModule):
             dataloaders, datamodule = None, dataloaders
