@@ -22,6 +22,7 @@ class Upload(AbstractBufferedFile):
         if final:
             self.parts.close()
             shutil.move(self.parts.name, self.fs.object_at(self.path))
+            self.fs.invalidate_cache()
         return True
 
     def _fetch_range(self, start: int, end: int) -> bytes:
@@ -32,10 +33,12 @@ class Upload(AbstractBufferedFile):
 
 
 class ObjectStore(AbstractFileSystem):
-    """Objects named `bucket/any/key`, each a file of a directory; without the right password nothing works."""
+    """Objects named `bucket/any/key`, each a file of a directory; without the right password nothing works.
+
+    As with real ones, fsspec makes one for each thread, and each remembers the listings that it has seen.
+    """
 
     protocol = "objects"
-    cachable = False
 
     def __init__(self, root: str, password: str = "", **options: Any) -> None:
         super().__init__(**options)
@@ -54,6 +57,9 @@ class ObjectStore(AbstractFileSystem):
 
     def info(self, path: str, **options: Any) -> dict[str, Any]:
         path = self._strip_protocol(path)
+        known = self._ls_from_cache(path)  # raises when the listing of the directory has no such name
+        if known is not None and len(known) == 1 and known[0]["name"] == path:
+            return known[0]
         if self.object_at(path).exists():
             return {"name": path, "size": self.object_at(path).stat().st_size, "type": "file"}
         if any(key.startswith(path + "/") for key in self._keys()):
@@ -62,16 +68,24 @@ class ObjectStore(AbstractFileSystem):
 
     def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
         path = self._strip_protocol(path)
-        names = sorted({path + "/" + key[len(path) + 1 :].split("/")[0] for key in self._keys() if key.startswith(path + "/")})
-        if not names:
-            raise FileNotFoundError(path)
-        return [self.info(name) for name in names] if detail else names
+        if path not in self.dircache:
+            keys = [key for key in self._keys() if key.startswith(path + "/")]
+            if not keys:
+                raise FileNotFoundError(path)
+            names = sorted({path + "/" + key[len(path) + 1 :].split("/")[0] for key in keys})
+            self.dircache[path] = [self.info(name) for name in names]
+        return self.dircache[path] if detail else [entry["name"] for entry in self.dircache[path]]
+
+    def invalidate_cache(self, path: str | None = None) -> None:
+        self.dircache.clear()
 
     def cp_file(self, path1: str, path2: str, **options: Any) -> None:
         shutil.copyfile(self.object_at(path1), self.object_at(path2))
+        self.invalidate_cache()
 
     def _rm(self, path: str) -> None:
         self.object_at(path).unlink()
+        self.invalidate_cache()
 
     def _keys(self) -> list[str]:
         return [entry.name.replace("%", "/") for entry in self.root.iterdir()]

@@ -24,7 +24,7 @@ from systolic.checkpoint import (
     remove,
 )
 from systolic.exceptions import MisconfigurationException
-from systolic.plugins import TorchCheckpointIO
+from systolic.plugins import AsyncCheckpointIO, TorchCheckpointIO
 
 object_store.register()
 
@@ -160,6 +160,19 @@ def test_a_damaged_object(storage: Storage) -> None:
         file.write(b"hello")
     with pytest.raises(CheckpointFormatError, match="5 bytes.*is not a checkpoint, or was cut off"):
         load(f"{url}/a.ckpt", storage_options=options)
+
+
+def test_what_another_thread_wrote_is_seen(storage: Storage) -> None:
+    """File systems remember listings; one that was seen before a save must not hide what was saved."""
+    url, options = storage
+    io = TorchCheckpointIO(options)
+    io.save_checkpoint(checkpoint(1), f"{url}/a.ckpt")
+    assert io.names_in(url) == ["a.ckpt"]
+    later = AsyncCheckpointIO(io)
+    later.save_checkpoint(checkpoint(2), f"{url}/b.ckpt")
+    later.teardown()
+    assert io.exists(f"{url}/b.ckpt")
+    assert io.load_checkpoint(f"{url}/b.ckpt")["global_step"] == 2
 
 
 # defect 15

@@ -86,7 +86,6 @@ def names_in(url: str, options: Options) -> list[str]:
 
 
 def _names(fs: Any, path: str) -> list[str]:
-    fs.invalidate_cache(path)
     try:
         entries = fs.ls(path, detail=False)
     except (FileNotFoundError, NotADirectoryError):
@@ -97,7 +96,7 @@ def _names(fs: Any, path: str) -> list[str]:
 
 def _file_system(url: str, options: Options) -> tuple[Any, str]:
     try:
-        return url_to_fs(url, **options)
+        fs, path = url_to_fs(url, **options)
     except ImportError as error:
         raise MisconfigurationException(f"{url!r}: a package for this kind of storage is not installed. {error}.") from error
     except (ValueError, TypeError) as error:
@@ -112,6 +111,8 @@ def _file_system(url: str, options: Options) -> tuple[Any, str]:
         raise MisconfigurationException(
             f"{url!r}: the file system {protocol!r} does not work with storage_options that have {given}: {error}"
         ) from error
+    fs.invalidate_cache()  # each thread has a file system of its own, which knows nothing of what another one has written
+    return fs, path
 
 
 @contextmanager
