@@ -14,14 +14,16 @@ from torch import nn
 
 import systolic
 from systolic.compiler.lowering import LoweringContext, interpret
+from systolic.preflight import parse_slice, slice_devices
+from systolic.preflight._hlo import analyse
 
 
 class FeedForward(nn.Module):
     """A transformer's feed-forward layer."""
 
-    def __init__(self, bias: bool) -> None:
+    def __init__(self, bias: bool, width: int = 6, hidden: int = 10) -> None:
         super().__init__()
-        self.up, self.down = nn.Linear(6, 10, bias=bias), nn.Linear(10, 6, bias=bias)
+        self.up, self.down = nn.Linear(width, hidden, bias=bias), nn.Linear(hidden, width, bias=bias)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.down(F.gelu(self.up(x), approximate="tanh"))
@@ -75,3 +77,18 @@ def test_matrices_that_no_view_made_stay_matrices() -> None:
     inputs = [jax.numpy.zeros(tuple(n.meta["val"].shape)) for n in graph.nodes if n.op == "placeholder"]
     program = jax.make_jaxpr(lambda *a: interpret(graph, a, LoweringContext(platform="tpu")))(*inputs)
     assert ranks(program) == [2, 2, 2]
+
+
+def test_no_activation_is_written_in_float32() -> None:
+    """With views around the products, XLA writes the hidden layer's gradient in float32, to convert it once more elsewhere."""
+    pytest.importorskip("libtpu")
+    compiled = systolic.jit(gradients(FeedForward(True, 256, 1024).bfloat16()))
+    compiled(torch.randn(4, 256, 256, dtype=torch.bfloat16))
+    graph = compiled.graph()
+    sharding = jax.sharding.SingleDeviceSharding(slice_devices(parse_slice("v5litepod-1"))[0])
+    shapes = [tuple(n.meta["val"].shape) for n in graph.nodes if n.op == "placeholder"]
+    arguments = [jax.ShapeDtypeStruct(shape, "bfloat16", sharding=sharding) for shape in shapes]
+    program = jax.jit(lambda *a: interpret(graph, a, LoweringContext(platform="tpu"))).lower(*arguments).compile()
+    hidden = 4 * 256 * 1024 * 4
+    results = [array for operation in analyse(program.as_text()).operations for array in operation.results]
+    assert not [array for array in results if array.dtype == "f32" and array.bytes >= hidden]
