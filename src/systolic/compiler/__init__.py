@@ -1,6 +1,7 @@
 """PyTorch functions as XLA programs. Knows nothing of the Trainer."""
 
 from . import _attention as _attention
+from . import _ctc_loss as _ctc_loss
 from . import _losses as _losses
 from . import _recurrent as _recurrent
 from . import _symbolic_extrema as _symbolic_extrema

@@ -11,7 +11,6 @@ from . import (  # isort: skip
     _adaptive_pooling as _adaptive_pooling,
     _batch_norm as _batch_norm,
     _convolution as _convolution,
-    _ctc_loss as _ctc_loss,
     _embedding as _embedding,
     _embedding_bag as _embedding_bag,
     _fft as _fft,
