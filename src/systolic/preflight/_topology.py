@@ -41,6 +41,8 @@ def _devices(topology: str, megacore: bool, count: int) -> tuple[Device, ...]:
     options: dict[str, object] = {"chip_config_name": "megacore"} if megacore else {}
     if count > 1:
         options["num_slices"] = count
+    if set(topology.partition(":")[2].split("x")) == {"1"}:
+        options["chips_per_host_bounds"] = [1, 1, 1]  # libtpu 0.0.42 takes four chips for the least that a host has
     if chip_files():
         jax.devices()  # libtpu has to start for the chips of this machine first
     with quiet_libtpu():
