@@ -23,6 +23,10 @@ test: $(STAMP)
 test-all: $(STAMP)
 	$(BIN)/python -m pytest -n 2 -m "slow or not slow"
 
+# environments with other versions of PyTorch and JAX; needs Python 3.13 too, and takes about 20 minutes
+test-versions: $(STAMP)
+	$(BIN)/python scripts/check_versions.py
+
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
