@@ -115,13 +115,27 @@ def _described(compiled: Any, hlo: str, seconds: float, products: dict[str, int]
     return Compiled(hlo, memory, cost.get("flops", 0.0), cost.get("bytes accessed", 0.0), None, None, "", seconds, products)
 
 
-_PRODUCT = re.compile(r"stablehlo\.(?:dot_general|convolution)\b[^\n]*: \(tensor<(?:\d+x)*(\w+)>, tensor<(?:\d+x)*(\w+)>\) ->")
+_PRODUCT = re.compile(
+    r"stablehlo\.(?:dot_general|convolution)\b(?P<how>[^\n]*): "
+    r"\(tensor<(?:\d+x)*(?P<left>\w+)>, tensor<(?:\d+x)*(?P<right>\w+)>\) -> tensor<(?P<sizes>(?:\d+x)*)\w+>"
+)
+_BATCHING = re.compile(r"batching_dims = \[([\d, ]*)\]")
 
 
 def _product_types(program: str) -> dict[str, int]:
     """Before optimization: afterwards a TPU multiplies bfloat16 whatever was asked for."""
-    pairs = (match.groups() for match in _PRODUCT.finditer(program))
+    found = [match for match in _PRODUCT.finditer(program) if not _is_sum_of_rows(match)]
+    pairs = [(match["left"], match["right"]) for match in found]
     return dict(Counter(left if left == right else f"{left} x {right}" for left, right in pairs))
+
+
+def _is_sum_of_rows(product: re.Match[str]) -> bool:
+    """Whether rows are multiplied by rows and summed: a reduction, of which the matrix unit does nothing.
+
+    The backward of JAX's attention kernel prepares itself with one, in float32.
+    """
+    batching = _BATCHING.search(product["how"])
+    return batching is not None and batching[1].count(",") + 1 == product["sizes"].count("x")
 
 
 _SIZES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -151,7 +165,7 @@ def _cache_path(program: str, target: str) -> Path | None:
     return directory / f"{digest[:40]}.json.gz"
 
 
-_FORMAT = "3"
+_FORMAT = "4"
 """Changes when `Compiled` does."""
 
 
