@@ -43,10 +43,11 @@ def iterate(loader: Any) -> Iterator[Any]:
     table = table_of(loader)
     if table is None:
         return iter(loader)
+    if _order_is_known(loader.batch_sampler, table):
+        _draw_seed(loader)
+        return map(table.pack, _ordered_batches(table, loader.batch_sampler))
     index_batches = iter(loader.batch_sampler)
     _draw_seed(loader)
-    if _order_is_known(loader.batch_sampler, table):
-        return map(table.pack, _ordered_batches(table, loader.batch_sampler))
     return _batches(table, loader, index_batches, _read_ahead(loader, table))
 
 
@@ -117,8 +118,7 @@ def _ordered_groups(table: Table, batch_sampler: Any) -> Iterator[torch.Tensor]:
     end = len(order) // size * size if batch_sampler.drop_last else len(order)
     step = size * _batches_ahead(table, size)
     for start in range(0, end, step):
-        rows = torch.from_numpy(order[start : min(start + step, end)])
-        yield rows if table.rows is None else table.rows.index_select(0, rows)
+        yield table.rows_at(order[start : min(start + step, end)])
 
 
 def _ordered_batches(table: Table, batch_sampler: Any) -> Iterator[tuple[torch.Tensor, ...]]:
@@ -128,9 +128,8 @@ def _ordered_batches(table: Table, batch_sampler: Any) -> Iterator[tuple[torch.T
 
 def _ordered_arrays(table: Table, batch_sampler: Any) -> Iterator[list[Array]]:
     size = batch_sampler.batch_size
-    columns = [column.numpy() for column in table.columns]
     for rows in _ordered_groups(table, batch_sampler):
-        taken = [np.take(column, rows.numpy(), axis=0) for column in columns]
+        taken = [_taken_array(column, rows) for column in table.columns]
         for start in range(0, len(rows), size):
             yield [array[start : start + size] for array in taken]
 
@@ -160,10 +159,7 @@ def _gather(table: Table, group: list[Any]) -> list[tuple[torch.Tensor, ...]] | 
     index = np.array(indices, dtype=np.int64)
     if index.min() < 0 or index.max() >= table.length:
         return None
-    rows = torch.from_numpy(index)
-    if table.rows is not None:
-        rows = table.rows.index_select(0, rows)
-    return _split(table, rows, len(group[0]))
+    return _split(table, table.rows_at(index), len(group[0]))
 
 
 def _split(table: Table, rows: torch.Tensor, size: int) -> list[tuple[torch.Tensor, ...]]:
@@ -176,10 +172,12 @@ def _split(table: Table, rows: torch.Tensor, size: int) -> list[tuple[torch.Tens
 
 
 def _taken(column: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    return torch.from_numpy(_taken_array(column, rows)) if _numpy_takes(column) else column.index_select(0, rows)
+
+
+def _taken_array(column: torch.Tensor, rows: torch.Tensor) -> Array:
     """Rows of a column. NumPy's copy is as fast as PyTorch's and wakes no threads, which XLA needs for the step."""
-    if not _numpy_takes(column):
-        return column.index_select(0, rows)
-    return torch.from_numpy(np.take(column.numpy(), rows.numpy(), axis=0))
+    return np.take(column.numpy(), rows.numpy(), axis=0)
 
 
 def _numpy_takes(column: torch.Tensor) -> bool:

@@ -23,6 +23,11 @@ class Table:
     length: int
     pack: Callable[[tuple[torch.Tensor, ...]], Any]
 
+    def rows_at(self, indices: np.ndarray[Any, Any]) -> torch.Tensor:
+        """Where samples stand in the columns."""
+        rows = torch.from_numpy(indices)
+        return rows if self.rows is None else self.rows.index_select(0, rows)
+
 
 def table_of(loader: Any) -> Table | None:
     """The table that a loader's batches are rows of; None when the loader has to make them itself."""

@@ -12,7 +12,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..data import ArrayBatches, BatchPadder, BatchSpec, array_batches, flatten_batch, is_vectorised, iterate, num_batches
+from ..data import (
+    ArrayBatches,
+    BatchPadder,
+    BatchSpec,
+    PaddedBatch,
+    array_batches,
+    flatten_batch,
+    is_vectorised,
+    iterate,
+    num_batches,
+)
 from ..precision import Precision
 from ..runtime._convert import to_jax_array
 from ..runtime._placement import Placement
@@ -27,8 +37,7 @@ class FedBatch:
     """A batch, ready for a step.
 
     Attributes:
-        whole: what the step gets: `host`, or the padded batch around it; None where no hook looks.
-        host: what the loader gave, for hooks; None where no hook looks.
+        whole: what the step gets, on the host: `host`, or the padded batch around it.
         leaves: its tensors on the devices (or as they are, in eager mode).
         spec: how to put them together again.
         dataloader_idx: which loader it came from.
@@ -38,13 +47,17 @@ class FedBatch:
     """
 
     whole: Any
-    host: Any
     leaves: list[Any]
     spec: BatchSpec
     dataloader_idx: int
     index: int
     is_last: bool
     statics: list[Any]
+
+    @property
+    def host(self) -> Any:
+        """What the loader gave, for hooks; None where no hook looks."""
+        return self.whole.batch if isinstance(self.whole, PaddedBatch) else self.whole
 
 
 def feed(
@@ -80,20 +93,19 @@ def feed(
             batch = converts.convert_input(batch)
         if transform is not None:
             batch = transform(batch, dataloader_idx)
-        padded = None if pad is None else pad(batch)
-        whole, host = (batch, batch) if padded is None else (padded, padded.batch)
+        whole = batch if pad is None else pad(batch)
         tensors, spec = flatten_batch(whole)
         statics = spec.statics if placement is not None else []
-        return FedBatch(whole, host, device_leaves(tensors, placement), spec, dataloader_idx, index, is_last, statics)
+        return FedBatch(whole, device_leaves(tensors, placement), spec, dataloader_idx, index, is_last, statics)
 
-    # where nothing is copied and a batch is one indexing, a thread would cost more than it hides
-    nothing_to_hide = placement is None or (placement.shares_host_memory and transform is None and is_vectorised(loader))
-    if nothing_to_hide and placement is not None and pad is None and converts is None and not shown:
+    in_place = placement is not None and placement.shares_host_memory and transform is None
+    if placement is not None and in_place and pad is None and converts is None and not shown:
         plain = array_batches(loader)
         if plain is not None:
             return _fed_arrays(plain, placement, dataloader_idx, int(min(limit, num_batches(loader))))
     batches = _limited(loader, limit) if converts is None else converts.undisturbed(_limited(loader, limit))
-    if nothing_to_hide or depth == 0:
+    # where nothing is copied and a batch is one indexing, a thread would cost more than it hides
+    if placement is None or depth == 0 or (in_place and is_vectorised(loader)):
         return map(prepare, batches)
     return iter(Prefetcher(batches, prepare, depth))
 
@@ -103,7 +115,7 @@ def _fed_arrays(batches: ArrayBatches, placement: Placement, dataloader_idx: int
     spec, statics = batches.spec, batches.spec.statics
     for index, arrays in enumerate(islice(batches.arrays, end)):
         leaves = [placement.shard(array, is_final=True) for array in arrays]
-        yield FedBatch(None, None, leaves, spec, dataloader_idx, index, index + 1 >= end, statics)
+        yield FedBatch(None, leaves, spec, dataloader_idx, index, index + 1 >= end, statics)
 
 
 def _limited(loader: Iterable[Any], limit: int | float) -> Iterator[tuple[int, Any, bool]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -87,21 +86,3 @@ class HostLog:
         """What evaluation hooks logged in the evaluation that has ended."""
         taken, self.names = self.names, set()
         return taken
-
-
-BATCH_HOOKS = ("_batch_start", "_batch_end")
-"""Endings of the hooks that run for each batch."""
-
-
-def host_entry(name: str, hook: str, on_step: bool | None, on_epoch: bool | None, **options: Any) -> LogEntry:
-    """What is known of a value by the hook that logs it, with Lightning's defaults.
-
-    Args:
-        name: the key, with the dataloader's suffix.
-        hook: the hook that runs; "" outside of hooks.
-        on_step: as given to `self.log`.
-        on_epoch: as given to `self.log`.
-        options: the entry's other fields.
-    """
-    steps = hook.startswith("on_train") and hook.endswith(BATCH_HOOKS)
-    return LogEntry(name, steps if on_step is None else on_step, not steps if on_epoch is None else on_epoch, **options)

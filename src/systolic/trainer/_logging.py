@@ -7,8 +7,8 @@ from typing import Any
 
 from ..data import batch_size_of
 from ..exceptions import MisconfigurationException
+from ..metrics import LogEntry
 from ..metrics._results import as_scalar, reduction_name
-from ._host_log import BATCH_HOOKS, host_entry
 
 
 def log_value(
@@ -29,8 +29,8 @@ def log_value(
     if not isinstance(name, str):
         raise MisconfigurationException(f"The name of a logged value must be a string. Received: {name!r}.")
     if trainer._step_log is None:
-        where = {"on_step": on_step, "on_epoch": on_epoch, "prog_bar": prog_bar, "logger": logger, "reduction": reduction}
-        _log_on_host(trainer, name, value, add_dataloader_idx, batch_size, **where)
+        options = {"prog_bar": prog_bar, "logger": logger, "reduction": reduction}
+        _log_on_host(trainer, name, value, on_step, on_epoch, add_dataloader_idx, batch_size, **options)
         return
     hook, log = trainer._step_log
     if hook == "predict_step":
@@ -57,14 +57,28 @@ def _full_name(trainer: Any, name: str, add_dataloader_idx: bool, in_training: b
     return f"{name}/dataloader_idx_{trainer._evaluated_loader}"
 
 
-def _log_on_host(trainer: Any, name: str, value: Any, add_dataloader_idx: bool, batch_size: int | None, **where: Any) -> None:
+_BATCH_HOOKS = ("_batch_start", "_batch_end")
+"""Endings of the hooks that run for each batch."""
+
+
+def _log_on_host(
+    trainer: Any,
+    name: str,
+    value: Any,
+    on_step: bool | None,
+    on_epoch: bool | None,
+    add_dataloader_idx: bool,
+    batch_size: int | None,
+    **options: Any,
+) -> None:
+    """Record a value that a hook logs on the host, with the defaults that Lightning has for that hook."""
     if trainer.state.fn is None or trainer.state.fn == "predict":
         raise MisconfigurationException(
             f"self.log({name!r}, ...) was called where nothing is logged. Call it from a training or evaluation hook."
         )
     hook, arguments = trainer._hooks.running
-    of_batch = hook.endswith(BATCH_HOOKS)
-    if where["on_step"] and not of_batch:
+    of_batch = hook.endswith(_BATCH_HOOKS)
+    if on_step and not of_batch:
         raise MisconfigurationException(
             f"self.log({name!r}, ..., on_step=True) was called in {hook or 'no hook'}, which does not run for each step. "
             "Leave `on_step` out, or log the value in on_train_batch_end."
@@ -74,7 +88,8 @@ def _log_on_host(trainer: Any, name: str, value: Any, add_dataloader_idx: bool, 
     number = as_scalar(name, value).cpu()  # host sync: user code logs a value of its own
     in_training = trainer.state.fn == "fit" and not hook.startswith(("on_validation", "on_test"))
     full = _full_name(trainer, name, add_dataloader_idx and of_batch, in_training)
-    entry = host_entry(full, hook, **where)
+    steps = of_batch and in_training
+    entry = LogEntry(full, steps if on_step is None else on_step, not steps if on_epoch is None else on_epoch, **options)
     if not of_batch:
         trainer._reporting.host_value(entry, number, in_training)
         return
