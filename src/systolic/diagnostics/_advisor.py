@@ -36,6 +36,10 @@ class _Line:
     count: int = 0
     seconds: float = 0.0
 
+    def add(self, count: int, seconds: float) -> None:
+        self.count += count
+        self.seconds += seconds
+
 
 @dataclass
 class _Totals:
@@ -66,6 +70,7 @@ class Advisor:
         self._grouped = grouped
         self._told: set[str] = set()
         self._totals = _Totals()
+        self._reads: dict[str, _Line] = {}
         self._number = 0
         self._shapes: list[tuple[int, str]] = []
 
@@ -92,6 +97,7 @@ class Advisor:
                 steps += 1
                 if len(compiles) != known:
                     self._compiled(known)
+                    self._reads.clear()
                     known, mark, waited, steps = len(compiles), clock(), 0.0, 0
                 elif steps >= _LOOK_EVERY:
                     now = clock()
@@ -111,9 +117,7 @@ class Advisor:
         """A value came to the host; which line wanted it?"""
         line = responsible_line()
         if not line.startswith("systolic/"):
-            entry = self._totals.lines.setdefault(line, _Line())
-            entry.count += 1
-            entry.seconds += ended - began
+            self._reads.setdefault(line, _Line()).add(1, ended - began)
 
     # ---- what is wrong
 
@@ -135,6 +139,9 @@ class Advisor:
         totals.steps, totals.seconds, totals.waited = totals.steps + steps, totals.seconds + seconds, totals.waited + waited
         totals.looks += 1
         totals.idle += self._is_idle()
+        for line, read in self._reads.items():
+            totals.lines.setdefault(line, _Line()).add(read.count, read.seconds)
+        self._reads.clear()
         if totals.steps >= _STEPS and totals.seconds >= _SECONDS:
             self._judge_waiting(totals)
             self._judge_reading(totals)
