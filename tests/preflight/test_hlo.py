@@ -70,13 +70,9 @@ def test_estimates_are_the_compilers_own(trained: HloAnalysis) -> None:
     assert trained.estimated_cycles > 10_000
 
 
-def test_an_operation_knows_its_line(trained: HloAnalysis) -> None:
+def test_an_operation_knows_what_it_was_made_from(trained: HloAnalysis) -> None:
     product = next(o for o in trained.operations if "convolution" in o.inner_opcodes)
     assert product.op_name.endswith("dot_general")
-    assert product.stack[0].file == __file__
-    lines = [source.line for source in product.stack if source.file == __file__]
-    first = step.__code__.co_firstlineno
-    assert any(first < line < first + 12 for line in lines)
 
 
 def test_gradients_are_reduced_over_all_cores(trained: HloAnalysis) -> None:

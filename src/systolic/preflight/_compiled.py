@@ -20,7 +20,7 @@ import jax
 from jax.errors import JaxRuntimeError
 
 from ..runtime._compile_cache import described_programs
-from ._dumped import dumped_text
+from ._dumped import compile_and_dump
 
 
 @dataclass(frozen=True)
@@ -84,23 +84,17 @@ class Lowered:
             return _read(self._path)
         started = time.perf_counter()
         try:
-            compiled = self._lowered.compile()
+            compiled, text = compile_and_dump(self._lowered)
         except JaxRuntimeError as error:
             found = _refused(str(error), time.perf_counter() - started, self._products)
             if found is None:
                 raise
         else:
             seconds = time.perf_counter() - started
-            found = _described(compiled, self._text(compiled), seconds, self._products)
+            found = _described(compiled, text, seconds, self._products)
         if self._path is not None:
             _write(self._path, found)
         return found
-
-    def _text(self, compiled: Any) -> str:
-        try:
-            return compiled.as_text()
-        except JaxRuntimeError:
-            return dumped_text(self._lowered)
 
 
 def _described(compiled: Any, hlo: str, seconds: float, products: dict[str, int]) -> Compiled:

@@ -1,4 +1,4 @@
-"""The text of a program that libtpu compiled and jaxlib cannot read back."""
+"""The text of what libtpu compiled, in libtpu's own words."""
 
 from __future__ import annotations
 
@@ -7,17 +7,24 @@ from pathlib import Path
 from typing import Any
 
 
-def dumped_text(lowered: Any) -> str:
-    """The optimized program as libtpu itself writes it, after one more compilation.
+def compile_and_dump(lowered: Any) -> tuple[Any, str]:
+    """Compile for TPUs, and have libtpu write the optimized program, which takes no measurable time.
 
-    libtpu may lead jaxlib: the all-reduce that tpu7x starts on its SparseCore before the operands are there is refused by
-    jaxlib 0.10.2 ("async-update instruction should have 1 operands but sees 2"), which never runs the program here.
+    `Compiled.as_text()` is not for libtpu's programs: libtpu may lead jaxlib. Transfers that a TPU starts before all of their
+    operands are there are refused by jaxlib 0.10.2 ("async-update instruction should have 1 operands but sees 2"), with a
+    stack trace on standard error, though the program never runs here.
 
     Args:
-        lowered: a `jax.stages.Lowered`.
+        lowered: a `jax.stages.Lowered` for devices of a TPU topology.
+
+    Returns:
+        The `jax.stages.Compiled`, and the text with the compiler's estimates.
+
+    Raises:
+        JaxRuntimeError: the compiler refused the program.
     """
     with tempfile.TemporaryDirectory(prefix="systolic-dump-") as directory:
-        lowered.compile(compiler_options={"xla_dump_to": directory, "xla_dump_hlo_as_text": True})
-        # the last dump is the one that holds the estimates
+        compiled = lowered.compile(compiler_options={"xla_dump_to": directory, "xla_dump_hlo_as_text": True})
+        # of several dumps the last is the one that holds the estimates
         [found] = Path(directory).glob("*.after_codegen.txt")
-        return found.read_text()
+        return compiled, found.read_text()

@@ -22,14 +22,14 @@ from ._hlo_analysis import Collective, CustomCall, HloAnalysis, Operation
 from ._hlo_calls import custom_call, is_free_call
 from ._hlo_flops import product_flops
 from ._hlo_loops import trip_count
-from ._hlo_text import Computation, Instruction, Module, Source, parse
+from ._hlo_text import Computation, Instruction, Module, parse
 
 
 def analyse(text: str) -> HloAnalysis:
     """Take a compiled program apart.
 
     Args:
-        text: `jax.stages.Compiled.as_text()`.
+        text: `jax.stages.Compiled.as_text()`, or the text that libtpu dumps.
 
     Raises:
         ValueError: when `text` is no HLO module.
@@ -135,7 +135,6 @@ class _Walk:
                 yield from self._inside(part)
 
     def _operation(self, instruction: Instruction, computation: Computation, times: int, opcodes: frozenset[str]) -> Operation:
-        op_name, stack = self._origin(instruction)
         return Operation(
             instruction.name,
             instruction.opcode,
@@ -143,8 +142,7 @@ class _Walk:
             times,
             computation.operands(instruction),
             instruction.results,
-            op_name,
-            stack,
+            _op_name(instruction),
             opcodes,
         )
 
@@ -165,23 +163,13 @@ class _Walk:
             max(sum(a.bytes for a in operands), sum(a.bytes for a in results)),
             size,
             groups,
-            self._origin(instruction)[0],
+            _op_name(instruction),
             overlaps,
         )
-
-    def _origin(self, instruction: Instruction) -> tuple[str, tuple[Source, ...]]:
-        name = _OP_NAME.search(instruction.attributes)
-        frame = _FRAME.search(instruction.attributes)
-        number, stack = int(frame.group(1)) if frame else 0, []
-        while number in self._module.frames:
-            source, number = self._module.frames[number]
-            stack.append(source)
-        return name.group(1) if name else "", tuple(stack)
 
 
 _CYCLES: Final = re.compile(r'"estimated_cycles":"(\d+)"')
 _OP_NAME: Final = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')
-_FRAME: Final = re.compile(r"stack_frame_id=(\d+)")
 
 
 _NO_ESTIMATE: Final = 2**63 - 1
@@ -192,6 +180,11 @@ def _cycles(attributes: str) -> int | None:
     found = _CYCLES.search(attributes)
     cycles = int(found.group(1)) if found else _NO_ESTIMATE
     return None if cycles == _NO_ESTIMATE else cycles
+
+
+def _op_name(instruction: Instruction) -> str:
+    found = _OP_NAME.search(instruction.attributes)
+    return found.group(1) if found else ""
 
 
 def _kind(opcode: str) -> str | None:

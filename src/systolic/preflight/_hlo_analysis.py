@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
-from ._hlo_text import Array, Source
+from ._hlo_text import Array
 
 # these read as much of their first operand as their first result holds
 _PARTIAL: Final = frozenset({"copy-start", "slice-start", "slice", "dynamic-slice"})
@@ -24,7 +24,6 @@ class Operation:
         operands: what it reads.
         results: what it writes.
         op_name: the path of the JAX operation that it was made from.
-        stack: source lines, innermost first.
         inner_opcodes: for a fusion, what it was made of.
         flops: of one execution's matrix products and convolutions.
     """
@@ -36,7 +35,6 @@ class Operation:
     operands: tuple[Array, ...]
     results: tuple[Array, ...]
     op_name: str
-    stack: tuple[Source, ...]
     inner_opcodes: frozenset[str]
     flops: int = 0
 

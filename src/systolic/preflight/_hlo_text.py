@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -32,15 +32,6 @@ class Array:
     def bytes(self) -> int:
         """Its size without the padding of tiles; a token or a type of unknown width has none."""
         return math.ceil(self.elements * bits_of(self.dtype) / 8)
-
-
-@dataclass(frozen=True)
-class Source:
-    """A line of a program's source, and the function that it is in."""
-
-    file: str
-    line: int
-    function: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,12 +76,11 @@ class Module:
 
     Attributes:
         entry: the computation that runs.
-        frames: by number of a stack frame: its source line, and the number of the frame that called it (0: none).
+        computations: all of them, by name.
     """
 
     entry: Computation
     computations: dict[str, Computation]
-    frames: Mapping[int, tuple[Source, int]]
 
     def called(self, caller: Instruction, attribute: str) -> Computation:
         """The computation that an instruction names as `attribute` ("body", "calls", "to_apply", ...)."""
@@ -133,7 +123,7 @@ def parse(text: str) -> Module:
             current.instructions[instruction.name] = instruction
     if entry is None:
         raise ValueError("Expected the text of an HLO module with an ENTRY computation, as compiled.as_text() gives it.")
-    return Module(entry, computations, _frames(text))
+    return Module(entry, computations)
 
 
 def _logical_lines(text: str) -> Iterator[str]:
@@ -196,23 +186,3 @@ def arrays(text: str) -> Iterator[Array]:
         space = _SPACE.search(found["layout"] or "")
         shape = tuple(int(n.removeprefix("<=")) for n in found["shape"].split(",") if n)
         yield Array(found["dtype"], shape, int(space.group(1)) if space else 0)
-
-
-def _frames(text: str) -> dict[int, tuple[Source, int]]:
-    """The table of stack frames that stands before the computations."""
-    files = {int(n): name for n, name in re.findall(r'^(\d+) "(.*)"$', _section(text, "FileNames"), re.M)}
-    functions = {int(n): name for n, name in re.findall(r'^(\d+) "(.*)"$', _section(text, "FunctionNames"), re.M)}
-    places = {
-        int(n): Source(files.get(int(file), ""), int(line), functions.get(int(function), ""))
-        for n, file, function, line in re.findall(
-            r"^(\d+) \{file_name_id=(\d+) function_name_id=(\d+) line=(\d+)", _section(text, "FileLocations"), re.M
-        )
-    }
-    frames = re.findall(r"^(\d+) \{file_location_id=(\d+) parent_frame_id=(\d+)\}", _section(text, "StackFrames"), re.M)
-    # a frame that is its own parent is the outermost one
-    return {int(n): (places[int(p)], 0 if n == parent else int(parent)) for n, p, parent in frames if int(p) in places}
-
-
-def _section(text: str, title: str) -> str:
-    start = text.find(f"\n{title}\n")
-    return text[start + len(title) + 2 : text.find("\n\n", start + 1) + 1] if start >= 0 else ""
