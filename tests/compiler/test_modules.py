@@ -101,3 +101,21 @@ def test_a_closure_that_an_optimizer_runs_is_not_the_optimizer() -> None:
     scopes = {str(node.target): node.meta["scope"] for node in step.graph().nodes if node.op == "call_function"}
     assert scopes["aten.lgamma.default"] == ""
     assert "optimizer" in scopes.values()
+
+
+def test_lines_are_those_of_the_step_not_of_who_calls_it() -> None:
+    @systolic.jit
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return x.exp()
+
+    librarys = systolic.jit(torch.nn.functional.mse_loss)
+    with torch.no_grad():
+        step(torch.ones(3))
+        librarys(torch.ones(3), torch.zeros(3))
+    first = test_lines_are_those_of_the_step_not_of_who_calls_it.__code__.co_firstlineno
+    assert lines(step) == {f"{__file__}:{first + 3}"}
+    assert lines(librarys) == {""}
+
+
+def lines(function: systolic.compiler.JitFunction) -> set[str]:
+    return {node.meta["line"] for node in function.graph().nodes if node.op == "call_function"}

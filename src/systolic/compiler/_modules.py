@@ -94,9 +94,14 @@ class _Scopes:
 
 
 class _Lines:
-    """Where in the user's code the op that is being traced comes from, as "file:line"; gradients as in `_Scopes`."""
+    """Where in the user's code the op that is being traced comes from, as "file:line"; gradients as in `_Scopes`.
 
-    def __init__(self) -> None:
+    Args:
+        outermost: the frame that traces. Whoever called it, `trainer.fit(...)` in a script, wrote none of the ops.
+    """
+
+    def __init__(self, outermost: FrameType) -> None:
+        self._outermost = outermost
         self._numbers: list[int] = []
         self._lines: list[str] = []
         self._is_users: dict[str, bool] = {}
@@ -115,7 +120,7 @@ class _Lines:
 
     def _of_stack(self) -> str:
         frame: FrameType | None = sys._getframe(3)
-        while frame is not None:
+        while frame is not None and frame is not self._outermost:
             file = frame.f_code.co_filename
             known = self._is_users.get(file)
             if known is None:
@@ -134,8 +139,13 @@ def _is_running(wanted: FrameType) -> bool:
 
 
 @contextlib.contextmanager
-def tracking_modules(roots: MutableMapping[str, Any]) -> Iterator[None]:
-    """Keep `current_module` up to date inside the block, and note the scope of every op that is traced."""
+def tracking_modules(roots: MutableMapping[str, Any], outermost: FrameType) -> Iterator[None]:
+    """Keep `current_module` up to date inside the block, and note the scope and the line of every op that is traced.
+
+    Args:
+        roots: modules (and other objects) by name.
+        outermost: the frame of the function with the block; ops whose line would be above it have none.
+    """
     names: dict[int, str] = {}
     for root_name, root in roots.items():
         if isinstance(root, nn.Module):
@@ -168,15 +178,15 @@ def tracking_modules(roots: MutableMapping[str, Any]) -> Iterator[None]:
             register_optimizer_step_post_hook(end_step),
         ):
             stack.callback(handle.remove)
-        stack.enter_context(_noting_scopes(scopes))
+        stack.enter_context(_noting_origins(scopes, _Lines(outermost)))
         stack.callback(_STACK.clear)
         yield
 
 
 @contextlib.contextmanager
-def _noting_scopes(scopes: _Scopes) -> Iterator[None]:
-    """Write the scope into every node that is made inside the block."""
-    create_node, lines = fx.Graph.create_node, _Lines()
+def _noting_origins(scopes: _Scopes, lines: _Lines) -> Iterator[None]:
+    """Write scope and line into every node that is made inside the block."""
+    create_node = fx.Graph.create_node
 
     def create(self: fx.Graph, *args: Any, **kwargs: Any) -> fx.Node:
         node = create_node(self, *args, **kwargs)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
-import hashlib
-import importlib.metadata
 import json
 import os
 import re
@@ -19,8 +17,8 @@ from typing import Any
 import jax
 from jax.errors import JaxRuntimeError
 
-from ..runtime._compile_cache import described_programs
 from ._dumped import compile_and_dump
+from ._kept import kept_at
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ class Lowered:
         # with the names of ops, which hold lines of the user's code
         text = self._lowered.as_text(debug_info=True)
         self._products = _product_types(text)
-        self._path = _cache_path(text, target)
+        self._path = kept_at(text, f"{_FORMAT} {target}")
 
     def compile(self) -> Compiled:
         """Compile it, or read what the compiler said about an equal program before.
@@ -149,18 +147,8 @@ def _refused(message: str, seconds: float, products: dict[str, int]) -> Compiled
     return Compiled("", {}, 0.0, 0.0, required, available, message.strip(), seconds, products)
 
 
-def _cache_path(program: str, target: str) -> Path | None:
-    directory = described_programs()
-    if directory is None:
-        return None
-    versions = [f"{name} {importlib.metadata.version(name)}" for name in ("jax", "jaxlib", "libtpu")]
-    flags = [os.environ.get(name, "") for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS")]
-    digest = hashlib.sha256("\n".join([_FORMAT, program, target, *versions, *flags]).encode()).hexdigest()
-    return directory / f"{digest[:40]}.json.gz"
-
-
 _FORMAT = "4"
-"""Changes when `Compiled` does."""
+"""Changes when `Compiled` does, or how it is made."""
 
 
 def _read(path: Path) -> Compiled:
