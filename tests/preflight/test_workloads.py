@@ -16,8 +16,6 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 from tpu_workloads import PRECISIONS, SLICES, WORKLOADS  # noqa: E402
 
-CHEAP = [name for name, workload in WORKLOADS.items() if not workload.costly]
-COSTLY = [name for name, workload in WORKLOADS.items() if workload.costly]
 MULTIPLIED = {"32-true": {"f32"}, "bf16-mixed": {"bf16"}, "bf16-true": {"bf16"}}
 
 
@@ -30,32 +28,13 @@ def require_sound(report: PreflightReport, precision: str) -> None:
     assert set(report.products) == MULTIPLIED[precision]
 
 
-def preflight(name: str, precision: str, *slices: str) -> list[PreflightReport]:
+# seven compilations, of up to ten minutes on two cores
+@pytest.mark.slow
+@pytest.mark.timeout(2 * 3600)
+@pytest.mark.parametrize(("name", "precision"), list(itertools.product(WORKLOADS, PRECISIONS)))
+def test_every_generation(name: str, precision: str) -> None:
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
     trainer = L.Trainer(accelerator="cpu", max_epochs=1, precision=precision, **quiet)
     module, loader = WORKLOADS[name].make()
-    return trainer.preflight(module, loader, slice=slices)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "precision"), list(itertools.product(CHEAP, PRECISIONS)))
-def test_cheap_models_on_every_generation(name: str, precision: str) -> None:
-    for report in preflight(name, precision, *SLICES):
+    for report in trainer.preflight(module, loader, slice=SLICES):
         require_sound(report, precision)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("slice", SLICES)
-@pytest.mark.parametrize("name", COSTLY)
-def test_costly_models_on_every_generation(name: str, slice: str) -> None:
-    [report] = preflight(name, "bf16-mixed", slice)
-    require_sound(report, "bf16-mixed")
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize(("name", "precision"), list(itertools.product(COSTLY, ("32-true", "bf16-true"))))
-def test_costly_models_in_other_precisions(name: str, precision: str) -> None:
-    [report] = preflight(name, precision, "v5litepod-8")
-    require_sound(report, precision)
