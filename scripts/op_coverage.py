@@ -31,7 +31,10 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also write every report to this file")
     arguments = parser.parse_args()
     started = time.perf_counter()
-    names = arguments.only or sorted(operators())
+    known = sorted(operators())
+    names = arguments.only or known
+    if unknown := sorted(set(names) - set(known)):
+        parser.error(f"no such operators in PyTorch's database: {', '.join(unknown)}")
     reports = check_all(names, arguments.samples, arguments.jobs, arguments.seconds, _print)
     counts = Counter(report["status"] for report in reports)
     sys.stdout.write(f"{dict(counts)} in {time.perf_counter() - started:.0f} s\n")
