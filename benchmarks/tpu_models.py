@@ -13,7 +13,7 @@ import importlib.metadata
 import itertools
 import json
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,13 +91,13 @@ def line_of(row: Row) -> str:
     return json.dumps(dataclasses.asdict(row)) + "\n"
 
 
-def keys(models: Iterable[str]) -> Iterator[Key]:
+def keys(models: Sequence[str], precisions: Sequence[str]) -> Iterator[Key]:
     """In the order in which they are compiled."""
     cheap = [name for name in models if not WORKLOADS[name].costly]
     costly = [name for name in models if WORKLOADS[name].costly]
-    yield from itertools.product(cheap, PRECISIONS, SLICES)
+    yield from itertools.product(cheap, precisions, SLICES)
     slices = sorted(SLICES, key=lambda name: name != "v5litepod-8")
-    yield from ((name, precision, slice) for precision, slice, name in itertools.product(PRECISIONS, slices, costly))
+    yield from ((name, precision, slice) for precision, slice, name in itertools.product(precisions, slices, costly))
 
 
 def traced(model: str, precision: str, slice: str) -> TracedStep:
@@ -194,6 +194,7 @@ def missing(rows: dict[Key, Row]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", nargs="*", default=list(WORKLOADS), choices=list(WORKLOADS))
+    parser.add_argument("--precisions", nargs="*", default=list(PRECISIONS), choices=list(PRECISIONS))
     parser.add_argument("--page-only", action="store_true", help="write the page from finished rows")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -201,7 +202,7 @@ def main() -> None:
     done = kept_rows()
     if not arguments.page_only:
         ROWS.write_text("".join(map(line_of, done.values())))
-        for row in compile_missing(keys(arguments.models), done):
+        for row in compile_missing(keys(arguments.models, arguments.precisions), done):
             done[row.key] = row
             with ROWS.open("a") as file:
                 file.write(line_of(row))

@@ -24,7 +24,7 @@ OLD = dataclasses.replace(DONE, slice="v6e-8", versions="jax 0.1, libtpu 0.1")
 
 def test_cheap_models_come_first_and_nothing_is_left_out() -> None:
     names = list(tpu_models.WORKLOADS)
-    found = list(tpu_models.keys(names))
+    found = list(tpu_models.keys(names, tpu_models.PRECISIONS))
     assert len(set(found)) == len(found) == len(names) * 3 * 7
     costly = [tpu_models.WORKLOADS[name].costly for name, _, _ in found]
     assert costly == sorted(costly)
