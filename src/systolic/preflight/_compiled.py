@@ -17,6 +17,7 @@ from typing import Any
 import jax
 from jax.errors import JaxRuntimeError
 
+from ..runtime._freed_memory import return_freed_memory
 from ._dumped import compile_and_dump
 from ._kept import kept_at
 
@@ -80,6 +81,13 @@ class Lowered:
         """
         if self._path is not None and self._path.exists():
             return _read(self._path)
+        found = self._compile_now()
+        return_freed_memory()
+        if self._path is not None:
+            _write(self._path, found)
+        return found
+
+    def _compile_now(self) -> Compiled:
         started = time.perf_counter()
         try:
             compiled, text = compile_and_dump(self._lowered)
@@ -87,12 +95,8 @@ class Lowered:
             found = _refused(str(error), time.perf_counter() - started, self._products)
             if found is None:
                 raise
-        else:
-            seconds = time.perf_counter() - started
-            found = _described(compiled, text, seconds, self._products)
-        if self._path is not None:
-            _write(self._path, found)
-        return found
+            return found
+        return _described(compiled, text, time.perf_counter() - started, self._products)
 
 
 def _described(compiled: Any, hlo: str, seconds: float, products: dict[str, int]) -> Compiled:
