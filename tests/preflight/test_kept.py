@@ -13,6 +13,7 @@ from trainer.runs import trainer
 
 import systolic as L
 from systolic.preflight import PreflightReport
+from systolic.preflight._kept import named
 
 pytest.importorskip("libtpu")
 
@@ -29,7 +30,7 @@ class Line(L.LightningModule):
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         [layer] = self.children()
-        return layer(batch[0]).square().mean()
+        return (layer(batch[0]) + torch.randn(8, 1)).square().mean()  # JAX makes functions of generators
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.SGD(self.parameters(), lr=0.1)
@@ -48,6 +49,22 @@ def test_a_program_is_known_wherever_the_question_comes_from() -> None:
     again = asked_from_elsewhere()
     assert (first.compilation.was_cached, again.compilation.was_cached) == (False, True)
     assert again.operations == first.operations
+
+
+def test_frames_are_left_out_wherever_they_stand() -> None:
+    written = """func @main(%a: f32 loc("x"), %b: f32 loc(callsite(#loc1 at #loc2))) {
+  %0 = sine %a loc(#loc4)
+  %1 = cosine %b loc("cos"(#loc3))
+} loc(#loc)
+#loc = loc(unknown)
+#loc1 = loc("a.py":4:15 to :25)
+#loc2 = loc("f"(#loc1))
+#loc3 = loc(callsite(#loc1 at #loc2))
+#loc4 = loc("jit(f)/[user.py:3]/sin"(#loc3))"""
+    assert named(written) == """func @main(%a: f32 loc("x"), %b: f32 loc()) {
+  %0 = sine %a loc("jit(f)/[user.py:3]/sin")
+  %1 = cosine %b loc("cos")
+} loc()"""
 
 
 def test_a_program_whose_names_differ_is_another_one() -> None:

@@ -42,9 +42,10 @@ def named(program: str) -> str:
     """
     names = dict(_DEFINED.findall(program))
     body = "\n".join(line for line in program.splitlines() if not line.startswith("#loc"))
-    return _PLACE.sub(lambda place: f"loc({place['name'] or names.get(place['number'], '')})", body)
+    return _PLACE.sub(lambda place: f"loc({place['name'] or names.get(place['frames'], '')})", body)
 
 
 _NAME = r'"(?:[^"\\]|\\.)*"'
 _DEFINED = re.compile(rf"^(#loc\d+) = loc\(({_NAME})\(#loc", re.MULTILINE)
-_PLACE = re.compile(rf"\bloc\((?P<name>{_NAME})?\(?(?P<number>#loc\d*)\)?\)")
+# loc(#loc1), loc("sin"(#loc1)), loc("x"), loc(callsite(#loc1 at #loc2))
+_PLACE = re.compile(rf'\bloc\((?P<name>{_NAME})?(?P<frames>(?:[^()"]|\((?:[^()"]|\([^()"]*\))*\))*)\)')
