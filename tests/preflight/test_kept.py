@@ -61,10 +61,13 @@ def test_frames_are_left_out_wherever_they_stand() -> None:
 #loc2 = loc("f"(#loc1))
 #loc3 = loc(callsite(#loc1 at #loc2))
 #loc4 = loc("jit(f)/[user.py:3]/sin"(#loc3))"""
-    assert named(written) == """func @main(%a: f32 loc("x"), %b: f32 loc()) {
+    assert (
+        named(written)
+        == """func @main(%a: f32 loc("x"), %b: f32 loc()) {
   %0 = sine %a loc("jit(f)/[user.py:3]/sin")
   %1 = cosine %b loc("cos")
 } loc()"""
+    )
 
 
 def test_a_program_whose_names_differ_is_another_one() -> None:
