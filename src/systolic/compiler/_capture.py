@@ -132,8 +132,8 @@ class _Tracing:
         self.result: Template | None = None
 
     def run(self, find_line: bool = False) -> Captured:
-        call, fakes, here = self.call, self._fakes(), sys._getframe()
-        with self._restoring(), capturing(), tracking_modules(call.roots, here), explained(), torch.enable_grad():
+        call, fakes = self.call, self._fakes()
+        with self._restoring(), capturing(), tracking_modules(call.roots, sys._getframe()), explained(), torch.enable_grad():
             with refusing_hidden_randomness(find_line), Stragglers() as self.stragglers, self.mode:
                 values = [*call.numbers.values(), *(self.survey.values[p] for p in self.symbol_paths)]
                 symbols = [self.table.make(value) for value in values]
