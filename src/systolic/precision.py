@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -176,31 +177,44 @@ def resolve_matmul_precision(requested: str | None, platform: str) -> str:
     return requested
 
 
+_AUTOCAST_INIT = torch.autocast.__init__
+_AUTOCAST_LOCK = threading.Lock()
+_autocast_threads: Counter[int] = Counter()
+"""By thread: how many blocks of `_autocast_of_other_accelerators` it is in. PyTorch's function is replaced meanwhile."""
+
+
 @contextlib.contextmanager
 def _autocast_of_other_accelerators() -> Iterator[None]:
     """`torch.autocast("cuda")` and `("xla")` in a step mean the devices of the run.
 
     PyTorch sees CPU tensors there, and would leave the ops of such a block as they are: `enabled=False` around a loss
-    would be passed over in silence. float16 is bfloat16 there as well.
+    would be passed over in silence. float16 is bfloat16 there as well. Other threads keep PyTorch's meaning.
     """
-    original = torch.autocast.__init__
-
-    def init(
-        self: torch.autocast,
-        device_type: str,
-        dtype: torch.dtype | None = None,
-        enabled: bool = True,
-        cache_enabled: bool | None = None,
-    ) -> None:
-        if device_type in ("cuda", "xla"):
-            device_type, dtype = "cpu", torch.bfloat16 if dtype in (None, torch.float16) else dtype
-        original(self, device_type, dtype, enabled, cache_enabled)
-
-    torch.autocast.__init__ = init
+    global _autocast_threads
+    thread = threading.get_ident()
+    with _AUTOCAST_LOCK:
+        _autocast_threads[thread] += 1
+        torch.autocast.__init__ = _autocast_init
     try:
         yield
     finally:
-        torch.autocast.__init__ = original
+        with _AUTOCAST_LOCK:
+            _autocast_threads[thread] -= 1
+            _autocast_threads = +_autocast_threads  # forgets the threads that have left
+            if not _autocast_threads:
+                torch.autocast.__init__ = _AUTOCAST_INIT
+
+
+def _autocast_init(
+    self: torch.autocast,
+    device_type: str,
+    dtype: torch.dtype | None = None,
+    enabled: bool = True,
+    cache_enabled: bool | None = None,
+) -> None:
+    if device_type in ("cuda", "xla") and _autocast_threads[threading.get_ident()]:
+        device_type, dtype = "cpu", torch.bfloat16 if dtype in (None, torch.float16) else dtype
+    _AUTOCAST_INIT(self, device_type, dtype, enabled, cache_enabled)
 
 
 class _NoInitialisation(TorchFunctionMode):

@@ -1,11 +1,5 @@
 """PyTorch functions as XLA programs. Knows nothing of the Trainer."""
 
-from . import _attention as _attention
-from . import _ctc_loss as _ctc_loss
-from . import _losses as _losses
-from . import _recurrent as _recurrent
-from . import _symbolic_extrema as _symbolic_extrema
-from . import _unchecked as _unchecked
 from ._attention_choice import PlainAttention as PlainAttention
 from ._attention_choice import plain_attention_calls as plain_attention_calls
 from ._capture import Captured as Captured

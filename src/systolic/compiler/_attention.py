@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import torch
-import torch.backends.mha
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ._jax_op import op_with_kernels
 from ._keys import bernoulli, next_key
 from ._mixed_product import mixed_product
-from ._patches import CONTEXTS, REPLACEMENTS
 from ._splash_attention import splash_attention, splash_supports
 from .lowering._context import current
 
@@ -206,20 +201,3 @@ def _clash(one: int, other: int) -> bool:
     return one != other and 1 not in (one, other)
 
 
-@contextlib.contextmanager
-def plain_backends() -> Iterator[None]:
-    """Keep PyTorch from CPU-only attention kernels where user code reaches its own function, and from fast paths."""
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        with sdpa_kernel(SDPBackend.MATH):
-            yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
-
-
-REPLACEMENTS.extend(
-    (owner, "scaled_dot_product_attention", scaled_dot_product_attention)
-    for owner in (torch.nn.functional, torch._C._nn)  # pyright: ignore[reportAttributeAccessIssue]
-)
-CONTEXTS.append(plain_backends)

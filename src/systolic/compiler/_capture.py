@@ -18,13 +18,12 @@ from torch.fx.experimental.proxy_tensor import decompose, make_fx
 from ._decompose import OpPolicy
 from ._draws import number_draws
 from ._effects import Append, Effect, Gradient, OptimizerState, container_effects
-from ._errors import HiddenRandomnessError
 from ._explain import explained
 from ._fixed_shapes import fix_shapes
 from ._graph import SlotInput, TensorInput, clean_graph
 from ._modules import tracking_modules
 from ._patches import capturing
-from ._randomness import refusing_hidden_randomness
+from ._randomness import UnattributedDrawError, refusing_hidden_randomness
 from ._stragglers import Stragglers
 from ._survey import Path, Survey, copied, restoring, set_at
 from ._symbols import HostExpression, Number, SymbolTable
@@ -112,8 +111,8 @@ def capture(call: Call) -> Captured:
     """
     try:
         return _Tracing(call, Survey(call.roots, call.appended)).run()
-    except HiddenRandomnessError:
-        return _Tracing(call, Survey(call.roots, call.appended)).run(find_line=True)
+    except UnattributedDrawError:
+        return _Tracing(call, Survey(call.roots, call.appended)).run(profiled=True)
 
 
 class _Tracing:
@@ -131,10 +130,10 @@ class _Tracing:
         self.effects: list[Effect] = []
         self.result: Template | None = None
 
-    def run(self, find_line: bool = False) -> Captured:
+    def run(self, profiled: bool = False) -> Captured:
         call, fakes = self.call, self._fakes()
         with self._restoring(), capturing(), tracking_modules(call.roots, sys._getframe()), explained(), torch.enable_grad():
-            with refusing_hidden_randomness(find_line), Stragglers() as self.stragglers, self.mode:
+            with refusing_hidden_randomness(profiled), Stragglers() as self.stragglers, self.mode:
                 values = [*call.numbers.values(), *(self.survey.values[p] for p in self.symbol_paths)]
                 symbols = [self.table.make(value) for value in values]
                 functional = dispatch_functionalize(lambda tensors, symbols: self._traced(tensors, symbols))

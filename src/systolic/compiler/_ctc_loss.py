@@ -11,7 +11,6 @@ import torch
 from torch.nn import _reduction
 
 from ._jax_op import jax_op
-from ._patches import REPLACEMENTS
 
 # stands for a log-probability of minus infinity, which would turn differences into NaN
 _IMPOSSIBLE = -1e30
@@ -160,5 +159,3 @@ def _require_lengths(log_probs: torch.Tensor, lengths: Lengths) -> None:
     if not isinstance(lengths, torch.Tensor) and max(lengths, default=0) > steps:
         raise RuntimeError(f"Expected input_lengths to have value at most {steps}, but got value {max(lengths)}.")
 
-
-REPLACEMENTS.append((torch, "ctc_loss", ctc_loss))

@@ -14,8 +14,8 @@ import torch
 from torch import fx
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
+from ._capture_thread import replaced
 from ._errors import CaptureError, user_line_of
-from ._patches import CONTEXTS
 
 
 class GeneratorState:
@@ -73,16 +73,12 @@ def number_draws(graph: fx.Graph) -> None:
 
 
 @contextlib.contextmanager
-def _counting() -> Iterator[None]:
+def numbering_draws() -> Iterator[None]:
+    """Inside the block, the state of PyTorch's generator is the number of the next random op, for the capturing thread."""
     numbers = DrawNumbers()
-    before = torch.get_rng_state, torch.set_rng_state
     _CURRENT.append(numbers)
-    torch.get_rng_state, torch.set_rng_state = numbers.state, numbers.set_state  # pyright: ignore[reportAttributeAccessIssue]
     try:
-        yield
+        with replaced(torch, "get_rng_state", numbers.state), replaced(torch, "set_rng_state", numbers.set_state):
+            yield
     finally:
-        torch.get_rng_state, torch.set_rng_state = before
         _CURRENT.pop()
-
-
-CONTEXTS.append(_counting)

@@ -19,7 +19,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 from ..runtime._backends import jax_devices
 from ..runtime._convert import to_jax_array, to_torch_tensor
 from ..runtime._dtypes import jax_dtype, torch_dtype
-from ._patches import CONTEXTS
+from ._capture_thread import is_capture_thread
 from .lowering import lowers
 from .lowering._context import current
 from .lowering._pullback import conjugate
@@ -297,9 +297,6 @@ def numbering_calls() -> Iterator[None]:
         _COUNTERS.pop()
 
 
-CONTEXTS.append(numbering_calls)
-
-
 def _call_number() -> int:
     """A number by which the lowering of the backward call finds what the forward call left.
 
@@ -307,7 +304,7 @@ def _call_number() -> int:
     """
     autograd = torch._C._autograd  # pyright: ignore[reportAttributeAccessIssue]
     hooked = autograd._top_saved_tensors_default_hooks(True) is not None
-    return next(_COUNTERS[-1]) if _COUNTERS and not hooked else NO_CALL
+    return next(_COUNTERS[-1]) if is_capture_thread() and not hooked else NO_CALL
 
 
 def _require_tensors(function: Callable[..., Any], leaves: Sequence[Any], static: Mapping[str, Any]) -> None:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import math
 
 import torch
-from torch.nn import functional
-
-from ._patches import REPLACEMENTS
 
 
 def gaussian_nll_loss(
@@ -41,5 +38,3 @@ def gaussian_nll_loss(
 def _spreads_along_one_dimension(var: torch.Tensor, x: torch.Tensor) -> bool:
     return var.dim() == x.dim() and [y for n, y in zip(x.shape, var.shape, strict=True) if n != y] == [1]
 
-
-REPLACEMENTS.append((functional, "gaussian_nll_loss", gaussian_nll_loss))

@@ -18,6 +18,7 @@ from torch.nn.modules import module as nn_module
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from ._capture_thread import is_capture_thread, replaced
 from ._errors import is_user_frame
 
 SCOPE = "scope"
@@ -153,20 +154,29 @@ def tracking_modules(roots: MutableMapping[str, Any], outermost: FrameType) -> I
                 names.setdefault(id(module), ".".join(part for part in (root_name, name) if part))
     scopes = _Scopes()
 
+    # these hooks are PyTorch's for the whole process: a dataset's transform or a logger's model may run in another thread
     def enter(module: nn.Module, args: Any) -> None:
+        if not is_capture_thread():
+            return
         _STACK.append(_Running(names.get(id(module), "(unnamed)"), type(module).__name__, sys._getframe(1)))
         scopes.note_change()
 
     def leave(module: nn.Module, args: Any, output: Any) -> None:
+        if not is_capture_thread():
+            return
         _STACK.pop()
         scopes.note_change()
 
     def begin_step(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not is_capture_thread():
+            return None
         scopes.in_optimizer += 1
         outside = lambda value: scopes.outside_optimizer(value) if callable(value) else value  # noqa: E731
         return tuple(map(outside, args)), {name: outside(value) for name, value in kwargs.items()}
 
     def end_step(optimizer: Optimizer, *_: Any) -> None:
+        if not is_capture_thread():
+            return
         scopes.in_optimizer -= 1
 
     _STACK.clear()
@@ -194,8 +204,5 @@ def _noting_origins(scopes: _Scopes, lines: _Lines) -> Iterator[None]:
         node.meta[LINE] = lines.current() if scope != OPTIMIZER else ""
         return node
 
-    fx.Graph.create_node = create
-    try:
+    with replaced(fx.Graph, "create_node", create):
         yield
-    finally:
-        fx.Graph.create_node = create_node

@@ -10,13 +10,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import torch
-from torch import _VF, nn
+from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
+from ._capture_thread import replaced
 from ._errors import CaptureError, user_line_of
 from ._jax_op import jax_op
 from ._keys import bernoulli, next_key
-from ._patches import CONTEXTS, REPLACEMENTS
 
 State = tuple[jax.Array, ...]
 Cell = Callable[[jax.Array, jax.Array, State], State]
@@ -44,6 +44,8 @@ def _relu_cell(from_input: jax.Array, from_hidden: jax.Array, state: State) -> S
 
 
 _CELLS: dict[str, Cell] = {"lstm": _lstm_cell, "gru": _gru_cell, "rnn_tanh": _tanh_cell, "rnn_relu": _relu_cell}
+KINDS = tuple(_CELLS)
+"""The names of PyTorch's internal functions that are replaced by `network`."""
 
 
 def recurrent(
@@ -120,7 +122,7 @@ def _run(
 _recurrent = jax_op(recurrent)
 
 
-def _replacement(kind: str) -> Callable[..., Any]:
+def network(kind: str) -> Callable[..., Any]:
     """PyTorch's internal function for one kind of network; it has a second form for packed sequences."""
 
     def run(
@@ -135,7 +137,7 @@ def _replacement(kind: str) -> Callable[..., Any]:
         batch_first: bool = False,
     ) -> tuple[torch.Tensor, ...]:
         if isinstance(weights, torch.Tensor | tuple) or (kind == "lstm" and isinstance(initial, torch.Tensor)):
-            _refuse_packed()
+            refuse_packed()
         states = tuple(initial) if kind == "lstm" else (initial,)
         x, states, weights = _autocast(kind, x, states, tuple(weights))
         draw = next_key() if train and dropout > 0 and layers > 1 else None
@@ -163,16 +165,17 @@ def _autocast(kind: str, x: torch.Tensor, states: Any, weights: Any) -> tuple[An
     return cast(x), states if kind == "gru" else tuple(map(cast, states)), tuple(map(cast, weights))
 
 
-def _refusing_packed(forward: Callable[..., Any]) -> Callable[..., Any]:
+def refusing_packed(forward: Callable[..., Any]) -> Callable[..., Any]:
     """A module's `forward` that looks at its input first: deeper down only a question about a value would fail."""
 
     def checked(self: nn.RNNBase, input: Any, hx: Any = None) -> Any:
-        return _refuse_packed() if isinstance(input, PackedSequence) else forward(self, input, hx)
+        return refuse_packed() if isinstance(input, PackedSequence) else forward(self, input, hx)
 
     return checked
 
 
-def _refuse_packed(*args: Any, **kwargs: Any) -> Any:
+def refuse_packed(*args: Any, **kwargs: Any) -> Any:
+    """Raise: what a packed sequence holds has a shape that depends on the data."""
     raise CaptureError(
         "A packed sequence cannot be part of a compiled step: its shape depends on the data.\n"
         f"  used at {user_line_of()}\n"
@@ -186,23 +189,15 @@ def _refuse_packed(*args: Any, **kwargs: Any) -> Any:
 def fresh_flat_weights() -> Iterator[None]:
     """Let recurrent modules, which keep a list of their weights, use the current ones; undone at the end."""
     kept: dict[int, tuple[list[Any], list[Any]]] = {}
-    original = nn.RNNBase._update_flat_weights
 
     def update(self: nn.RNNBase) -> None:
         kept.setdefault(id(self), (self._flat_weights, list(self._flat_weights)))
         # in place: a new list would look like an attribute that the step assigns
         self._flat_weights[:] = [getattr(self, name) for name in self._flat_weights_names]
 
-    nn.RNNBase._update_flat_weights = update
     try:
-        yield
+        with replaced(nn.RNNBase, "_update_flat_weights", update):
+            yield
     finally:
-        nn.RNNBase._update_flat_weights = original
         for weights, before in kept.values():
             weights[:] = before
-
-
-REPLACEMENTS.extend((_VF, kind, _replacement(kind)) for kind in _CELLS)
-REPLACEMENTS.extend((owner, "forward", _refusing_packed(owner.forward)) for owner in (nn.RNNBase, nn.LSTM, nn.GRU))
-REPLACEMENTS.append((_VF, "_pack_padded_sequence", _refuse_packed))
-CONTEXTS.append(fresh_flat_weights)

@@ -1,0 +1,55 @@
+"""The thread that captures a step: what capture changes in PyTorch holds in it alone.
+
+Capture replaces functions of PyTorch and Python for some seconds. The user's loader runs in another thread at the same
+time, and so may a logger: they must meet the originals, and nothing that they do may look like a part of the step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+# Replacements are put in and taken out in order, so that two threads that capture at once would leave one in place.
+_ONE_AT_A_TIME = threading.RLock()
+_owner: int | None = None
+
+
+@contextlib.contextmanager
+def as_capture_thread() -> Iterator[None]:
+    """Make the calling thread the one that captures; another one that wants to waits."""
+    global _owner
+    with _ONE_AT_A_TIME:
+        before, _owner = _owner, threading.get_ident()
+        try:
+            yield
+        finally:
+            _owner = before
+
+
+def is_capture_thread() -> bool:
+    """Whether the calling thread is capturing a step at the moment."""
+    return threading.get_ident() == _owner
+
+
+def only_in_capture(replacement: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that is `replacement` in the capturing thread, and `original` in every other one."""
+
+    @functools.wraps(original)
+    def chosen(*args: Any, **kwargs: Any) -> Any:
+        return (replacement if threading.get_ident() == _owner else original)(*args, **kwargs)
+
+    return chosen
+
+
+@contextlib.contextmanager
+def replaced(owner: Any, name: str, replacement: Callable[..., Any]) -> Iterator[None]:
+    """Inside the block, a function of a module or class is another one for the capturing thread."""
+    original = getattr(owner, name)
+    setattr(owner, name, only_in_capture(replacement, original))
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
