@@ -199,5 +199,3 @@ def _require_valid(
 
 def _clash(one: int, other: int) -> bool:
     return one != other and 1 not in (one, other)
-
-

@@ -158,4 +158,3 @@ def _require_lengths(log_probs: torch.Tensor, lengths: Lengths) -> None:
         raise RuntimeError(f"input_lengths must be of size batch_size: expected {batch}, received {number}.")
     if not isinstance(lengths, torch.Tensor) and max(lengths, default=0) > steps:
         raise RuntimeError(f"Expected input_lengths to have value at most {steps}, but got value {max(lengths)}.")
-

@@ -26,6 +26,7 @@ from ._sharing import overlapping, require_own_memory
 from ._steady import forget_unused, steady
 from ._step_result import StepResult
 from ._survey import Path, Survey, describe, set_at
+from ._symbol_errors import may_come_from_symbols
 from ._symbols import Number
 
 
@@ -257,9 +258,10 @@ class Engine:
                 break
             try:
                 captured = capture(make(variable))
-            except Exception:
-                # a symbolic number was used in a way that only a plain number allows: freeze it, and compile per value.
-                # An error that has another cause comes back from the last try.
+            except Exception as error:
+                # a symbolic number was used in a way that only a plain number allows: freeze it, and compile per value
+                if not may_come_from_symbols(error, variable):
+                    raise
                 continue
             return self._proved(captured, variable)
         return self._proved(capture(make(())), frozenset())

@@ -15,6 +15,7 @@ from ..runtime._cells import Cell
 from ..runtime._convert import to_jax_array
 from ..runtime._device_tensor import DeviceTensor
 from ..runtime._placement import Placement
+from ..utilities._traceback import ShortTracebacks
 from ._engine import Compile, Engine
 from ._scope import scope_of
 
@@ -83,7 +84,8 @@ class JitFunction(Generic[P, R]):
             return tree_unflatten(filled, spec)
 
         self._engine.function = lambda a, k: self._function(*a, **k)
-        result = self._engine.run(arrays, (spec, static), rebuild, {})
+        with ShortTracebacks():
+            result = self._engine.run(arrays, (spec, static), rebuild, {})
         self._last = (result.program, arrays)
         return cast(R, result.value())
 

@@ -37,4 +37,3 @@ def gaussian_nll_loss(
 
 def _spreads_along_one_dimension(var: torch.Tensor, x: torch.Tensor) -> bool:
     return var.dim() == x.dim() and [y for n, y in zip(x.shape, var.shape, strict=True) if n != y] == [1]
-

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import torch
 
-from ._convert import put, to_host_array, to_jax_array, to_torch_tensor
+from ._convert import copy_to_host, put, to_host_array, to_jax_array, to_torch_tensor
 from ._dtypes import jax_dtype
 
 
@@ -67,8 +67,7 @@ class Cell:
         """A copy of the current value that nobody else holds; leaves nothing behind. Waits for the device."""
         if self.mirror is not None:
             return self.mirror.clone()
-        # of the array's own memory: JAX keeps what it fetched in the object that was asked
-        values = np.asarray(self.buffer.array.addressable_data(0))  # host sync: the value is wanted
+        values = copy_to_host(self.buffer.array)  # host sync: the value is wanted
         if self.offset >= 0:
             values = values[self.offset : self.offset + self.shape.numel()].reshape(tuple(self.shape))
         return to_torch_tensor(np.array(values), self.dtype)

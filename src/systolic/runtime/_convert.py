@@ -41,11 +41,38 @@ def to_torch_tensor(array: np.ndarray[Any, Any], dtype: torch.dtype | None = Non
 
 
 def to_host_array(array: jax.Array) -> np.ndarray[Any, Any]:
-    """Copy a device array to the host; waits for the device."""
+    """Copy a device array to the host, the parts of one that is split put together; waits for the device.
+
+    JAX keeps the values in the array, as long as that lives; `copy_to_host` leaves nothing behind.
+
+    Raises:
+        RuntimeError: parts of the array lie on devices of other processes.
+    """
     began = time.perf_counter()
-    values = np.asarray(array if array.is_fully_addressable else array.addressable_data(0))
+    # host sync: the value is wanted
+    values = np.asarray(array) if array.is_fully_addressable else copy_to_host(array)
     if observers:
         tell_fetched(values.nbytes, began)
+    return values
+
+
+def copy_to_host(array: jax.Array) -> np.ndarray[Any, Any]:
+    """The values of a device array, which the array itself does not keep; waits for the device.
+
+    Raises:
+        RuntimeError: as for `to_host_array`.
+    """
+    if array.is_fully_replicated:
+        return np.asarray(array.addressable_data(0))  # host sync: the value is wanted
+    if not array.is_fully_addressable:
+        raise RuntimeError(
+            f"An array of shape {array.shape} is split over the devices of several processes ({array.sharding}), so that "
+            "this process alone cannot read it."
+        )
+    values = np.empty(array.shape, array.dtype)
+    for shard in array.addressable_shards:
+        if shard.replica_id == 0:
+            values[shard.index] = np.asarray(shard.data)  # host sync: the value is wanted
     return values
 
 

@@ -13,6 +13,7 @@ from ..plugins import choose_checkpoint_io
 from ..precision import resolve_matmul_precision, resolve_precision
 from ..profilers import Profiler, make_profiler
 from ..runtime._platform import Devices
+from ..utilities._traceback import ShortTracebacks
 from . import _checkpoints, _defaults, _loaders
 from ._arguments import TrainerArguments
 from ._evaluate import EvaluationLoop
@@ -164,7 +165,7 @@ class Trainer(TrainerArguments, TrainerPreflight, TrainerRuns):
         _defaults.require_trainable(self, model)
         intercept(self, "fit", model, train_dataloaders, datamodule)
         given = {"train": train_dataloaders, "validation": val_dataloaders}
-        with self._running("fit", model, datamodule, given, ckpt_path):
+        with ShortTracebacks(), self._running("fit", model, datamodule, given, ckpt_path):
             self._train_loader = _loaders.training(self, given["train"])
             self._prepare_training()
             if ckpt_path is not None:
@@ -227,7 +228,7 @@ class Trainer(TrainerArguments, TrainerPreflight, TrainerRuns):
         if isinstance(dataloaders, LightningDataModule):
             dataloaders, datamodule = None, dataloaders
         intercept(self, "predict", model, dataloaders, datamodule)
-        with self._running("predict", model, datamodule, {"predict": dataloaders}, ckpt_path):
+        with ShortTracebacks(), self._running("predict", model, datamodule, {"predict": dataloaders}, ckpt_path):
             _checkpoints.load_weights(self, ckpt_path)
             loaders, limits = self._evaluation_loaders("predict")
             found = predict(self, loaders, limits, return_predictions)
@@ -258,7 +259,7 @@ class Trainer(TrainerArguments, TrainerPreflight, TrainerRuns):
                 f"No `{stage}_step()` method defined to run with this call. Add one to {type(model).__name__}."
             )
         intercept(self, "validate" if stage == "validation" else stage, model, dataloaders, datamodule)
-        with self._running(stage, model, datamodule, {stage: dataloaders}, ckpt_path):
+        with ShortTracebacks(), self._running(stage, model, datamodule, {stage: dataloaders}, ckpt_path):
             _checkpoints.load_weights(self, ckpt_path)
             values = EvaluationLoop(self, stage).run()
         if verbose:
