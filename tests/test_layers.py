@@ -30,6 +30,7 @@ LAYERS = [
     },
     {"compiler"},
     {"runtime"},
+    {"distributed"},
     {"utilities"},
     {"exceptions"},
 ]
@@ -71,3 +72,12 @@ def test_files_stay_short() -> None:
     sizes = {str(p.relative_to(SOURCE)): p.read_text().count("\n") for p in MODULES}
     assert {name: n for name, n in sizes.items() if n > 500} == {}
     assert sorted(sizes.values())[len(sizes) // 2] <= 150
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_only_the_process_layer_knows_the_processes(path: Path) -> None:
+    if path.is_relative_to(SOURCE / "distributed"):
+        return
+    text = path.read_text()
+    for name in ("jax.process_", "jax.distributed", "multihost_utils", "_src.distributed"):
+        assert name not in text, f"{path.relative_to(SOURCE)} asks JAX about processes itself: {name}"

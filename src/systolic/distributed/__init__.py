@@ -1,0 +1,12 @@
+"""Processes of one run: which one this is, and how they agree. Only this room knows JAX's distributed runtime."""
+
+from ._agreement import agree as agree
+from ._agreement import barrier as barrier
+from ._agreement import broadcast as broadcast
+from ._process import is_main_process as is_main_process
+from ._process import join_processes as join_processes
+from ._process import local_devices as local_devices
+from ._process import process_count as process_count
+from ._process import process_index as process_index
+from ._transfer import gather_to_host as gather_to_host
+from ._transfer import make_global_array as make_global_array
