@@ -1,7 +1,7 @@
 """Checkpoint files: written atomically, readable with plain `torch.load(weights_only=True)`."""
 
 from systolic.checkpoint._async_io import AsyncCheckpointIO
-from systolic.checkpoint._errors import CheckpointFormatError, CheckpointNotFoundError
+from systolic.checkpoint._errors import CheckpointFormatError, CheckpointNotFoundError, NoCheckpointError
 from systolic.checkpoint._io import CheckpointIO, TorchCheckpointIO
 from systolic.checkpoint._location import is_inside, location
 from systolic.checkpoint._snapshot import snapshot
@@ -12,6 +12,7 @@ __all__ = [
     "CheckpointFormatError",
     "CheckpointIO",
     "CheckpointNotFoundError",
+    "NoCheckpointError",
     "TorchCheckpointIO",
     "atomic_save",
     "copy_atomically",

@@ -61,13 +61,13 @@ def _contents(trainer: Any, weights_only: bool) -> dict[str, Any]:
 def load_weights(trainer: Any, path: Any) -> None:
     """Load a checkpoint's weights into the module, when a path is given."""
     if path is not None:
-        checkpoint = trainer.checkpoint_io.load_checkpoint(_resolved(trainer, path))
+        checkpoint = trainer.checkpoint_io.load_checkpoint(path)
         trainer.lightning_module.load_state_dict(checkpoint["state_dict"])
 
 
 def restore(trainer: Any, path: Any) -> None:
     """Continue from a checkpoint: weights, optimizers, schedulers, counters, callbacks, random numbers on the devices."""
-    checkpoint = trainer.checkpoint_io.load_checkpoint(_resolved(trainer, path))
+    checkpoint = trainer.checkpoint_io.load_checkpoint(path)
     module = trainer.lightning_module
     trainer._hooks.callbacks("on_load_checkpoint", checkpoint)
     module.on_load_checkpoint(checkpoint)
@@ -85,15 +85,3 @@ def restore(trainer: Any, path: Any) -> None:
     trainer._current_epoch = checkpoint.get("epochs_done", checkpoint["epoch"] + 1)
     trainer._global_step = checkpoint["global_step"]
     trainer._steps_dispatched = checkpoint.get("batches_that_stepped", checkpoint["global_step"])
-
-
-def _resolved(trainer: Any, path: Any) -> Any:
-    if path not in ("best", "last"):
-        return path
-    callback = trainer.checkpoint_callback
-    found = None if callback is None else callback.best_model_path if path == "best" else callback.last_model_path
-    if not found:
-        raise MisconfigurationException(
-            f'ckpt_path="{path}" needs a ModelCheckpoint callback that has saved a checkpoint. Give a path instead.'
-        )
-    return found

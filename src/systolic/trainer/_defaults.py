@@ -101,11 +101,11 @@ def _ordered(listed: list[Any]) -> list[Callback]:
 
 
 def with_module_callbacks(own: list[Callback], module: LightningModule) -> list[Callback]:
-    """The trainer's callbacks, those of the same type replaced by the module's."""
+    """The trainer's callbacks, those of the same type, or of one that the module's refines, replaced by the module's."""
     brought = module.configure_callbacks()
     brought = [brought] if isinstance(brought, Callback) else list(brought)
-    types = {type(callback) for callback in brought}
-    return _ordered([c for c in own if type(c) not in types] + brought)
+    kept = [c for c in own if type(c) is Callback or not any(isinstance(other, type(c)) for other in brought)]
+    return _ordered(kept + brought)
 
 
 def first_of(listed: list[Callback], family: str) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ..callbacks import Callback
 from ..core import Ties
 from ..data import BatchPadder
 from ..metrics import Results, StepLog
@@ -34,6 +35,7 @@ _PROGRESS = ("optimizers", "lr_scheduler_configs", "_current_epoch", "_global_st
 class TrainerRuns(TrainerTuning, TrainerServices):
     """What a run needs and leaves behind."""
 
+    callbacks: list[Callback]
     checkpoint_io: CheckpointIO
     compile: bool
     matmul_precision: str
@@ -84,8 +86,8 @@ class TrainerRuns(TrainerTuning, TrainerServices):
         self._ties = Ties(model)
         model.trainer = self
         self._logged_hyperparameters = loggers
-        callbacks = _defaults.with_module_callbacks(self.callbacks, model)
-        self._hooks = HookTable(self, callbacks, model, self._profiler)
+        self.callbacks = _defaults.with_module_callbacks(self.callbacks, model)
+        self._hooks = HookTable(self, self.callbacks, model, self._profiler)
         try:
             with memory_explained(self):
                 self._set_up(name)

@@ -13,7 +13,7 @@ from ..plugins import choose_checkpoint_io
 from ..precision import resolve_matmul_precision, resolve_precision
 from ..profilers import Profiler, make_profiler
 from ..runtime._platform import Devices
-from . import _checkpoints, _defaults, _loaders
+from . import _checkpoint_choice, _checkpoints, _defaults, _loaders
 from ._arguments import TrainerArguments
 from ._evaluate import EvaluationLoop
 from ._fit import FitLoop
@@ -157,13 +157,14 @@ class Trainer(TrainerArguments, TrainerPreflight, TrainerRuns):
             train_dataloaders: a loader, or a collection of them; default: the module's or datamodule's.
             val_dataloaders: a loader or a sequence of them.
             datamodule: where loaders come from.
-            ckpt_path: a checkpoint to continue from.
+            ckpt_path: a checkpoint to continue from; "last" is the newest `last.ckpt`, and nothing where there is none.
         """
         if isinstance(train_dataloaders, LightningDataModule):
             train_dataloaders, datamodule = None, train_dataloaders
         _defaults.require_trainable(self, model)
         intercept(self, "fit", model, train_dataloaders, datamodule)
         given = {"train": train_dataloaders, "validation": val_dataloaders}
+        ckpt_path = _checkpoint_choice.choose(self, "fit", ckpt_path, True)
         with self._running("fit", model, datamodule, given, ckpt_path):
             self._train_loader = _loaders.training(self, given["train"])
             self._prepare_training()
@@ -185,9 +186,10 @@ class Trainer(TrainerArguments, TrainerPreflight, TrainerRuns):
         """Evaluate on validation data.
 
         Args:
-            model: the module; default: the one that ran last.
+            model: the module; default: the one that ran last, with the weights of the last fit's best checkpoint.
             dataloaders: a loader or a sequence of them; default: the module's or datamodule's.
-            ckpt_path: a checkpoint with the weights to evaluate, "best" or "last"; default: the module as it is.
+            ckpt_path: a checkpoint with the weights to evaluate, "best" or "last"; default: the module that was given as it
+                is, and without one "best".
             verbose: whether to print the result as a table.
             datamodule: where loaders come from.
 
@@ -196,6 +198,7 @@ class Trainer(TrainerArguments, TrainerPreflight, TrainerRuns):
 
         Raises:
             MisconfigurationException: the module has no `validation_step`.
+            ValueError: the best checkpoint is meant, and there is none.
         """
         return self._evaluate("validation", model, dataloaders, ckpt_path, verbose, datamodule)
 
@@ -213,20 +216,22 @@ class Trainer(TrainerArguments, TrainerPreflight, TrainerRuns):
         """Predict for every batch.
 
         Args:
-            model: the module; default: the one that ran last.
+            model: the module; default: the one that ran last, with the weights of the last fit's best checkpoint.
             dataloaders: a loader or a sequence of them; default: the module's or datamodule's.
             datamodule: where loaders come from.
             return_predictions: whether to keep what `predict_step` returns.
-            ckpt_path: a checkpoint with the weights to use, "best" or "last"; default: the module as it is.
+            ckpt_path: a checkpoint with the weights to use, "best" or "last"; default: the module that was given as it is,
+                and without one "best".
 
         Returns:
             What `predict_step` returned, a list with an entry for every batch, as ordinary CPU tensors; for several
             loaders a list of such lists; None without `return_predictions`.
         """
-        model = self._model_or_last(model)
+        chosen, model = model is not None, self._model_or_last("predict", model)
         if isinstance(dataloaders, LightningDataModule):
             dataloaders, datamodule = None, dataloaders
         intercept(self, "predict", model, dataloaders, datamodule)
+        ckpt_path = _checkpoint_choice.choose(self, "predict", ckpt_path, chosen)
         with self._running("predict", model, datamodule, {"predict": dataloaders}, ckpt_path):
             _checkpoints.load_weights(self, ckpt_path)
             loaders, limits = self._evaluation_loaders("predict")
@@ -250,14 +255,16 @@ class Trainer(TrainerArguments, TrainerPreflight, TrainerRuns):
     def _evaluate(
         self, stage: str, model: Any, dataloaders: Any, ckpt_path: Any, verbose: bool, datamodule: Any
     ) -> list[dict[str, float]]:
-        model = self._model_or_last(model)
+        method = "validate" if stage == "validation" else stage
+        chosen, model = model is not None, self._model_or_last(method, model)
         if isinstance(dataloaders, LightningDataModule):
             dataloaders, datamodule = None, dataloaders
         if not _defaults.overrides(model, f"{stage}_step"):
             raise MisconfigurationException(
                 f"No `{stage}_step()` method defined to run with this call. Add one to {type(model).__name__}."
             )
-        intercept(self, "validate" if stage == "validation" else stage, model, dataloaders, datamodule)
+        intercept(self, method, model, dataloaders, datamodule)
+        ckpt_path = _checkpoint_choice.choose(self, method, ckpt_path, chosen)
         with self._running(stage, model, datamodule, {stage: dataloaders}, ckpt_path):
             _checkpoints.load_weights(self, ckpt_path)
             values = EvaluationLoop(self, stage).run()
@@ -265,8 +272,8 @@ class Trainer(TrainerArguments, TrainerPreflight, TrainerRuns):
             _defaults.print_table(values, stage)
         return values
 
-    def _model_or_last(self, model: Any) -> Any:
+    def _model_or_last(self, method: str, model: Any) -> Any:
         model = model if model is not None else self.lightning_module
         if model is None:
-            raise TypeError("A module is needed: trainer.validate(model, ...). None was fitted before.")
+            raise TypeError(f"A module is needed: trainer.{method}(model, ...). None was fitted before.")
         return model
