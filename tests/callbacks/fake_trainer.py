@@ -38,7 +38,7 @@ class FakeTrainer:
     optimizers: list[Any] = field(default_factory=list)
     lr_scheduler_configs: list[Any] = field(default_factory=list)
     callback_metrics: dict[str, torch.Tensor] = field(default_factory=dict)
-    progress_bar_metrics: dict[str, Any] = field(default_factory=dict)
+    finished_metrics: dict[str, Any] = field(default_factory=dict)
     state: Any = field(default_factory=lambda: SimpleNamespace(fn="fit", stage="train"))
     saved: list[str] = field(default_factory=list)
 

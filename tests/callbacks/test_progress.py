@@ -29,7 +29,7 @@ def on_terminal(**arguments: Any) -> tuple[RichProgressBar, Recording]:
 
 def train(bar: RichProgressBar, epochs: int = 2, **arguments: Any) -> FakeTrainer:
     trainer = FakeTrainer(callbacks=[bar], max_epochs=epochs, **arguments)
-    trainer.progress_bar_metrics["loss"] = 0.123456
+    trainer.finished_metrics["loss"] = 0.123456
     trainer.train(epochs=epochs)
     trainer.call("teardown", "fit")
     return trainer
@@ -69,7 +69,7 @@ def test_an_epoch_line_holds_what_its_last_hooks_logged(capsys: pytest.CaptureFi
     trainer.start()
     trainer.call("on_train_epoch_start")
     trainer.call("on_train_epoch_end")
-    trainer.progress_bar_metrics["late"] = 1.5
+    trainer.finished_metrics["late"] = 1.5
     trainer.call("on_train_end")
     assert capsys.readouterr().out.rstrip().endswith("late: 1.5")
 
@@ -250,7 +250,7 @@ def test_an_exception_gives_the_terminal_back() -> None:
 def test_no_tensor_is_ever_read() -> None:
     for bar in (on_terminal()[0], RichProgressBar()):
         trainer = FakeTrainer(callbacks=[bar])
-        trainer.progress_bar_metrics = {"loss": torch.ones(()).as_subclass(Unreadable), "acc": 0.5}
+        trainer.finished_metrics = {"loss": torch.ones(()).as_subclass(Unreadable), "acc": 0.5}
         trainer.train(epochs=1)
         trainer.call("teardown", "fit")
 

@@ -84,8 +84,8 @@ class TrainerLike(Protocol):
         ...
 
     @property
-    def progress_bar_metrics(self) -> dict[str, Any]:
-        """Finished numbers of `self.log(..., prog_bar=True)`."""
+    def finished_metrics(self) -> dict[str, Any]:
+        """Numbers of `self.log(..., prog_bar=True)` that have arrived from the devices."""
         ...
 
     def save_checkpoint(self, filepath: str, weights_only: bool = False) -> None:

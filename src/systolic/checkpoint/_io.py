@@ -14,7 +14,8 @@ class CheckpointIO:
     """Writes, reads and removes checkpoints. Give an instance to `Trainer(plugins=[...])`.
 
     Override `save_checkpoint`, `load_checkpoint` and `remove_checkpoint` for another storage; `copy_checkpoint`,
-    `link_checkpoint`, `exists`, `names_in` and `modified` as well when its paths are neither local files nor URLs that fsspec knows.
+    `link_checkpoint`, `exists`, `names_in` and `modified` as well when its paths are neither local files nor URLs that
+    fsspec knows.
 
     Attributes:
         writes_later: whether `save_checkpoint` returns before the checkpoint is written. It is then given copies of

@@ -66,6 +66,7 @@ class EvaluationLoop:
             key, rebuild = self.step.statics.enter(batch.spec, batch.statics)
             result = self.engine.run(batch.leaves, (key, index), rebuild, numbers)
             trainer._throttle(result)
+            trainer._reporting.dispatched(result, self.results, False)
             if ends:
                 hooks.both(f"{name}_batch_end", result.value()["output"], batch.host, batch.index, index)
             hooks.callbacks("on_step_dispatched", batch.index)

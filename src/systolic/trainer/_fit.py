@@ -88,6 +88,7 @@ class FitLoop:
             if trainer.detect_anomaly and trainer.lightning_module.automatic_optimization:
                 require_finite(result.value()["finite"], **numbers)
             self._count(result)
+            reporting.dispatched(result, trainer._train_results, True)
             if scheduled:
                 self._schedule(batch.index)
             if ends:

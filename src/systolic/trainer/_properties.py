@@ -93,16 +93,24 @@ class TrainerProperties:
     @property
     def callback_metrics(self) -> dict[str, torch.Tensor]:
         """Every logged value by name. Reading it waits for the last dispatched step."""
-        return self._reporting.callback_metrics()
+        self._reporting.settle()
+        return self._reporting.metrics
 
     @property
     def logged_metrics(self) -> dict[str, torch.Tensor]:
-        """The values that were sent to the loggers."""
+        """The values for loggers, by the names that loggers see. Reading it waits for the last dispatched step."""
+        self._reporting.settle()
         return self._reporting.logged
 
     @property
     def progress_bar_metrics(self) -> dict[str, float]:
-        """The values of finished steps; reading them waits for nothing."""
+        """The values that were logged with `prog_bar=True`, as numbers. Reading it waits for the last dispatched step."""
+        self._reporting.settle()
+        return self._reporting.finished
+
+    @property
+    def finished_metrics(self) -> dict[str, float]:
+        """`progress_bar_metrics` of steps whose values have arrived: reading it waits for nothing."""
         return self._reporting.finished
 
     @property

@@ -162,6 +162,7 @@ class TrainerRuns(TrainerTuning, TrainerServices):
         self._hooks.callbacks("on_sanity_check_start")
         validation.run()
         self._hooks.callbacks("on_sanity_check_end")
+        self._reporting.forget()
 
     def _make_engine(self, step: Any, stage: str, results: Results | None = None) -> StepEngine:
         engine = self._engine_of[stage] = make_engine(self, step, stage, results)
