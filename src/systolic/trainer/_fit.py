@@ -11,6 +11,7 @@ from ._anomaly import require_finite
 from ._evaluate import EvaluationLoop
 from ._feed import FedBatch, feed
 from ._hook_changes import call_on_batch
+from ._modes import warn_of_eval_mode
 from ._padding import padder_for
 from ._step_engine import StepEngine, StepOutcome
 from ._steps import TrainStep
@@ -35,6 +36,7 @@ class FitLoop:
         if self._done():
             return
         self._started = time.monotonic()
+        warn_of_eval_mode(trainer.lightning_module)
         trainer._hooks.both("on_train_start")
         while not self._done():
             trainer._hooks_epoch_start()
@@ -98,8 +100,7 @@ class FitLoop:
             if trainer.max_time is not None:
                 self._watch_time()
             if trainer.enable_validation and self._validation_is_due(batch.index):
-                self.engine.flush()
-                self.validation.run()
+                self._validate()
             if scheduled:
                 self._schedule(batch.index, plateau=True)
             if self._stops():
@@ -164,6 +165,12 @@ class FitLoop:
             return True
         done = self.batches_seen if every_epochs is None else batch_idx + 1
         return done % trainer.val_check_batch == 0
+
+    def _validate(self) -> None:
+        self.engine.flush()
+        if self.step.updates:
+            self.trainer._hooks.module_or_default("on_validation_model_zero_grad")
+        self.validation.run()
 
     def _watch_time(self) -> None:
         trainer = self.trainer

@@ -51,6 +51,10 @@ class HookTable:
         hook = self.module_hook(name)
         return self._call(hook, name, args, *args) if hook is not None else None
 
+    def module_or_default(self, name: str) -> Any:
+        """Call a hook of the module whose default does something."""
+        return getattr(self._module, name)() if self.module_hook(name) is None else self.module(name)
+
     def _call(self, hook: Bound, name: str, args: tuple[Any, ...], *passed: Any) -> Any:
         previous, self.running = self.running, (name, args)
         try:

@@ -14,7 +14,7 @@ from ..runtime._device_tensor import DeviceTensor
 from ._feed import feed
 from ._hook_changes import call_on_batch
 from ._hooks import step_arguments
-from ._modes import eval_mode
+from ._modes import evaluation_mode
 from ._statics import BatchStatics
 from ._step_engine import StepEngine
 
@@ -54,7 +54,7 @@ def predict(trainer: Any, loaders: list[Any], limits: list[int | float], keep: b
     hooks = trainer._hooks
     step = PredictStep(trainer)
     engine: StepEngine = trainer._make_engine(step, "predict", Results())
-    with eval_mode(trainer.lightning_module):
+    with evaluation_mode(trainer, "predict"):
         hooks.both("on_predict_start")
         hooks.both("on_predict_epoch_start")
         found: list[list[Any]] = []

@@ -153,7 +153,6 @@ class TrainerRuns(TrainerTuning, TrainerServices):
         self.enable_validation = has_step and bool(loaders) and any(self.num_val_batches)
         self._set_validation_interval()
         self._configure_optimizers()
-        model.train()
 
     def _sanity_check(self, validation: EvaluationLoop) -> None:
         if not self.enable_validation or not self.num_sanity_val_steps:
