@@ -214,8 +214,12 @@ def test_fit_twice_on_one_trainer() -> None:
     module, trainer = Sized(), quiet_trainer()
     trainer.fit(module, loader())
     middle = {name: value.clone() for name, value in module.state_dict().items()}
+    with pytest.warns(UserWarning, match="fit has nothing to do: epoch 1 and step 5"):
+        trainer.fit(module, loader())
+    assert torch.equal(middle["first.weight"], module.first.weight)
+    trainer.fit_loop.max_epochs += 1
     trainer.fit(module, loader())
-    assert trainer.global_step == 5
+    assert trainer.global_step == 10
     assert module.norm.num_batches_tracked == 10
     assert not torch.equal(middle["first.weight"], module.first.weight)
     require_ordinary(module)

@@ -120,6 +120,14 @@ class HostHooks:
         """Change a batch on the host, before it is copied to the devices; runs in the background."""
         return batch
 
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        """Take a batch of your own kind apart; runs after `on_before_batch_transfer`, in the background.
+
+        Tensors in lists, dicts, tuples and dataclasses are found without it. `device` is "cpu", where PyTorch code sees every
+        tensor: XLA copies what this returns to the devices.
+        """
+        return batch
+
 
 class ModeHooks(nn.Module):
     """Hooks that decide in which mode a module is evaluated; they run on the host."""

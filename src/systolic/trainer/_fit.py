@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from typing import Any
 
 from ..data import empty_loader_error, set_epoch
@@ -26,7 +27,6 @@ class FitLoop:
         self.engine: StepEngine = trainer._make_engine(self.step, "training")
         self.validation = EvaluationLoop(trainer, "validation")
         self.loaders = trainer._train_loader
-        self.batches_seen = 0
         self.advisor = Advisor(self.loaders, self.engine.compiles, trainer._reporting.is_idle, trainer.steps_per_dispatch > 1)
         self._started = time.monotonic()
 
@@ -34,6 +34,7 @@ class FitLoop:
         """Run all epochs."""
         trainer = self.trainer
         if self._done():
+            self._warn_if_nothing_is_left()
             return
         self._started = time.monotonic()
         warn_of_eval_mode(trainer.lightning_module)
@@ -46,6 +47,16 @@ class FitLoop:
             trainer._in_epoch = False
             trainer._current_epoch += 1
         trainer._hooks.both("on_train_end")
+
+    def _warn_if_nothing_is_left(self) -> None:
+        trainer = self.trainer
+        if trainer.num_training_batches and trainer.current_epoch and not trainer.should_stop:
+            warnings.warn(
+                f"fit has nothing to do: epoch {trainer.current_epoch} and step {trainer.global_step} were reached before, and "
+                f"max_epochs={trainer.max_epochs}, max_steps={trainer.max_steps}. As in Lightning, a Trainer counts on in "
+                "every fit. Raise trainer.fit_loop.max_epochs, or make a new Trainer to begin at epoch 0.",
+                stacklevel=2,
+            )
 
     def _done(self) -> bool:
         trainer = self.trainer
@@ -125,7 +136,7 @@ class FitLoop:
 
     def _count(self, result: StepOutcome) -> None:
         trainer = self.trainer
-        self.batches_seen += 1
+        trainer._batches_seen += 1
         if trainer.lightning_module.automatic_optimization:
             trainer._global_step += bool(self.step.updates)
         else:
@@ -163,7 +174,7 @@ class FitLoop:
             return True
         if trainer.should_stop and self._may_stop():
             return True
-        done = self.batches_seen if every_epochs is None else batch_idx + 1
+        done = trainer._batches_seen if every_epochs is None else batch_idx + 1
         return done % trainer.val_check_batch == 0
 
     def _validate(self) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 from ..callbacks import Callback
-from ..core import LightningModule
+from ..core import LightningDataModule, LightningModule
 from ..profilers import Profiler
 from ._observed import profiled
 
@@ -25,13 +26,20 @@ class HookTable:
     """
 
     def __init__(
-        self, trainer: Any, callbacks: list[Callback], module: LightningModule, profiler: Profiler | None = None
+        self,
+        trainer: Any,
+        callbacks: list[Callback],
+        module: LightningModule,
+        datamodule: LightningDataModule | None = None,
+        profiler: Profiler | None = None,
     ) -> None:
         self.running: tuple[str, tuple[Any, ...]] = ("", ())
         self._trainer = trainer
         self._profiler = profiler
         self._callbacks = callbacks
         self._module = module
+        self._datamodule = datamodule
+        self._of_data: dict[str, Bound | None] = {}
         self._of_callbacks: dict[str, list[Bound]] = {}
         self._of_module: dict[str, Bound | None] = {}
 
@@ -83,6 +91,31 @@ class HookTable:
             is_default = own is getattr(LightningModule, name, None) and name not in vars(self._module)
             self._of_module[name] = None if is_default else self._named(getattr(self._module, name), name)
         return self._of_module[name]
+
+    def data_hook(self, name: str) -> Bound | None:
+        """The method for a hook that changes batches, of the datamodule or else the module; None where it does nothing."""
+        if name not in self._of_data:
+            self._of_data[name] = self._chosen_data_hook(name)
+        return self._of_data[name]
+
+    def _chosen_data_hook(self, name: str) -> Bound | None:
+        own, datamodule = self.module_hook(name), self._datamodule
+        if datamodule is None:
+            return own
+        default = getattr(LightningDataModule, name)
+        overridden = name in vars(datamodule) or getattr(type(datamodule), name) is not default
+        if own is not None:
+            both = f"{type(self._module).__name__}.{name}", f"{type(datamodule).__name__}.{name}"
+            used, other = (
+                (both[1], f"{both[0]}, overridden too, is not") if overridden else (both[0], f"{both[1]} is not overridden")
+            )
+            warnings.warn(f"Batches go through {used}; {other}.", stacklevel=2)
+        if not overridden:
+            return own
+        hook = getattr(datamodule, name)
+        if self._profiler is None:
+            return hook
+        return profiled(hook, self._profiler, f"[LightningDataModule]{type(datamodule).__name__}.{name}")
 
     def _of_callback(self, callback: Callback, name: str) -> Bound:
         hook = getattr(callback, name)

@@ -17,6 +17,7 @@ from ._hooks import step_arguments
 from ._modes import evaluation_mode
 from ._statics import BatchStatics
 from ._step_engine import StepEngine
+from ._steps import after_transfer
 
 
 class PredictStep:
@@ -32,8 +33,7 @@ class PredictStep:
         module = self._trainer.lightning_module
         symbols = SimpleNamespace(epoch=epoch, global_step=global_step)
         with self._trainer._inside_step("predict_step", StepLog(Results(), lambda: 1), symbols), torch.no_grad():
-            hook = self._trainer._hooks.module_hook("on_after_batch_transfer")
-            batch = batch if hook is None else hook(batch, self.dataloader_idx)
+            batch = after_transfer(self._trainer._hooks, batch, self.dataloader_idx)
             with self._trainer._precision.step_context():
                 output = module.predict_step(*step_arguments(module.predict_step, batch, batch_idx, self.dataloader_idx))
             return {"output": output, "logged": {}}

@@ -12,6 +12,7 @@ from ..optim import LRSchedulerConfig
 from ..precision import Precision
 from ..profilers import PassThroughProfiler, Profiler
 from . import _defaults
+from ._loop_limits import FitLoopLimits
 from ._reporting import Reporting
 from ._state import TrainerState
 from ._step_engine import StepEngine
@@ -58,6 +59,11 @@ class TrainerProperties:
     def global_step(self) -> Any:
         """Optimizer steps so far; inside a compiled step a number that stays variable."""
         return self._symbols.global_step if self._symbols is not None else self._global_step
+
+    @property
+    def fit_loop(self) -> FitLoopLimits:
+        """How long fit goes on: raise `fit_loop.max_epochs` to train on with the same Trainer."""
+        return FitLoopLimits(self)
 
     @property
     def logger(self) -> Any:

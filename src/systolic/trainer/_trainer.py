@@ -165,12 +165,12 @@ class Trainer(TrainerArguments, TrainerPreflight, TrainerRuns):
         intercept(self, "fit", model, train_dataloaders, datamodule)
         given = {"train": train_dataloaders, "validation": val_dataloaders}
         ckpt_path = _checkpoint_choice.choose(self, "fit", ckpt_path, True)
-        with self._running("fit", model, datamodule, given, ckpt_path):
+        with self._running("fit", model, datamodule, given, ckpt_path) as checkpoint:
             self._train_loader = _loaders.training(self, given["train"])
             self._prepare_training()
-            if ckpt_path is not None:
-                _checkpoints.restore(self, ckpt_path)
             self._hooks.both("on_fit_start")
+            _checkpoints.restore_training(self, checkpoint)
+            del checkpoint  # as large as the model with its optimizers, and not needed any more
             loop = FitLoop(self)
             self._sanity_check(loop.validation)
             self.state.stage = "train"
@@ -233,7 +233,6 @@ class Trainer(TrainerArguments, TrainerPreflight, TrainerRuns):
         intercept(self, "predict", model, dataloaders, datamodule)
         ckpt_path = _checkpoint_choice.choose(self, "predict", ckpt_path, chosen)
         with self._running("predict", model, datamodule, {"predict": dataloaders}, ckpt_path):
-            _checkpoints.load_weights(self, ckpt_path)
             loaders, limits = self._evaluation_loaders("predict")
             found = predict(self, loaders, limits, return_predictions)
         if not return_predictions:
@@ -266,7 +265,6 @@ class Trainer(TrainerArguments, TrainerPreflight, TrainerRuns):
         intercept(self, method, model, dataloaders, datamodule)
         ckpt_path = _checkpoint_choice.choose(self, method, ckpt_path, chosen)
         with self._running(stage, model, datamodule, {stage: dataloaders}, ckpt_path):
-            _checkpoints.load_weights(self, ckpt_path)
             values = EvaluationLoop(self, stage).run()
         if verbose:
             _defaults.print_table(values, stage)

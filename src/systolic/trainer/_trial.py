@@ -56,7 +56,7 @@ def reload_training_data(trainer: Any) -> None:
 
 
 def _loop(trainer: Any, steps: int, callbacks: list[Callback]) -> FitLoop:
-    trainer._current_epoch = trainer._global_step = trainer._steps_dispatched = 0
+    trainer._current_epoch = trainer._global_step = trainer._steps_dispatched = trainer._batches_seen = 0
     trainer.max_epochs, trainer.max_steps = -1, steps
     trainer.min_epochs = trainer.min_steps = trainer.max_time = None
     trainer.enable_validation, trainer.steps_per_dispatch, trainer.advice = False, 1, False
@@ -65,7 +65,7 @@ def _loop(trainer: Any, steps: int, callbacks: list[Callback]) -> FitLoop:
     trainer._engines, trainer._engine_of, trainer._in_flight = [], {}, deque()
     trainer._train_results, trainer._placement = Results(), trainer._make_placement()
     trainer._reporting = Reporting(trainer)
-    trainer._hooks = HookTable(trainer, callbacks, trainer.lightning_module)
+    trainer._hooks = HookTable(trainer, callbacks, trainer.lightning_module, trainer.datamodule)
     trainer.state = dataclasses.replace(trainer.state, stage="train")
     return FitLoop(trainer)
 
