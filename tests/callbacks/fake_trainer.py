@@ -42,6 +42,13 @@ class FakeTrainer:
     state: Any = field(default_factory=lambda: SimpleNamespace(fn="fit", stage="train"))
     saved: list[str] = field(default_factory=list)
 
+    @property
+    def batches_that_stepped(self) -> int:
+        return self.global_step
+
+    def add_callback_metrics(self, values: Mapping[str, torch.Tensor]) -> None:
+        self.callback_metrics.update(values)
+
     def save_checkpoint(self, filepath: str, weights_only: bool = False) -> None:
         self.saved.append(filepath)
         states = {} if weights_only else {callback.state_key: callback.state_dict() for callback in self.callbacks}

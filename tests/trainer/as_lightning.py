@@ -110,3 +110,10 @@ def refuses(function: Callable[[], Any], *errors: type[Exception]) -> bool:
     except errors:
         return True
     return False
+
+
+def misconfiguration(package: Package) -> type[Exception]:
+    """The package's MisconfigurationException."""
+    if package.kind != "lightning":
+        return L.MisconfigurationException
+    return pytest.importorskip("lightning.pytorch.utilities.exceptions").MisconfigurationException

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from as_lightning import Package, refuses, require_same
+from as_lightning import Package, misconfiguration, refuses, require_same
 from three_ways import loader, quiet_trainer, regression
 
 import systolic as L
@@ -175,7 +175,7 @@ def test_what_cannot_be_resumed_is_refused() -> None:
         trainer.fit(package.module(), loader(4))
         trainer.save_checkpoint(package.path / "all.ckpt")
         trainer.save_checkpoint(package.path / "weights.ckpt", weights_only=True)
-        errors = (_misconfiguration(package), KeyError)
+        errors = (misconfiguration(package), KeyError)
         again = [package.trainer(max_epochs=3), package.trainer(max_epochs=1)]
         paths = [package.path / "weights.ckpt", package.path / "all.ckpt"]
         return [
@@ -184,12 +184,6 @@ def test_what_cannot_be_resumed_is_refused() -> None:
         ]
 
     assert require_same(scenario) == [True, True]
-
-
-def _misconfiguration(package: Package) -> type[Exception]:
-    if package.kind != "lightning":
-        return L.MisconfigurationException
-    return pytest.importorskip("lightning.pytorch.utilities.exceptions").MisconfigurationException
 
 
 def test_a_fit_with_nothing_to_do_says_so() -> None:

@@ -1,7 +1,7 @@
 """What the callbacks of this package read from a Trainer, by shape and not by ancestry."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -76,6 +76,15 @@ class TrainerLike(Protocol):
     @property
     def lr_scheduler_configs(self) -> Sequence[SchedulerConfigLike]:
         """All learning rate schedulers."""
+        ...
+
+    @property
+    def batches_that_stepped(self) -> int:
+        """Batches after which an optimizer stepped: the step of loggers. Several optimizers may step in one batch."""
+        ...
+
+    def add_callback_metrics(self, values: Mapping[str, Tensor]) -> None:
+        """Put values into `callback_metrics` without waiting for those that are on their way."""
         ...
 
     @property

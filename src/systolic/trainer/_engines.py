@@ -8,8 +8,8 @@ from typing import Any
 
 from ..compiler import Engine, scope_with_globals
 from ..metrics import Results
-from ._defaults import CompileNotice
 from ._data_scope import datamodule_places
+from ._defaults import CompileNotice
 from ._dispatch import grouped
 from ._eager import EagerEngine
 from ._observed import ObservedEngine

@@ -105,11 +105,9 @@ class HookTable:
         default = getattr(LightningDataModule, name)
         overridden = name in vars(datamodule) or getattr(type(datamodule), name) is not default
         if own is not None:
-            both = f"{type(self._module).__name__}.{name}", f"{type(datamodule).__name__}.{name}"
-            used, other = (
-                (both[1], f"{both[0]}, overridden too, is not") if overridden else (both[0], f"{both[1]} is not overridden")
-            )
-            warnings.warn(f"Batches go through {used}; {other}.", stacklevel=2)
+            modules, datas = f"{type(self._module).__name__}.{name}", f"{type(datamodule).__name__}.{name}"
+            used = f"{datas}, and not through {modules}" if overridden else f"{modules}: {datas} is not overridden"
+            warnings.warn(f"Batches go through {used}.", stacklevel=2)
         if not overridden:
             return own
         hook = getattr(datamodule, name)

@@ -48,6 +48,11 @@ class FitLoopLimits:
         self._trainer.max_steps = steps
 
     @property
+    def _batches_that_stepped(self) -> int:
+        """Under Lightning's name, which callbacks written for it read."""
+        return self._trainer.batches_that_stepped
+
+    @property
     def epoch_loop(self) -> FitLoopLimits:
         """Lightning keeps limits of steps here."""
         return self

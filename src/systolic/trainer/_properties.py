@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -42,6 +43,7 @@ class TrainerProperties:
     _profiler: Profiler | None
     _precision: Precision
     _reporting: Reporting
+    _steps_dispatched: int
     _symbols: Any
 
     def _evaluation_loaders(self, stage: str) -> tuple[list[Any], list[int | float]]:
@@ -59,6 +61,11 @@ class TrainerProperties:
     def global_step(self) -> Any:
         """Optimizer steps so far; inside a compiled step a number that stays variable."""
         return self._symbols.global_step if self._symbols is not None else self._global_step
+
+    @property
+    def batches_that_stepped(self) -> int:
+        """Batches after which an optimizer stepped: the step of loggers. Several optimizers may step in one batch."""
+        return self._steps_dispatched
 
     @property
     def fit_loop(self) -> FitLoopLimits:
@@ -101,6 +108,10 @@ class TrainerProperties:
         """Every logged value by name. Reading it waits for the last dispatched step."""
         self._reporting.settle()
         return self._reporting.metrics
+
+    def add_callback_metrics(self, values: Mapping[str, torch.Tensor]) -> None:
+        """Put values into `callback_metrics` without waiting for those that are on their way."""
+        self._reporting.metrics.update(values)
 
     @property
     def logged_metrics(self) -> dict[str, torch.Tensor]:

@@ -183,20 +183,12 @@ class Reporting:
         sent = self._publish(results, values) | self._publish_host(False)
         trainer._hooks.both(hook)
         results.reset()
-        from_hooks = self._host.take_names()
+        from_hooks = self._host.take_loaders()
         if trainer.sanity_checking:
             return []
         self._write(sent | self._host.take_once(False), max(trainer._steps_dispatched - (trainer.state.fn == "fit"), 0), True)
-        reported = {results.entries[n].epoch_name: float(v) for n, v in values.items()}
-        reported.update({n: float(v) for n, v in self.metrics.items() if n in from_hooks and n not in reported})
-        return _by_loader(reported, loaders)
-
-
-def _by_loader(values: dict[str, float], loaders: int) -> list[dict[str, float]]:
-    marker = "/dataloader_idx_"
-    found: list[dict[str, float]] = [{} for _ in range(loaders)]
-    for name, value in values.items():
-        index = int(name.rsplit(marker, 1)[1]) if marker in name else None
-        for number in range(loaders) if index is None else [index]:
-            found[number][name] = value
-    return found
+        entries = results.entries
+        reported = [(entries[n].epoch_name, float(v), entries[n].loader) for n, v in values.items() if entries[n].logger]
+        known = {name for name, *_ in reported}
+        reported += [(n, float(self.metrics[n]), i) for n, i in from_hooks.items() if n in self.metrics and n not in known]
+        return [{name: v for name, v, index in reported if index in (None, number)} for number in range(loaders)]
