@@ -81,9 +81,7 @@ class LogEntry:
         if self.hook != other.hook:
             return
         pairs = {name: (getattr(self, name), getattr(other, name)) for name in _ARGUMENTS}
-        different = [
-            f"{name}={first!r} and then {name}={second!r}" for name, (first, second) in pairs.items() if first != second
-        ]
+        different = [f"{name}={one!r} and then {name}={two!r}" for name, (one, two) in pairs.items() if one != two]
         if different:
             raise MisconfigurationException(
                 f"self.log({self.name!r}, ...) is called twice in {self.hook} with different arguments: "
@@ -91,8 +89,8 @@ class LogEntry:
             )
         if self.loader != other.loader:
             raise MisconfigurationException(
-                f"self.log({self.name!r}, ..., add_dataloader_idx=False) is called in {self.hook} for the loaders {self.loader} "
-                f"and {other.loader}, whose values would be one. Leave add_dataloader_idx out, or use a name for each loader."
+                f"self.log({self.name!r}, ..., add_dataloader_idx=False) is called in {self.hook} for loaders {self.loader} and "
+                f"{other.loader}, whose values would be one. Leave add_dataloader_idx out, or use a name for each loader."
             )
 
     def _forked(self, ending: str) -> str:

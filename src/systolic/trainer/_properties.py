@@ -84,8 +84,8 @@ class TrainerProperties:
 
     @property
     def log_dir(self) -> str | None:
-        """The directory of the first logger."""
-        return getattr(self.logger, "log_dir", None) if self.logger is not None else self.default_root_dir
+        """Where the first logger writes; `default_root_dir` without a logger."""
+        return _defaults.log_dir(self.logger, self.default_root_dir)
 
     def init_module(self, empty_init: bool | None = None) -> contextlib.AbstractContextManager[None]:
         """Create a module inside: its parameters then have the run's dtype from the start, which saves memory.

@@ -16,6 +16,7 @@ from ..metrics import Results, StepLog
 from ..optim import LRSchedulerConfig
 from ..plugins import CheckpointIO
 from ..runtime._placement import Placement
+from ..utilities.random_state import isolated_random_state
 from . import _checkpoints, _defaults, _loaders
 from ._engines import make_engine, release_engines
 from ._evaluate import EvaluationLoop
@@ -151,7 +152,8 @@ class TrainerRuns(TrainerTuning, TrainerServices):
     def _make_placement(self) -> Placement | None:
         if not self.compile:
             return None
-        seed = torch.initial_seed() % 2**31
+        # with what was trained before: a second fit would draw the first one's numbers again
+        seed = (torch.initial_seed() + self._batches_seen) % 2**31
         options = {"sync_batchnorm": self.sync_batchnorm, "matmul_precision": self.matmul_precision}
         return self._placement_for(self.devices, seed=seed, **options)
 
@@ -167,9 +169,13 @@ class TrainerRuns(TrainerTuning, TrainerServices):
         if not self.enable_validation or not self.num_sanity_val_steps:
             return
         self.state.stage = "sanity_check"
-        self._hooks.callbacks("on_sanity_check_start")
-        validation.run()
-        self._hooks.callbacks("on_sanity_check_end")
+        on_devices = None if self._placement is None else self._placement.random_state()
+        with isolated_random_state():
+            self._hooks.callbacks("on_sanity_check_start")
+            validation.run()
+            self._hooks.callbacks("on_sanity_check_end")
+        if self._placement is not None and on_devices is not None:
+            self._placement.restore_random_state(on_devices)
         self._reporting.forget()
 
     def _make_engine(self, step: Any, stage: str, results: Results | None = None) -> StepEngine:

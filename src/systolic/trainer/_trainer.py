@@ -13,7 +13,7 @@ from ..plugins import choose_checkpoint_io
 from ..precision import resolve_matmul_precision, resolve_precision
 from ..profilers import Profiler, make_profiler
 from ..runtime._platform import Devices
-from . import _checkpoint_choice, _checkpoints, _defaults, _loaders
+from . import _checkpoint_choice, _checkpoints, _data_checks, _defaults, _loaders
 from ._arguments import TrainerArguments
 from ._evaluate import EvaluationLoop
 from ._fit import FitLoop
@@ -133,7 +133,7 @@ class Trainer(TrainerArguments, TrainerPreflight, TrainerRuns):
         self.gradient_clip_val, self.gradient_clip_algorithm = gradient_clip_val, gradient_clip_algorithm
         self.detect_anomaly, self.sync_batchnorm, self.advice = detect_anomaly, sync_batchnorm, advice
         self.use_distributed_sampler, self.pad_batches = use_distributed_sampler, pad_batches
-        self.default_root_dir = os.fspath(default_root_dir) if default_root_dir is not None else os.getcwd()
+        self.default_root_dir = _defaults.root_dir(default_root_dir)
         self.loggers: list[Any] = _defaults.loggers(logger, self.default_root_dir, quick)
         self.callbacks: list[Callback] = _defaults.callbacks(
             callbacks, enable_checkpointing, enable_progress_bar, enable_model_summary, quick
@@ -162,8 +162,11 @@ class Trainer(TrainerArguments, TrainerPreflight, TrainerRuns):
         if isinstance(train_dataloaders, LightningDataModule):
             train_dataloaders, datamodule = None, train_dataloaders
         _defaults.require_trainable(self, model)
+        loaders = {"train_dataloaders": train_dataloaders, "val_dataloaders": val_dataloaders}
+        _data_checks.require_one_source("fit", datamodule, **loaders)
         intercept(self, "fit", model, train_dataloaders, datamodule)
         given = {"train": train_dataloaders, "validation": val_dataloaders}
+        _data_checks.warn_of_unused_validation(model, val_dataloaders, datamodule)
         ckpt_path = _checkpoint_choice.choose(self, "fit", ckpt_path, True)
         with self._running("fit", model, datamodule, given, ckpt_path) as checkpoint:
             self._train_loader = _loaders.training(self, given["train"])
@@ -230,6 +233,7 @@ class Trainer(TrainerArguments, TrainerPreflight, TrainerRuns):
         chosen, model = model is not None, self._model_or_last("predict", model)
         if isinstance(dataloaders, LightningDataModule):
             dataloaders, datamodule = None, dataloaders
+        _data_checks.require_one_source("predict", datamodule, dataloaders=dataloaders)
         intercept(self, "predict", model, dataloaders, datamodule)
         ckpt_path = _checkpoint_choice.choose(self, "predict", ckpt_path, chosen)
         with self._running("predict", model, datamodule, {"predict": dataloaders}, ckpt_path):
@@ -262,6 +266,7 @@ class Trainer(TrainerArguments, TrainerPreflight, TrainerRuns):
             raise MisconfigurationException(
                 f"No `{stage}_step()` method defined to run with this call. Add one to {type(model).__name__}."
             )
+        _data_checks.require_one_source(method, datamodule, dataloaders=dataloaders)
         intercept(self, method, model, dataloaders, datamodule)
         ckpt_path = _checkpoint_choice.choose(self, method, ckpt_path, chosen)
         with self._running(stage, model, datamodule, {stage: dataloaders}, ckpt_path):

@@ -5,18 +5,15 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
-import random
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
-
-import numpy as np
-import torch
 
 from ..callbacks import Callback
 from ..compiler import Engine
 from ..metrics import Results
 from ..runtime._device_tensor import DeviceTensor, replace_value
+from ..utilities.random_state import isolated_random_state
 from . import _loaders
 from ._engines import release_engines
 from ._fit import FitLoop
@@ -77,9 +74,8 @@ def _untouched(trainer: Any) -> Iterator[None]:
     weights = copy.deepcopy(module.state_dict())
     plain = [(t, t.detach().clone()) for t in (*module.parameters(), *module.buffers())]
     optimizers = [(o, copy.deepcopy(o.state_dict())) for o in trainer.optimizers]
-    generators = torch.get_rng_state(), random.getstate(), np.random.get_state()
     try:
-        with keeping_modes(module):
+        with keeping_modes(module), isolated_random_state():
             yield
     finally:
         vars(trainer).clear()
@@ -91,6 +87,3 @@ def _untouched(trainer: Any) -> Iterator[None]:
         module.load_state_dict(weights)
         for optimizer, state in optimizers:
             optimizer.load_state_dict(state)
-        torch.set_rng_state(generators[0])
-        random.setstate(generators[1])
-        np.random.set_state(generators[2])
