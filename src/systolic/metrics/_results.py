@@ -89,8 +89,8 @@ class LogEntry:
             )
         if self.loader != other.loader:
             raise MisconfigurationException(
-                f"self.log({self.name!r}, ..., add_dataloader_idx=False) is called in {self.hook} for loaders {self.loader} and "
-                f"{other.loader}, whose values would be one. Leave add_dataloader_idx out, or use a name for each loader."
+                f"self.log({self.name!r}, ..., add_dataloader_idx=False) is called in {self.hook} for loaders {self.loader} "
+                f"and {other.loader}, whose values would be one. Leave add_dataloader_idx out, or use a name for each loader."
             )
 
     def _forked(self, ending: str) -> str:

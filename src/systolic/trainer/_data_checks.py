@@ -38,8 +38,8 @@ def warn_of_unused_validation(model: LightningModule, loaders: Any, datamodule: 
         warnings.warn(f"There is validation data, and {name} has no `validation_step`: fit does not validate.", stacklevel=3)
     if has_step and not has_data:
         warnings.warn(
-            f"{name} has a `validation_step`, and there is no validation data: fit does not validate. Pass `val_dataloaders` to "
-            "trainer.fit, or define `val_dataloader()`.",
+            f"{name} has a `validation_step`, and there is no validation data: fit does not validate. Pass `val_dataloaders` "
+            "to trainer.fit, or define `val_dataloader()`.",
             PossibleUserWarning,
             stacklevel=3,
         )
