@@ -92,9 +92,10 @@ def main() -> None:
     )
     train, validation = loaders(arguments.batch_size)
     started = time.perf_counter()
-    trainer.fit(ResNet18(arguments.width, steps=arguments.steps), train)
+    model = ResNet18(arguments.width, steps=arguments.steps)
+    trainer.fit(model, train)
     print(f"{arguments.steps} steps in {time.perf_counter() - started:.1f} s, compilation included")
-    trainer.validate(dataloaders=validation, verbose=False)
+    trainer.validate(model, validation, verbose=False)
     print(f"validation accuracy: {trainer.callback_metrics['val_acc'].item():.3f}")
 
 

@@ -139,10 +139,11 @@ def main() -> None:
     )
     started = time.perf_counter()
     train, validation = loaders(arguments.batch_size, size.context)
-    trainer.fit(ByteGPT(size), train)
+    model = ByteGPT(size)
+    trainer.fit(model, train)
     print(curve.draw())
     print(f"{arguments.steps} steps in {time.perf_counter() - started:.1f} s, compilation included")
-    trainer.validate(dataloaders=validation, verbose=False)
+    trainer.validate(model, validation, verbose=False)
     loss = trainer.callback_metrics["val_loss"].item()
     print(f"validation loss: {loss:.3f} nats a byte (untrained: {torch.tensor(256.0).log().item():.3f})")
 

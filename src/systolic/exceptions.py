@@ -1,4 +1,4 @@
-"""Exceptions that systolic raises on purpose."""
+"""Exceptions that systolic raises on purpose, and its category of warnings."""
 
 
 class MisconfigurationException(Exception):
@@ -11,3 +11,7 @@ class MisconfigurationException(Exception):
 
 class OutOfMemoryError(RuntimeError):
     """The devices have too little memory for the step; the message says what was allocated and what to change."""
+
+
+class PossibleUserWarning(UserWarning):
+    """Something that is often a mistake, and sometimes meant; the name is Lightning's, for filters of warnings."""

@@ -38,9 +38,16 @@ class FakeTrainer:
     optimizers: list[Any] = field(default_factory=list)
     lr_scheduler_configs: list[Any] = field(default_factory=list)
     callback_metrics: dict[str, torch.Tensor] = field(default_factory=dict)
-    progress_bar_metrics: dict[str, Any] = field(default_factory=dict)
+    finished_metrics: dict[str, Any] = field(default_factory=dict)
     state: Any = field(default_factory=lambda: SimpleNamespace(fn="fit", stage="train"))
     saved: list[str] = field(default_factory=list)
+
+    @property
+    def batches_that_stepped(self) -> int:
+        return self.global_step
+
+    def add_callback_metrics(self, values: Mapping[str, torch.Tensor]) -> None:
+        self.callback_metrics.update(values)
 
     def save_checkpoint(self, filepath: str, weights_only: bool = False) -> None:
         self.saved.append(filepath)

@@ -8,6 +8,8 @@ import torch
 from fake_trainer import FakeTrainer
 from torch.optim import SGD, Adam
 from torch.optim.lr_scheduler import StepLR
+from trainer.as_lightning import Package, require_same
+from trainer.three_ways import loader
 
 from systolic.callbacks import LearningRateMonitor
 from systolic.exceptions import MisconfigurationException
@@ -130,3 +132,44 @@ def test_groups_of_the_same_name_are_refused() -> None:
 def test_an_unknown_interval_is_refused() -> None:
     with pytest.raises(MisconfigurationException, match="expected 'step', 'epoch' or None"):
         LearningRateMonitor(logging_interval="batch")  # type: ignore[arg-type]
+
+
+def test_with_two_optimizers_every_batch_is_a_step_of_the_loggers() -> None:
+    def training_step(self: Any, batch: Any, batch_idx: int) -> None:
+        for optimizer in self.optimizers():
+            optimizer.zero_grad()
+            self.manual_backward(self.loss(batch))
+            optimizer.step()
+
+    def configure_optimizers(self: Any) -> Any:
+        return [SGD(self.first.parameters(), lr=0.1), Adam(self.second.parameters(), lr=0.01)]
+
+    def scenario(package: Package) -> Any:
+        recorder = _recorder(package)
+        module = package.module(training_step=training_step, configure_optimizers=configure_optimizers)
+        module.automatic_optimization = False
+        callbacks = [package.L.callbacks.LearningRateMonitor(logging_interval="step")]
+        trainer = package.trainer(callbacks=callbacks, logger=recorder, log_every_n_steps=2)
+        trainer.fit(module, loader(20))
+        return [row for row in recorder.rows if "lr-SGD" in row[1]], callbacks[0].lrs, sorted(trainer.callback_metrics)
+
+    rows, *_ = require_same(scenario)
+    assert [step for step, _ in rows] == [1, 3]
+
+
+def _recorder(package: Package) -> Any:
+    """A logger of the package that keeps what it is given."""
+
+    def __init__(self: Any) -> None:
+        base.__init__(self)
+        self.rows = []
+
+    base = package.L.loggers.logger.Logger if package.kind == "lightning" else package.L.loggers.Logger
+    methods = {
+        "__init__": __init__,
+        "log_metrics": lambda self, metrics, step=None: self.rows.append((step, dict(metrics))),
+        "log_hyperparams": lambda self, *args, **kwargs: None,
+        "name": "rows",
+        "version": 0,
+    }
+    return type("Rows", (base,), methods)()

@@ -29,7 +29,7 @@ def on_terminal(**arguments: Any) -> tuple[RichProgressBar, Recording]:
 
 def train(bar: RichProgressBar, epochs: int = 2, **arguments: Any) -> FakeTrainer:
     trainer = FakeTrainer(callbacks=[bar], max_epochs=epochs, **arguments)
-    trainer.progress_bar_metrics["loss"] = 0.123456
+    trainer.finished_metrics["loss"] = 0.123456
     trainer.train(epochs=epochs)
     trainer.call("teardown", "fit")
     return trainer
@@ -69,7 +69,7 @@ def test_an_epoch_line_holds_what_its_last_hooks_logged(capsys: pytest.CaptureFi
     trainer.start()
     trainer.call("on_train_epoch_start")
     trainer.call("on_train_epoch_end")
-    trainer.progress_bar_metrics["late"] = 1.5
+    trainer.finished_metrics["late"] = 1.5
     trainer.call("on_train_end")
     assert capsys.readouterr().out.rstrip().endswith("late: 1.5")
 
@@ -99,7 +99,7 @@ def test_evaluations_of_their_own_get_a_line(capsys: pytest.CaptureFixture[str])
             for index in range(2):
                 trainer.call("on_step_dispatched", index)
         trainer.call(f"on_{stage}_end")
-        assert capsys.readouterr().out.startswith(f"{label}: 4 batches in 0.0 s")
+        assert capsys.readouterr().out.startswith(f"{label}: 4 batches in 0.00 s (")
 
 
 def test_a_terminal_shows_epoch_batches_rate_and_metrics() -> None:
@@ -250,7 +250,7 @@ def test_an_exception_gives_the_terminal_back() -> None:
 def test_no_tensor_is_ever_read() -> None:
     for bar in (on_terminal()[0], RichProgressBar()):
         trainer = FakeTrainer(callbacks=[bar])
-        trainer.progress_bar_metrics = {"loss": torch.ones(()).as_subclass(Unreadable), "acc": 0.5}
+        trainer.finished_metrics = {"loss": torch.ones(()).as_subclass(Unreadable), "acc": 0.5}
         trainer.train(epochs=1)
         trainer.call("teardown", "fit")
 
@@ -373,3 +373,23 @@ def test_a_bar_of_ones_own_must_say_how_to_hide() -> None:
         ProgressBar().disable()
     with pytest.raises(NotImplementedError, match=r"define enable\(\)"):
         ProgressBar().enable()
+
+
+def test_an_epoch_lines_rate_agrees_with_its_own_numbers(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    for first_batch in (2.0, 0.1):
+        trainer = FakeTrainer(callbacks=[RichProgressBar()], num_training_batches=21, max_epochs=1)
+        trainer.start()
+        trainer.call("on_train_epoch_start")
+        for index in range(21):
+            now[0] += 0.1 if index else first_batch
+            trainer.call("on_step_dispatched", index)
+        trainer.call("on_train_epoch_end")
+        trainer.call("on_train_end")
+    assert capsys.readouterr().out.splitlines() == [
+        "Epoch 0/0: 21 batches in 4.0 s (5.25/s, steady 10.00/s)",
+        "Epoch 0/0: 21 batches in 2.1 s (10.00/s)",
+    ]

@@ -151,7 +151,7 @@ def test_best_and_last(tmp_path: Path) -> None:
     values = trainer.validate(module, loader(8, seed=2), ckpt_path="best", verbose=False)
     assert values[0]["val_loss"] == pytest.approx(callback.best_model_score.item(), rel=1e-5)
     torch.testing.assert_close(dict(module.state_dict()), dict(best))
-    with pytest.raises(L.MisconfigurationException, match='ckpt_path="best" needs a ModelCheckpoint'):
+    with pytest.raises(ValueError, match='ckpt_path="best"\\) needs a ModelCheckpoint'):
         quiet_trainer().validate(module, loader(), ckpt_path="best")
 
 
@@ -214,8 +214,12 @@ def test_fit_twice_on_one_trainer() -> None:
     module, trainer = Sized(), quiet_trainer()
     trainer.fit(module, loader())
     middle = {name: value.clone() for name, value in module.state_dict().items()}
+    with pytest.warns(UserWarning, match="fit has nothing to do: epoch 1 and step 5"):
+        trainer.fit(module, loader())
+    assert torch.equal(middle["first.weight"], module.first.weight)
+    trainer.fit_loop.max_epochs += 1
     trainer.fit(module, loader())
-    assert trainer.global_step == 5
+    assert trainer.global_step == 10
     assert module.norm.num_batches_tracked == 10
     assert not torch.equal(middle["first.weight"], module.first.weight)
     require_ordinary(module)

@@ -4,8 +4,7 @@ The same recording module and callback run under both. Differences, all on purpo
 
 - hooks inside of the step (`on_before_zero_grad`, `on_before_backward`, `on_after_backward`,
   `on_before_optimizer_step`) run in Python only when the step is traced; the rest of the time they are part of the program;
-- Lightning's `on_validation_model_eval` and its relatives, `on_train_dataloader`-like internals and the strategy's hooks do not
-  exist here.
+- `on_train_dataloader`-like internals and the strategy's hooks do not exist here.
 """
 
 from __future__ import annotations
@@ -32,6 +31,11 @@ HOST = [
     ),
 ]
 ONLY_CALLBACKS = ["on_sanity_check_start", "on_sanity_check_end"]
+MODES = [
+    *(f"on_{stage}_model_{mode}" for stage in ("validation", "test") for mode in ("eval", "train")),
+    "on_validation_model_zero_grad",
+    "on_predict_model_eval",
+]
 ONLY_MODULE = ["prepare_data", "configure_model", "configure_optimizers", "configure_callbacks"]
 
 
@@ -45,7 +49,7 @@ def recording(seen: list[str], base: Any) -> Any:
 
         return hook
 
-    methods = {name: noting(name) for name in [*HOST, *TRACED, "prepare_data", "configure_model"]}
+    methods = {name: noting(name) for name in [*HOST, *TRACED, *MODES, "prepare_data", "configure_model"]}
     methods["configure_callbacks"] = noting("configure_callbacks", lambda self: [])
     methods["configure_optimizers"] = noting("configure_optimizers", lambda self: torch.optim.SGD(self.parameters(), 0.1))
     methods["validation_step"] = lambda self, batch, batch_idx: self.log("val_loss", self.loss(batch))
@@ -93,11 +97,14 @@ def order(kind: str, call: str = "fit", **options: Any) -> list[str]:
 EPOCH = [
     "on_train_epoch_start",
     *(["on_train_batch_start", *TRACED, "on_train_batch_end"] * 2),
+    "module.on_validation_model_zero_grad",
+    "module.on_validation_model_eval",
     "on_validation_start",
     "on_validation_epoch_start",
     *(["on_validation_batch_start", "on_validation_batch_end"] * 2),
     "on_validation_epoch_end",
     "on_validation_end",
+    "module.on_validation_model_train",
     "on_train_epoch_end",
 ]
 GOLDEN = [
@@ -108,7 +115,7 @@ GOLDEN = [
     "module.configure_optimizers",
     "on_fit_start",
     "callback.on_sanity_check_start",
-    *EPOCH[EPOCH.index("on_validation_start") : EPOCH.index("on_train_epoch_end")],
+    *EPOCH[EPOCH.index("module.on_validation_model_eval") : EPOCH.index("on_train_epoch_end")],
     "callback.on_sanity_check_end",
     "on_train_start",
     *EPOCH,

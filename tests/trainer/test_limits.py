@@ -179,8 +179,9 @@ def test_loaders_of_a_datamodule() -> None:
     trainer.fit(module, datamodule=Data())
     assert seen == ["start", "train 0.0", "train 0.1.", "val 0", "val 0", "val 1", "end 0", "done 1 2 2"]
     assert trainer.num_val_batches == [1, 2]
+    trainer.fit_loop.max_epochs = 2
     trainer.fit(module, Data())
-    assert trainer.global_step == 2
+    assert trainer.global_step == 4
     assert trainer.test(module, datamodule=Data(), verbose=False) == [{"x": 1.0}]
     assert len(trainer.predict(module, Data())) == 4
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from as_lightning import Package, misconfiguration, refuses, require_same
 from three_ways import compare, loader, quiet_trainer, regression, run
 
 import systolic as L
@@ -248,3 +249,80 @@ def test_logged_metrics() -> None:
     assert {"default", "both_step", "both_epoch", "mean"} <= set(outcome.trainer.logged_metrics)
     assert "hidden" not in outcome.trainer.logged_metrics
     assert set(other.trainer.logged_metrics) <= set(outcome.trainer.logged_metrics)
+
+
+def test_values_without_the_loaders_number_belong_to_their_loader_only() -> None:
+    def validation_step(self: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+        loss = self.loss(batch)
+        self.log(f"own_{dataloader_idx}", loss, add_dataloader_idx=False, on_step=dataloader_idx == 1, on_epoch=True)
+        self.log("numbered", loss)
+        self.log("unlisted", loss, logger=False)
+
+    def on_validation_batch_end(self: Any, *args: Any) -> None:
+        self.log(f"hook_{args[-1]}", 2.0 + args[-1], add_dataloader_idx=False)
+        self.log("numbered_hook", 1.0)
+
+    def scenario(package: Package) -> Any:
+        methods = {"validation_step": validation_step, "on_validation_batch_end": on_validation_batch_end}
+        module = package.module(**methods, on_validation_epoch_end=lambda self: self.log("shared", 1.0))
+        trainer = package.trainer()
+        results = trainer.validate(module, [loader(8), loader(4, seed=2)], verbose=False)
+        return results, {name: float(value) for name, value in trainer.callback_metrics.items()}
+
+    results, _ = require_same(scenario)
+    assert set(results[1]) == {
+        "own_1_epoch", "numbered/dataloader_idx_1", "hook_1", "numbered_hook/dataloader_idx_1", "shared",
+    }  # fmt: skip
+
+
+CONFLICTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "levels": ({}, {"on_epoch": True}),
+    "bar": ({}, {"prog_bar": True}),
+    "logger": ({}, {"logger": False}),
+    "reduction": ({"on_epoch": True}, {"on_epoch": True, "reduce_fx": "max"}),
+    "nothing": ({"on_step": False, "on_epoch": False}, {}),
+    "none": ({"reduce_fx": "mean"}, {"reduce_fx": torch.mean}),
+}
+
+
+@pytest.mark.parametrize("conflict", CONFLICTS)
+def test_one_name_has_one_meaning_in_a_hook(conflict: str) -> None:
+    first, second = CONFLICTS[conflict]
+
+    def training_step(self: Any, batch: Any, batch_idx: int) -> Any:
+        loss = self.loss(batch)
+        self.log("x", loss, **first)
+        self.log("x", loss, **second)
+        return loss
+
+    def on_train_batch_end(self: Any, *args: Any) -> None:
+        self.log("y", 1.0, **first)
+        self.log("y", 1.0, **second)
+
+    def scenario(package: Package) -> Any:
+        modules = package.module(training_step=training_step), package.module(on_train_batch_end=on_train_batch_end)
+        return [refuses(lambda m=m: package.trainer().fit(m, loader(4)), misconfiguration(package)) for m in modules]
+
+    assert require_same(scenario) == [conflict != "none"] * 2
+
+
+def test_two_loaders_cannot_share_a_name() -> None:
+    def scenario(package: Package) -> Any:
+        module = package.module(
+            validation_step=lambda self, batch, batch_idx, dataloader_idx=0: self.log("x", 1.0, add_dataloader_idx=False)
+        )
+        vals = [loader(4), loader(4)]
+        return refuses(lambda: package.trainer().validate(module, vals, verbose=False), misconfiguration(package))
+
+    assert require_same(scenario)
+
+
+def test_a_conflict_names_both_arguments_and_the_hook() -> None:
+    def training_step(self: Any, batch: Any, batch_idx: int) -> Any:
+        loss = self.loss(batch)
+        self.log("x", loss)
+        self.log("x", loss, prog_bar=True)
+        return loss
+
+    with pytest.raises(L.MisconfigurationException, match=r"'x'.*in training_step.*prog_bar=False and then prog_bar=True"):
+        quiet_trainer(compile=False).fit(regression(L.LightningModule, training_step=training_step)(), loader(4))

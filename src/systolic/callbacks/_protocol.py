@@ -1,7 +1,7 @@
 """What the callbacks of this package read from a Trainer, by shape and not by ancestry."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -79,13 +79,22 @@ class TrainerLike(Protocol):
         ...
 
     @property
+    def batches_that_stepped(self) -> int:
+        """Batches after which an optimizer stepped: the step of loggers. Several optimizers may step in one batch."""
+        ...
+
+    def add_callback_metrics(self, values: Mapping[str, Tensor]) -> None:
+        """Put values into `callback_metrics` without waiting for those that are on their way."""
+        ...
+
+    @property
     def callback_metrics(self) -> dict[str, Tensor]:
         """The newest value of everything that was logged."""
         ...
 
     @property
-    def progress_bar_metrics(self) -> dict[str, Any]:
-        """Finished numbers of `self.log(..., prog_bar=True)`."""
+    def finished_metrics(self) -> dict[str, Any]:
+        """Numbers of `self.log(..., prog_bar=True)` that have arrived from the devices."""
         ...
 
     def save_checkpoint(self, filepath: str, weights_only: bool = False) -> None:

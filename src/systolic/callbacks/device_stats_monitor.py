@@ -52,7 +52,7 @@ class DeviceStatsMonitor(Callback):
         stats = self.stats(list(trainer.devices))
         for logger in trainer.loggers:
             prefix = f"DeviceStatsMonitor.{hook}{logger.group_separator}"
-            logger.log_metrics({prefix + name: value for name, value in stats.items()}, step=trainer.global_step)
+            logger.log_metrics({prefix + name: value for name, value in stats.items()}, step=trainer.batches_that_stepped)
 
     def stats(self, devices: list[Device]) -> dict[str, float]:
         """What is logged, for these devices, by name.
@@ -72,11 +72,11 @@ class DeviceStatsMonitor(Callback):
 
     def on_train_batch_start(self, trainer: DeviceTrainerLike, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Log before a training step."""
-        self._log(trainer, "on_train_batch_start", trainer.global_step + 1)
+        self._log(trainer, "on_train_batch_start", trainer.batches_that_stepped + 1)
 
     def on_train_batch_end(self, trainer: DeviceTrainerLike, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Log after a training step was started."""
-        self._log(trainer, "on_train_batch_end", trainer.global_step)
+        self._log(trainer, "on_train_batch_end", trainer.batches_that_stepped + 1)
 
     def on_validation_batch_start(
         self, trainer: DeviceTrainerLike, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0

@@ -68,8 +68,9 @@ class LearningRateMonitor(Callback):
 
     def on_train_batch_start(self, trainer: TrainerLike, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Log what changes by the step, in the steps in which other metrics are logged."""
-        step, every = trainer.global_step, trainer.log_every_n_steps
-        if every == 0 or (step + 1) % every or step == self._last_step_logged or self.logging_interval == "epoch":
+        step, every = trainer.batches_that_stepped, trainer.log_every_n_steps
+        due = trainer.should_stop or (every > 0 and (step + 1) % every == 0)
+        if not due or step == self._last_step_logged or self.logging_interval == "epoch":
             return
         self._last_step_logged = step  # accumulation takes several batches to one step
         self._log(trainer, "step")
@@ -86,9 +87,9 @@ class LearningRateMonitor(Callback):
                 stats.update(self._stats(group))
         if not stats:
             return
-        trainer.callback_metrics.update({name: torch.tensor(value) for name, value in stats.items()})
+        trainer.add_callback_metrics({name: torch.tensor(value) for name, value in stats.items()})
         for logger in trainer.loggers:
-            logger.log_metrics(stats, step=trainer.global_step)
+            logger.log_metrics(stats, step=trainer.batches_that_stepped)
 
     def _stats(self, group: _Group) -> dict[str, float]:
         lr = float(group.values["lr"])

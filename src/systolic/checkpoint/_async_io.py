@@ -66,6 +66,11 @@ class AsyncCheckpointIO(CheckpointIO):
         self.wait()
         return self.checkpoint_io.names_in(directory)
 
+    def modified(self, path: PathLike) -> float:
+        """When a checkpoint was written, after those that are being written."""
+        self.wait()
+        return self.checkpoint_io.modified(path)
+
     def wait(self) -> None:
         """Return when everything is written; raises what went wrong in the background."""
         for future in self._pending:

@@ -14,6 +14,10 @@ class CheckpointFormatError(MisconfigurationException):
     """There is a file, but it cannot be read as a checkpoint."""
 
 
+class NoCheckpointError(MisconfigurationException, ValueError):
+    """A checkpoint was asked for by what it is ("best"), and there is none; a `ValueError` too, as in Lightning."""
+
+
 def missing_checkpoint(path: str, name: str, neighbours: Iterable[str], *, is_directory: bool) -> CheckpointNotFoundError:
     """What to raise when there is no file.
 

@@ -14,7 +14,8 @@ class CheckpointIO:
     """Writes, reads and removes checkpoints. Give an instance to `Trainer(plugins=[...])`.
 
     Override `save_checkpoint`, `load_checkpoint` and `remove_checkpoint` for another storage; `copy_checkpoint`,
-    `link_checkpoint`, `exists` and `names_in` as well when its paths are neither local files nor URLs that fsspec knows.
+    `link_checkpoint`, `exists`, `names_in` and `modified` as well when its paths are neither local files nor URLs that
+    fsspec knows.
 
     Attributes:
         writes_later: whether `save_checkpoint` returns before the checkpoint is written. It is then given copies of
@@ -50,6 +51,10 @@ class CheckpointIO:
     def names_in(self, directory: PathLike) -> list[str]:
         """The names of the files in a directory; none if there is no such directory."""
         return _storage.names_in(directory)
+
+    def modified(self, path: PathLike) -> float:
+        """When a checkpoint was written, in seconds since 1970."""
+        return _storage.modified(path)
 
     def wait(self) -> None:
         """Return when everything that was asked for is done; raises what went wrong."""
@@ -118,3 +123,7 @@ class TorchCheckpointIO(CheckpointIO):
     def names_in(self, directory: PathLike) -> list[str]:
         """The names of the files in a directory; none if there is no such directory."""
         return _storage.names_in(directory, self.storage_options)
+
+    def modified(self, path: PathLike) -> float:
+        """When a checkpoint was written, in seconds since 1970."""
+        return _storage.modified(path, self.storage_options)

@@ -79,6 +79,12 @@ def exists(url: str, options: Options) -> bool:
     return fs.exists(path)
 
 
+def modified(url: str, options: Options) -> float:
+    """When an object was written, in seconds since 1970."""
+    fs, path = _file_system(url, options)
+    return fs.modified(path).timestamp()
+
+
 def names_in(url: str, options: Options) -> list[str]:
     """The names in a directory, without those of files that are being written; none if there is no such directory."""
     fs, path = _file_system(url, options)

@@ -104,6 +104,13 @@ def names_in(directory: PathLike, storage_options: Options = None) -> list[str]:
     return _files.names_in(location(directory))
 
 
+def modified(path: PathLike, storage_options: Options = None) -> float:
+    """When a checkpoint was written, in seconds since 1970."""
+    if is_remote(path):
+        return _remote.modified(location(path), storage_options or {})
+    return os.path.getmtime(location(path))
+
+
 def _url(path: PathLike) -> str:
     return location(path) if is_remote(path) else f"file://{location(path)}"
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from ._hparams import HyperparametersMixin
 
 
@@ -42,6 +44,17 @@ class LightningDataModule(HyperparametersMixin):
     def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """Change a batch on the host; runs in the background."""
         return batch
+
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        """Take a batch of your own kind apart; runs in the background. `device` is "cpu": XLA copies what this returns."""
+        return batch
+
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        """Change a batch on the devices; part of the compiled step."""
+        return batch
+
+    def on_exception(self, exception: BaseException) -> None:
+        """Called when an exception ends the Trainer's work."""
 
     def state_dict(self) -> dict[str, Any]:
         """State to save in a checkpoint."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import nn
 
 Outputs = Any
 
@@ -118,6 +119,42 @@ class HostHooks:
     def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """Change a batch on the host, before it is copied to the devices; runs in the background."""
         return batch
+
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        """Take a batch of your own kind apart; runs after `on_before_batch_transfer`, in the background.
+
+        Tensors in lists, dicts, tuples and dataclasses are found without it. `device` is "cpu", where PyTorch code sees every
+        tensor: XLA copies what this returns to the devices.
+        """
+        return batch
+
+
+class ModeHooks(nn.Module):
+    """Hooks that decide in which mode a module is evaluated; they run on the host."""
+
+    def on_validation_model_zero_grad(self) -> None:
+        """Called in fit before validation, between two optimizer steps: lets go of the gradients."""
+        self.zero_grad()
+
+    def on_validation_model_eval(self) -> None:
+        """Called before validation: switches to eval mode."""
+        self.eval()
+
+    def on_validation_model_train(self) -> None:
+        """Called after validation where it is overridden; otherwise every submodule goes back to its mode."""
+        self.train()
+
+    def on_test_model_eval(self) -> None:
+        """Called before testing: switches to eval mode."""
+        self.eval()
+
+    def on_test_model_train(self) -> None:
+        """Called after testing where it is overridden; otherwise every submodule goes back to its mode."""
+        self.train()
+
+    def on_predict_model_eval(self) -> None:
+        """Called before prediction: switches to eval mode. Afterwards every submodule goes back to its mode."""
+        self.eval()
 
 
 class TracedHooks:

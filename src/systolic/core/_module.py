@@ -10,12 +10,12 @@ from torch import nn
 
 from ..data._containers import map_leaves
 from ..exceptions import MisconfigurationException
-from ._hooks import HostHooks, TracedHooks
+from ._hooks import HostHooks, ModeHooks, TracedHooks
 from ._hparams import HyperparametersMixin
 from ._numbers import as_tensor
 
 
-class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, nn.Module):
+class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, ModeHooks):
     """A torch module with its training step, evaluation steps and optimizers.
 
     Example:

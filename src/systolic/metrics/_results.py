@@ -36,12 +36,17 @@ def reduction_name(reduce_fx: str | Callable[..., Any]) -> str:
         ) from None
 
 
+_ARGUMENTS = ("on_step", "on_epoch", "prog_bar", "logger", "reduction")
+
+
 @dataclass
 class LogEntry:
     """What is known of a logged name.
 
     Attributes:
         name: the key given to `self.log`, with the dataloader's suffix.
+        hook: the method that logs it.
+        loader: the evaluation loader whose batches it is of, when there are several; None: of all of them.
         index: its column in the epoch totals; -1 when it has none.
         metric: the torchmetrics object, when one was logged.
     """
@@ -52,6 +57,8 @@ class LogEntry:
     prog_bar: bool
     logger: bool
     reduction: str
+    hook: str = ""
+    loader: int | None = None
     index: int = -1
     metric: Any = None
 
@@ -64,6 +71,27 @@ class LogEntry:
     def epoch_name(self) -> str:
         """The name of the epoch's value."""
         return self._forked("_epoch")
+
+    def require_same(self, other: LogEntry) -> None:
+        """Refuse another meaning of the name in the same method.
+
+        Raises:
+            MisconfigurationException: says which arguments differ.
+        """
+        if self.hook != other.hook:
+            return
+        pairs = {name: (getattr(self, name), getattr(other, name)) for name in _ARGUMENTS}
+        different = [f"{name}={one!r} and then {name}={two!r}" for name, (one, two) in pairs.items() if one != two]
+        if different:
+            raise MisconfigurationException(
+                f"self.log({self.name!r}, ...) is called twice in {self.hook} with different arguments: "
+                f"{', '.join(different)}. Use the same arguments, or another name."
+            )
+        if self.loader != other.loader:
+            raise MisconfigurationException(
+                f"self.log({self.name!r}, ..., add_dataloader_idx=False) is called in {self.hook} for loaders {self.loader} "
+                f"and {other.loader}, whose values would be one. Leave add_dataloader_idx out, or use a name for each loader."
+            )
 
     def _forked(self, ending: str) -> str:
         if not (self.on_epoch and self.on_step):
@@ -132,10 +160,12 @@ class Results:
         self._columns = 0
 
     def entry(self, name: str, **options: Any) -> LogEntry:
-        """The entry of a name, made at its first appearance."""
-        found = self.entries.get(name)
-        if found is None:
-            found = self.entries[name] = LogEntry(name, **options)
+        """The entry of a name, made at its first appearance; later ones must agree with it."""
+        found, asked = self.entries.get(name), LogEntry(name, **options)
+        if found is not None:
+            found.require_same(asked)
+        else:
+            found = self.entries[name] = asked
             if found.on_epoch and found.metric is None:
                 found.index = self._columns
                 self._columns += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -61,7 +62,7 @@ def read_configuration(module: nn.Module, returned: Any, automatic: bool) -> Opt
 
     Raises:
         MisconfigurationException: another form, an unknown key, a plateau scheduler without monitor, several
-            optimizers with automatic optimization, parameters that are not the module's.
+            optimizers with automatic optimization, parameters that are not the module's, a scheduler of another optimizer.
     """
     configuration = _read(returned)
     if automatic and len(configuration.optimizers) > 1:
@@ -72,7 +73,26 @@ def read_configuration(module: nn.Module, returned: Any, automatic: bool) -> Opt
         )
     for optimizer in configuration.optimizers:
         _require_own_parameters(module, optimizer)
+    for config in configuration.schedulers:
+        _require_known_optimizer(config.scheduler, configuration.optimizers)
+    if returned is None:
+        warnings.warn(
+            f"`configure_optimizers` of {type(module).__name__} returned None: fit runs without an optimizer, and changes no "
+            "parameter. To train, return an optimizer.",
+            stacklevel=2,
+        )
     return configuration
+
+
+def _require_known_optimizer(scheduler: Any, optimizers: list[Optimizer]) -> None:
+    """Refuse a scheduler that changes the learning rate of an optimizer which never steps."""
+    own = getattr(scheduler, "optimizer", None)  # a scheduler of the user's own may have none
+    if own is not None and not any(own is optimizer for optimizer in optimizers):
+        raise MisconfigurationException(
+            f"{type(scheduler).__name__} schedules an optimizer ({type(own).__name__}) that `configure_optimizers` did not "
+            f"return. It returned: {', '.join(type(optimizer).__name__ for optimizer in optimizers) or 'none'}. Return that "
+            "optimizer, or make the scheduler with one of these."
+        )
 
 
 def _read(returned: Any) -> OptimizerConfiguration:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from typing import Any
 
@@ -42,9 +43,13 @@ def _contents(trainer: Any, weights_only: bool) -> dict[str, Any]:
         "global_step": trainer._global_step,
         "epochs_done": trainer._epochs_done,
         "batches_that_stepped": trainer._steps_dispatched,
+        "batches_seen": trainer._batches_seen,
         "systolic_version": __version__,
         "state_dict": module.state_dict(),
     }
+    datamodule = trainer.datamodule
+    if datamodule is not None and (state := datamodule.state_dict()):
+        contents[type(datamodule).__qualname__] = state
     if not weights_only:
         contents["optimizer_states"] = [optimizer.state_dict() for optimizer in trainer.optimizers]
         contents["lr_schedulers"] = [config.scheduler.state_dict() for config in trainer.lr_scheduler_configs]
@@ -58,42 +63,70 @@ def _contents(trainer: Any, weights_only: bool) -> dict[str, Any]:
     return contents
 
 
-def load_weights(trainer: Any, path: Any) -> None:
-    """Load a checkpoint's weights into the module, when a path is given."""
-    if path is not None:
-        checkpoint = trainer.checkpoint_io.load_checkpoint(_resolved(trainer, path))
-        trainer.lightning_module.load_state_dict(checkpoint["state_dict"])
+def load(trainer: Any, path: Any) -> dict[str, Any] | None:
+    """Read a checkpoint and restore what every kind of run needs; returns it, for what only training needs.
+
+    As in Lightning this comes after the setup hooks and before `configure_optimizers`, and the module may change the
+    checkpoint before anybody else sees it.
+    """
+    if path is None:
+        return None
+    checkpoint = trainer.checkpoint_io.load_checkpoint(path)
+    trainer.lightning_module.on_load_checkpoint(checkpoint)
+    trainer.lightning_module.load_state_dict(checkpoint["state_dict"])
+    datamodule = trainer.datamodule
+    if datamodule is not None and type(datamodule).__qualname__ in checkpoint:
+        datamodule.load_state_dict(checkpoint[type(datamodule).__qualname__])
+    if "callbacks" in checkpoint:
+        trainer._hooks.callbacks("on_load_checkpoint", checkpoint)
+        for callback in trainer.callbacks:
+            if state := checkpoint["callbacks"].get(callback.state_key):
+                callback.load_state_dict(copy.deepcopy(state))
+    return checkpoint
 
 
-def restore(trainer: Any, path: Any) -> None:
-    """Continue from a checkpoint: weights, optimizers, schedulers, counters, callbacks, random numbers on the devices."""
-    checkpoint = trainer.checkpoint_io.load_checkpoint(_resolved(trainer, path))
-    module = trainer.lightning_module
-    trainer._hooks.callbacks("on_load_checkpoint", checkpoint)
-    module.on_load_checkpoint(checkpoint)
-    module.load_state_dict(checkpoint["state_dict"])
-    for optimizer, state in zip(trainer.optimizers, checkpoint.get("optimizer_states", []), strict=False):
+def restore_training(trainer: Any, checkpoint: dict[str, Any] | None) -> None:
+    """Continue from a checkpoint: counters, optimizers, schedulers, random numbers on the devices.
+
+    Raises:
+        MisconfigurationException: the checkpoint has weights only, or is further than the run is to go.
+    """
+    if checkpoint is None:
+        return
+    _require_resumable(trainer, checkpoint)
+    for optimizer, state in zip(trainer.optimizers, checkpoint["optimizer_states"], strict=False):
         optimizer.load_state_dict(state)
-    for config, state in zip(trainer.lr_scheduler_configs, checkpoint.get("lr_schedulers", []), strict=False):
+    for config, state in zip(trainer.lr_scheduler_configs, checkpoint["lr_schedulers"], strict=False):
         config.scheduler.load_state_dict(state)
-    states = checkpoint.get("callbacks", {})
-    for callback in trainer.callbacks:
-        if callback.state_key in states:
-            callback.load_state_dict(states[callback.state_key])
     if trainer._placement is not None and "random_state" in checkpoint:
         trainer._placement.restore_random_state(checkpoint["random_state"].numpy())
-    trainer._current_epoch = checkpoint.get("epochs_done", checkpoint["epoch"] + 1)
+    lightnings = checkpoint.get("loops", {}).get("fit_loop")
+    counters = checkpoint if lightnings is None else _counters_of_lightning(lightnings)
+    trainer._current_epoch = counters.get("epochs_done", checkpoint["epoch"] + 1)
     trainer._global_step = checkpoint["global_step"]
-    trainer._steps_dispatched = checkpoint.get("batches_that_stepped", checkpoint["global_step"])
+    trainer._steps_dispatched = counters.get("batches_that_stepped", checkpoint["global_step"])
+    trainer._batches_seen = counters.get("batches_seen", 0)
 
 
-def _resolved(trainer: Any, path: Any) -> Any:
-    if path not in ("best", "last"):
-        return path
-    callback = trainer.checkpoint_callback
-    found = None if callback is None else callback.best_model_path if path == "best" else callback.last_model_path
-    if not found:
+def _require_resumable(trainer: Any, checkpoint: dict[str, Any]) -> None:
+    missing = [name for name in ("optimizer_states", "lr_schedulers") if name not in checkpoint]
+    if missing:
         raise MisconfigurationException(
-            f'ckpt_path="{path}" needs a ModelCheckpoint callback that has saved a checkpoint. Give a path instead.'
+            f"trainer.fit(ckpt_path={trainer.ckpt_path!r}): the checkpoint holds no {' and no '.join(missing)}, so training "
+            "cannot go on from it; it was saved with weights only. To start anew from its weights, load them with "
+            "load_from_checkpoint and call fit without ckpt_path."
         )
-    return found
+    if trainer.max_epochs != -1 and checkpoint["epoch"] > trainer.max_epochs:
+        raise MisconfigurationException(
+            f"trainer.fit(ckpt_path={trainer.ckpt_path!r}): the checkpoint is of epoch {checkpoint['epoch']}, which is beyond "
+            f"Trainer(max_epochs={trainer.max_epochs}). Set max_epochs to how many epochs there shall be in all."
+        )
+
+
+def _counters_of_lightning(fit_loop: dict[str, Any]) -> dict[str, int]:
+    """Lightning's counters by our names. Its `epoch` counts the ones that had ended, and one that ends is none of them yet."""
+    return {
+        "epochs_done": fit_loop["epoch_progress"]["current"]["started"],
+        "batches_that_stepped": fit_loop["epoch_loop.state_dict"]["_batches_that_stepped"],
+        "batches_seen": fit_loop["epoch_loop.batch_progress"]["total"]["ready"],
+    }

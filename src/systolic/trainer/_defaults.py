@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..callbacks import Callback, Checkpoint, EarlyStopping, ModelCheckpoint, ModelSummary, ProgressBar, RichProgressBar
+from ..checkpoint import is_remote
 from ..core import LightningModule
 from ..data import check_limit
 from ..exceptions import MisconfigurationException
@@ -66,6 +67,20 @@ def loggers(logger: Any, root: str, quick: int) -> list[Any]:
     return [require_logger(one) for one in listed]
 
 
+def log_dir(logger: Any, root: str) -> str | None:
+    """Where a run writes: as in Lightning, these two loggers have a directory for each run, others their `save_dir`."""
+    if logger is None:
+        return root
+    has_versions = any(cls.__name__ in ("TensorBoardLogger", "CSVLogger") for cls in type(logger).__mro__)
+    return logger.log_dir if has_versions else logger.save_dir
+
+
+def root_dir(given: str | os.PathLike[str] | None) -> str:
+    """`default_root_dir`: the current directory by default; a local path with `~` expanded."""
+    root = os.getcwd() if given is None else os.fspath(given)
+    return root if is_remote(root) else os.path.normpath(os.path.expanduser(root))
+
+
 def callbacks(
     given: Callback | Sequence[Callback] | None, checkpointing: Any, bar: Any, summary: Any, quick: int
 ) -> list[Callback]:
@@ -85,7 +100,24 @@ def callbacks(
         listed = [c for c in listed if not isinstance(c, (Checkpoint, EarlyStopping))]
     elif checkpointing is not False and not any(isinstance(c, Checkpoint) for c in listed):
         listed.append(ModelCheckpoint())
+    _require_own_keys(listed)
     return _ordered(listed)
+
+
+def _require_own_keys(listed: Sequence[Callback]) -> None:
+    """Refuse callbacks whose states a checkpoint would keep in one place."""
+    known: dict[str, Callback] = {}
+    for callback in listed:
+        if (
+            type(callback).state_dict is not Callback.state_dict
+            and known.setdefault(callback.state_key, callback) is not callback
+        ):
+            name = type(callback).__name__
+            raise MisconfigurationException(
+                f"Trainer was given two {name} callbacks whose state a checkpoint would keep under one key, "
+                f"{callback.state_key!r}, so that one of them would be lost. Give them different arguments, such as `monitor` "
+                f"or `every_n_epochs`, or override `state_key` in a subclass of {name}."
+            )
 
 
 def _require_callback(callback: Any) -> None:
@@ -101,11 +133,11 @@ def _ordered(listed: list[Any]) -> list[Callback]:
 
 
 def with_module_callbacks(own: list[Callback], module: LightningModule) -> list[Callback]:
-    """The trainer's callbacks, those of the same type replaced by the module's."""
+    """The trainer's callbacks, those of the same type, or of one that the module's refines, replaced by the module's."""
     brought = module.configure_callbacks()
     brought = [brought] if isinstance(brought, Callback) else list(brought)
-    types = {type(callback) for callback in brought}
-    return _ordered([c for c in own if type(c) not in types] + brought)
+    kept = [c for c in own if type(c) is Callback or not any(isinstance(other, type(c)) for other in brought)]
+    return _ordered(kept + brought)
 
 
 def first_of(listed: list[Callback], family: str) -> Any:

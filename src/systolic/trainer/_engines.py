@@ -8,6 +8,7 @@ from typing import Any
 
 from ..compiler import Engine, scope_with_globals
 from ..metrics import Results
+from ._data_scope import datamodule_places
 from ._defaults import CompileNotice
 from ._dispatch import grouped
 from ._eager import EagerEngine
@@ -45,6 +46,7 @@ def make_engine(trainer: Any, step: Any, stage: str, results: Results | None) ->
         if results is None:
             roots |= {f"optimizer{i}": optimizer for i, optimizer in enumerate(trainer.optimizers)}
         scope = scope_with_globals(roots, trainer.lightning_module)
+        scope.places |= datamodule_places(trainer._hooks, trainer.datamodule)
         engine = compiled = Engine(step, lambda: scope, trainer._placement, CompileNotice(trainer))
         compiled.check = step.padded.require_mask_used if trainer.pad_batches and stage != "predict" else None
         compiled.program_limit, compiled.name_of = trainer.recompile_limit, tensor_name

@@ -12,7 +12,7 @@ import torch
 from ..metrics import Results
 from ._feed import feed
 from ._hook_changes import call_on_batch
-from ._modes import eval_mode
+from ._modes import evaluation_mode
 from ._padding import padder_for
 from ._step_engine import StepEngine
 from ._steps import EvaluationStep
@@ -66,6 +66,7 @@ class EvaluationLoop:
             key, rebuild = self.step.statics.enter(batch.spec, batch.statics)
             result = self.engine.run(batch.leaves, (key, index), rebuild, numbers)
             trainer._throttle(result)
+            trainer._reporting.dispatched(result, self.results, False)
             if ends:
                 hooks.both(f"{name}_batch_end", result.value()["output"], batch.host, batch.index, index)
             hooks.callbacks("on_step_dispatched", batch.index)
@@ -75,8 +76,8 @@ class EvaluationLoop:
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Eval mode without gradients inside; afterwards every submodule is in the mode in which it was."""
+        """Eval mode without gradients inside."""
         # a compiled step has no autograd in either mode
         eager = self.trainer._placement is None and self.trainer.inference_mode
-        with eval_mode(self.trainer.lightning_module), torch.inference_mode() if eager else torch.no_grad():
+        with evaluation_mode(self.trainer, self.stage), torch.inference_mode() if eager else torch.no_grad():
             yield

@@ -77,7 +77,7 @@ def feed(
     Args:
         loader: anything that yields batches.
         placement: the devices; None leaves tensors where they are (eager mode) and starts no thread.
-        transform: the user's `on_before_batch_transfer`.
+        transform: the user's `on_before_batch_transfer` and `transfer_batch_to_device`.
         precision: what floating tensors are converted to, before the hook; None leaves them as they are.
         pad: fills up batches, after the hook.
         depth: how many batches may wait on the devices; 0 copies each batch when it is needed, without a thread.

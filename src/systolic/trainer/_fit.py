@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from typing import Any
 
 from ..data import empty_loader_error, set_epoch
@@ -11,6 +12,7 @@ from ._anomaly import require_finite
 from ._evaluate import EvaluationLoop
 from ._feed import FedBatch, feed
 from ._hook_changes import call_on_batch
+from ._modes import warn_of_eval_mode
 from ._padding import padder_for
 from ._step_engine import StepEngine, StepOutcome
 from ._steps import TrainStep
@@ -25,7 +27,6 @@ class FitLoop:
         self.engine: StepEngine = trainer._make_engine(self.step, "training")
         self.validation = EvaluationLoop(trainer, "validation")
         self.loaders = trainer._train_loader
-        self.batches_seen = 0
         self.advisor = Advisor(self.loaders, self.engine.compiles, trainer._reporting.is_idle, trainer.steps_per_dispatch > 1)
         self._started = time.monotonic()
 
@@ -33,8 +34,10 @@ class FitLoop:
         """Run all epochs."""
         trainer = self.trainer
         if self._done():
+            self._warn_if_nothing_is_left()
             return
         self._started = time.monotonic()
+        warn_of_eval_mode(trainer.lightning_module)
         trainer._hooks.both("on_train_start")
         while not self._done():
             trainer._hooks_epoch_start()
@@ -44,6 +47,16 @@ class FitLoop:
             trainer._in_epoch = False
             trainer._current_epoch += 1
         trainer._hooks.both("on_train_end")
+
+    def _warn_if_nothing_is_left(self) -> None:
+        trainer = self.trainer
+        if trainer.num_training_batches and trainer.current_epoch and not trainer.should_stop:
+            warnings.warn(
+                f"fit has nothing to do: epoch {trainer.current_epoch} and step {trainer.global_step} were reached before, and "
+                f"max_epochs={trainer.max_epochs}, max_steps={trainer.max_steps}. As in Lightning, a Trainer counts on in "
+                "every fit. Raise trainer.fit_loop.max_epochs, or make a new Trainer to begin at epoch 0.",
+                stacklevel=2,
+            )
 
     def _done(self) -> bool:
         trainer = self.trainer
@@ -88,6 +101,7 @@ class FitLoop:
             if trainer.detect_anomaly and trainer.lightning_module.automatic_optimization:
                 require_finite(result.value()["finite"], **numbers)
             self._count(result)
+            reporting.dispatched(result, trainer._train_results, True)
             if scheduled:
                 self._schedule(batch.index)
             if ends:
@@ -97,8 +111,7 @@ class FitLoop:
             if trainer.max_time is not None:
                 self._watch_time()
             if trainer.enable_validation and self._validation_is_due(batch.index):
-                self.engine.flush()
-                self.validation.run()
+                self._validate()
             if scheduled:
                 self._schedule(batch.index, plateau=True)
             if self._stops():
@@ -123,7 +136,7 @@ class FitLoop:
 
     def _count(self, result: StepOutcome) -> None:
         trainer = self.trainer
-        self.batches_seen += 1
+        trainer._batches_seen += 1
         if trainer.lightning_module.automatic_optimization:
             trainer._global_step += bool(self.step.updates)
         else:
@@ -161,8 +174,14 @@ class FitLoop:
             return True
         if trainer.should_stop and self._may_stop():
             return True
-        done = self.batches_seen if every_epochs is None else batch_idx + 1
+        done = trainer._batches_seen if every_epochs is None else batch_idx + 1
         return done % trainer.val_check_batch == 0
+
+    def _validate(self) -> None:
+        self.engine.flush()
+        if self.step.updates:
+            self.trainer._hooks.module_or_default("on_validation_model_zero_grad")
+        self.validation.run()
 
     def _watch_time(self) -> None:
         trainer = self.trainer

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 from ..callbacks import Callback
-from ..core import LightningModule
+from ..core import LightningDataModule, LightningModule
 from ..profilers import Profiler
 from ._observed import profiled
 
@@ -25,13 +26,20 @@ class HookTable:
     """
 
     def __init__(
-        self, trainer: Any, callbacks: list[Callback], module: LightningModule, profiler: Profiler | None = None
+        self,
+        trainer: Any,
+        callbacks: list[Callback],
+        module: LightningModule,
+        datamodule: LightningDataModule | None = None,
+        profiler: Profiler | None = None,
     ) -> None:
         self.running: tuple[str, tuple[Any, ...]] = ("", ())
         self._trainer = trainer
         self._profiler = profiler
         self._callbacks = callbacks
         self._module = module
+        self._datamodule = datamodule
+        self._of_data: dict[str, Bound | None] = {}
         self._of_callbacks: dict[str, list[Bound]] = {}
         self._of_module: dict[str, Bound | None] = {}
 
@@ -50,6 +58,10 @@ class HookTable:
         """Call a hook of the module, where it is overridden."""
         hook = self.module_hook(name)
         return self._call(hook, name, args, *args) if hook is not None else None
+
+    def module_or_default(self, name: str) -> Any:
+        """Call a hook of the module whose default does something."""
+        return getattr(self._module, name)() if self.module_hook(name) is None else self.module(name)
 
     def _call(self, hook: Bound, name: str, args: tuple[Any, ...], *passed: Any) -> Any:
         previous, self.running = self.running, (name, args)
@@ -79,6 +91,29 @@ class HookTable:
             is_default = own is getattr(LightningModule, name, None) and name not in vars(self._module)
             self._of_module[name] = None if is_default else self._named(getattr(self._module, name), name)
         return self._of_module[name]
+
+    def data_hook(self, name: str) -> Bound | None:
+        """The method for a hook that changes batches, of the datamodule or else the module; None where it does nothing."""
+        if name not in self._of_data:
+            self._of_data[name] = self._chosen_data_hook(name)
+        return self._of_data[name]
+
+    def _chosen_data_hook(self, name: str) -> Bound | None:
+        own, datamodule = self.module_hook(name), self._datamodule
+        if datamodule is None:
+            return own
+        default = getattr(LightningDataModule, name)
+        overridden = name in vars(datamodule) or getattr(type(datamodule), name) is not default
+        if own is not None:
+            modules, datas = f"{type(self._module).__name__}.{name}", f"{type(datamodule).__name__}.{name}"
+            used = f"{datas}, and not through {modules}" if overridden else f"{modules}: {datas} is not overridden"
+            warnings.warn(f"Batches go through {used}.", stacklevel=2)
+        if not overridden:
+            return own
+        hook = getattr(datamodule, name)
+        if self._profiler is None:
+            return hook
+        return profiled(hook, self._profiler, f"[LightningDataModule]{type(datamodule).__name__}.{name}")
 
     def _of_callback(self, callback: Callback, name: str) -> Bound:
         hook = getattr(callback, name)

@@ -40,13 +40,14 @@ class HostLog:
 
     Attributes:
         of_batch: for loggers: values of the current batch, by name.
-        names: everything that evaluation hooks logged.
+        loaders: everything that evaluation hooks logged, by name; of which loader it is, or None.
     """
 
     def __init__(self) -> None:
         self.of_batch: dict[str, float] = {}
         self._once: dict[bool, dict[str, float]] = {True: {}, False: {}}
-        self.names: set[str] = set()
+        self.loaders: dict[str, int | None] = {}
+        self._entries: dict[tuple[str, str], LogEntry] = {}
         self._totals: dict[bool, dict[str, _Total]] = {True: {}, False: {}}
 
     def add_of_batch(self, entry: LogEntry, value: float, weight: float, in_training: bool) -> None:
@@ -64,8 +65,9 @@ class HostLog:
         self._note(entry, in_training)
 
     def _note(self, entry: LogEntry, in_training: bool) -> None:
-        if not in_training:
-            self.names.add(entry.epoch_name)
+        self._entries.setdefault((entry.hook, entry.name), entry).require_same(entry)
+        if not in_training and entry.logger:
+            self.loaders[entry.epoch_name] = entry.loader
 
     def reduced(self, in_training: bool) -> list[tuple[LogEntry, torch.Tensor]]:
         """The values of an epoch that has ended, which are then forgotten."""
@@ -82,7 +84,7 @@ class HostLog:
         taken, self.of_batch = self.of_batch, {}
         return taken
 
-    def take_names(self) -> set[str]:
-        """What evaluation hooks logged in the evaluation that has ended."""
-        taken, self.names = self.names, set()
+    def take_loaders(self) -> dict[str, int | None]:
+        """What evaluation hooks logged in the evaluation that has ended, and of which loaders."""
+        taken, self.loaders = self.loaders, {}
         return taken

@@ -19,7 +19,7 @@ from ..runtime._placement import AbstractPlacement, Placement
 from . import _loaders
 from ._evaluate import EvaluationLoop
 from ._fit import FitLoop
-from ._modes import eval_mode
+from ._modes import evaluation_mode
 from ._predict import PredictStep
 from ._sample import Sample, sample, samples_per_epoch
 from ._step_engine import StepEngine
@@ -155,7 +155,7 @@ def _prediction(trainer: Any, stage: str, batch_size: int | None) -> Iterator[Re
     given, scaled = _first_loader(trainer, stage)
     step = PredictStep(trainer)
     engine = _compiled(trainer._make_engine(step, "predict", Results()))
-    with eval_mode(trainer.lightning_module):
+    with evaluation_mode(trainer, "predict"):
         trainer._hooks.both("on_predict_start")
         trainer._hooks.both("on_predict_epoch_start")
         found = sample(trainer, given, scaled, batch_size, "on_predict_batch_start", _BATCH_IDX, 0)

@@ -40,21 +40,36 @@ def log_value(
         )
     in_training = hook == "training_step"
     options = {
-        "on_step": in_training if on_step is None else on_step,
-        "on_epoch": not in_training if on_epoch is None else on_epoch,
+        **_levels(name, on_step, on_epoch, in_training),
+        "hook": trainer._hooks.running[0] or hook,
+        "loader": _loader(trainer, in_training),
         "prog_bar": prog_bar,
         "logger": logger,
         "reduction": reduction,
         "metric": value if _is_metric(value) else None,
     }
-    entry = log.results.entry(_full_name(trainer, name, add_dataloader_idx, in_training), **options)
+    entry = log.results.entry(_full_name(name, options["loader"], add_dataloader_idx), **options)
     log.add(entry, value, batch_size)
 
 
-def _full_name(trainer: Any, name: str, add_dataloader_idx: bool, in_training: bool) -> str:
-    if in_training or not add_dataloader_idx or trainer._collected is None or trainer._collected[1] < 2:
-        return name
-    return f"{name}/dataloader_idx_{trainer._evaluated_loader}"
+def _levels(name: str, on_step: bool | None, on_epoch: bool | None, steps: bool) -> dict[str, bool]:
+    """Whether single values and whether their reduction are reported; by default one of them, `steps` says which."""
+    on_step, on_epoch = steps if on_step is None else on_step, not steps if on_epoch is None else on_epoch
+    if not on_step and not on_epoch:
+        raise MisconfigurationException(
+            f"self.log({name!r}, ..., on_step=False, on_epoch=False) would report nothing. Set one of them to True."
+        )
+    return {"on_step": on_step, "on_epoch": on_epoch}
+
+
+def _loader(trainer: Any, in_training: bool) -> int | None:
+    """The evaluation loader whose batch is being evaluated, where there are several."""
+    several = not in_training and trainer._collected is not None and trainer._collected[1] > 1
+    return trainer._evaluated_loader if several else None
+
+
+def _full_name(name: str, loader: int | None, add_dataloader_idx: bool) -> str:
+    return name if loader is None or not add_dataloader_idx else f"{name}/dataloader_idx_{loader}"
 
 
 _BATCH_HOOKS = ("_batch_start", "_batch_end")
@@ -87,9 +102,9 @@ def _log_on_host(
         value = value.compute()
     number = as_scalar(name, value).cpu()  # host sync: user code logs a value of its own
     in_training = trainer.state.fn == "fit" and not hook.startswith(("on_validation", "on_test"))
-    full = _full_name(trainer, name, add_dataloader_idx and of_batch, in_training)
-    steps = of_batch and in_training
-    entry = LogEntry(full, steps if on_step is None else on_step, not steps if on_epoch is None else on_epoch, **options)
+    loader = _loader(trainer, in_training) if of_batch else None
+    levels = _levels(name, on_step, on_epoch, of_batch and in_training)
+    entry = LogEntry(_full_name(name, loader, add_dataloader_idx), **levels, **options, hook=hook, loader=loader)
     if not of_batch:
         trainer._reporting.host_value(entry, number, in_training)
         return

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator
+from typing import Any
 
 from torch import nn
+
+from ..exceptions import PossibleUserWarning
 
 
 @contextlib.contextmanager
@@ -20,8 +24,30 @@ def keeping_modes(module: nn.Module) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def eval_mode(module: nn.Module) -> Iterator[None]:
-    """Eval mode inside; afterwards every submodule is in the mode in which it was."""
-    with keeping_modes(module):
-        module.eval()
+def evaluation_mode(trainer: Any, stage: str) -> Iterator[None]:
+    """Eval mode inside; afterwards every submodule is in the mode in which it was, unless the module's hooks say otherwise.
+
+    Args:
+        trainer: the trainer.
+        stage: "validation", "test" or "predict".
+    """
+    hooks, train = trainer._hooks, f"on_{stage}_model_train"
+    decides = hooks.module_hook(train) is not None  # what it leaves stands, even if that is eval mode
+    with contextlib.nullcontext() if decides else keeping_modes(trainer.lightning_module):
+        hooks.module_or_default(f"on_{stage}_model_eval")
         yield
+    hooks.module(train)
+
+
+def warn_of_eval_mode(module: nn.Module) -> None:
+    """As in Lightning, fit leaves every submodule in the mode in which it was given; one may be in eval mode by mistake."""
+    names = [name or type(module).__name__ for name, submodule in module.named_modules() if not submodule.training]
+    if names:
+        listing = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+        warnings.warn(
+            f"{len(names)} module(s) are in eval mode at the start of training, and stay in it: {listing}. Dropout in them is "
+            "off and statistics of batch norms do not move. If they are to be trained as usual, call .train() on them before "
+            "fit.",
+            PossibleUserWarning,
+            stacklevel=2,
+        )

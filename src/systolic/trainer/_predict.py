@@ -14,9 +14,10 @@ from ..runtime._device_tensor import DeviceTensor
 from ._feed import feed
 from ._hook_changes import call_on_batch
 from ._hooks import step_arguments
-from ._modes import eval_mode
+from ._modes import evaluation_mode
 from ._statics import BatchStatics
 from ._step_engine import StepEngine
+from ._steps import after_transfer
 
 
 class PredictStep:
@@ -32,8 +33,7 @@ class PredictStep:
         module = self._trainer.lightning_module
         symbols = SimpleNamespace(epoch=epoch, global_step=global_step)
         with self._trainer._inside_step("predict_step", StepLog(Results(), lambda: 1), symbols), torch.no_grad():
-            hook = self._trainer._hooks.module_hook("on_after_batch_transfer")
-            batch = batch if hook is None else hook(batch, self.dataloader_idx)
+            batch = after_transfer(self._trainer._hooks, batch, self.dataloader_idx)
             with self._trainer._precision.step_context():
                 output = module.predict_step(*step_arguments(module.predict_step, batch, batch_idx, self.dataloader_idx))
             return {"output": output, "logged": {}}
@@ -54,7 +54,7 @@ def predict(trainer: Any, loaders: list[Any], limits: list[int | float], keep: b
     hooks = trainer._hooks
     step = PredictStep(trainer)
     engine: StepEngine = trainer._make_engine(step, "predict", Results())
-    with eval_mode(trainer.lightning_module):
+    with evaluation_mode(trainer, "predict"):
         hooks.both("on_predict_start")
         hooks.both("on_predict_epoch_start")
         found: list[list[Any]] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from ..optim import LRSchedulerConfig
 from ..precision import Precision
 from ..profilers import PassThroughProfiler, Profiler
 from . import _defaults
+from ._loop_limits import FitLoopLimits
 from ._reporting import Reporting
 from ._state import TrainerState
 from ._step_engine import StepEngine
@@ -41,6 +43,7 @@ class TrainerProperties:
     _profiler: Profiler | None
     _precision: Precision
     _reporting: Reporting
+    _steps_dispatched: int
     _symbols: Any
 
     def _evaluation_loaders(self, stage: str) -> tuple[list[Any], list[int | float]]:
@@ -60,6 +63,16 @@ class TrainerProperties:
         return self._symbols.global_step if self._symbols is not None else self._global_step
 
     @property
+    def batches_that_stepped(self) -> int:
+        """Batches after which an optimizer stepped: the step of loggers. Several optimizers may step in one batch."""
+        return self._steps_dispatched
+
+    @property
+    def fit_loop(self) -> FitLoopLimits:
+        """How long fit goes on: raise `fit_loop.max_epochs` to train on with the same Trainer."""
+        return FitLoopLimits(self)
+
+    @property
     def logger(self) -> Any:
         """The first logger, or None."""
         return self.loggers[0] if self.loggers else None
@@ -71,8 +84,8 @@ class TrainerProperties:
 
     @property
     def log_dir(self) -> str | None:
-        """The directory of the first logger."""
-        return getattr(self.logger, "log_dir", None) if self.logger is not None else self.default_root_dir
+        """Where the first logger writes; `default_root_dir` without a logger."""
+        return _defaults.log_dir(self.logger, self.default_root_dir)
 
     def init_module(self, empty_init: bool | None = None) -> contextlib.AbstractContextManager[None]:
         """Create a module inside: its parameters then have the run's dtype from the start, which saves memory.
@@ -93,16 +106,28 @@ class TrainerProperties:
     @property
     def callback_metrics(self) -> dict[str, torch.Tensor]:
         """Every logged value by name. Reading it waits for the last dispatched step."""
-        return self._reporting.callback_metrics()
+        self._reporting.settle()
+        return self._reporting.metrics
+
+    def add_callback_metrics(self, values: Mapping[str, torch.Tensor]) -> None:
+        """Put values into `callback_metrics` without waiting for those that are on their way."""
+        self._reporting.metrics.update(values)
 
     @property
     def logged_metrics(self) -> dict[str, torch.Tensor]:
-        """The values that were sent to the loggers."""
+        """The values for loggers, by the names that loggers see. Reading it waits for the last dispatched step."""
+        self._reporting.settle()
         return self._reporting.logged
 
     @property
     def progress_bar_metrics(self) -> dict[str, float]:
-        """The values of finished steps; reading them waits for nothing."""
+        """The values that were logged with `prog_bar=True`, as numbers. Reading it waits for the last dispatched step."""
+        self._reporting.settle()
+        return self._reporting.finished
+
+    @property
+    def finished_metrics(self) -> dict[str, float]:
+        """`progress_bar_metrics` of steps whose values have arrived: reading it waits for nothing."""
         return self._reporting.finished
 
     @property

@@ -20,6 +20,8 @@ class Reporting:
     """Fetches values of finished steps in the background and hands them on.
 
     Attributes:
+        metrics: values by name for callbacks, without those of the newest step.
+        logged: the same for loggers, by the names that loggers see.
         finished: values by name that are on the host: what the progress bar may show.
     """
 
@@ -28,20 +30,26 @@ class Reporting:
         self._pending: deque[tuple[int, StepOutcome, Results]] = deque()
         self._host = HostLog()
         self._latest: StepOutcome | None = None
+        self._unread: dict[bool, tuple[StepOutcome, Results]] = {}
         self._bar_due = 0.0
         self.metrics: dict[str, torch.Tensor] = {}
         self.logged: dict[str, torch.Tensor] = {}
         self.finished: dict[str, float] = {}
 
+    def dispatched(self, result: StepOutcome, results: Results, in_training: bool) -> None:
+        """Note a step before its hooks run: who looks at metrics from now on sees its values, and waits for them."""
+        self._unread[in_training] = (result, results)
+        if in_training:
+            self._latest = result
+
     def step(self, result: StepOutcome, updates: bool) -> None:
-        """Note a dispatched training step; starts fetching its values when they are wanted.
+        """Report a dispatched training step; starts fetching its values when they are wanted.
 
         Args:
             result: what the step returned.
             updates: whether an optimizer stepped; as in Lightning, loggers count only such batches.
         """
         trainer = self._trainer
-        self._latest = result
         trainer._steps_dispatched += updates
         due = updates and trainer._steps_dispatched % trainer.log_every_n_steps == 0
         now = time.monotonic()
@@ -86,14 +94,13 @@ class Reporting:
         values = result.scalars("logged")
         entries, in_training = results.entries, results is self._trainer._train_results
         for name, value in values.items():
-            if entries[name].prog_bar and in_training:
+            if entries[name].prog_bar:
                 self.finished[entries[name].step_name] = value
         if step >= 0:
             chosen = {entries[n].step_name: v for n, v in values.items() if entries[n].logger}
             self._write(chosen, step, in_training)
 
     def _write(self, values: dict[str, float], step: int, with_epoch: bool) -> None:
-        self.logged.update({name: torch.tensor(value) for name, value in values.items()})
         if not values:
             return
         epoch = {"epoch": self._trainer._current_epoch} if with_epoch else {}
@@ -103,35 +110,49 @@ class Reporting:
 
     def host_value(self, entry: LogEntry, value: torch.Tensor, in_training: bool) -> None:
         """Take a value that was logged by a hook on the host that does not run for each batch."""
-        self.metrics[entry.name] = value
-        if entry.prog_bar:
-            self.finished[entry.name] = value.item()
+        self._show(entry, entry.name, value, for_callbacks=True)
         if not self._trainer.sanity_checking:
             self._host.add_once(entry, value.item(), in_training)
 
     def host_batch_value(self, entry: LogEntry, value: torch.Tensor, weight: float, in_training: bool) -> None:
         """Take a value that was logged by a hook on the host for one batch."""
-        if entry.on_step and in_training:
-            self.metrics[entry.name] = self.metrics[entry.step_name] = value
-        if entry.prog_bar and entry.on_step:
-            self.finished[entry.step_name] = value.item()
+        if entry.on_step:
+            unread = self._unread.get(in_training)
+            if unread is not None and entry.name in unread[1].entries:
+                self.settle()  # the step's own value of this name is the older one
+            self._show(entry, entry.step_name, value, for_callbacks=in_training)
         self._host.add_of_batch(entry, value.item(), weight, in_training)
 
-    def callback_metrics(self) -> dict[str, torch.Tensor]:
-        """All values that callbacks may read; fetches the last step's values, because somebody asked."""
-        if self._latest is not None:
-            entries = self._trainer._train_results.entries
-            for name, value in self._latest.value()["logged"].items():
-                fetched = torch.as_tensor(value).detach().cpu()  # host sync: a callback asked
-                self.metrics[name] = self.metrics[entries[name].step_name] = fetched
-            self._latest = None
-        return self.metrics
+    def settle(self) -> None:
+        """Take up the values of the newest steps; waits for them, and is called only where somebody looks."""
+        if not self._unread:
+            return
+        self.flush()  # values of earlier steps first: they must not replace these later
+        unread, self._unread = self._unread, {}
+        for in_training, (result, results) in unread.items():
+            for name, value in result.value()["logged"].items():
+                entry = results.entries[name]
+                fetched = torch.as_tensor(value).detach().cpu()  # host sync: somebody looks at the metrics
+                self._show(entry, entry.step_name, fetched, for_callbacks=in_training)
+
+    def _show(self, entry: LogEntry, shown_as: str, value: torch.Tensor, *, for_callbacks: bool) -> None:
+        """Put a value where callbacks, loggers' readers and the progress bar look; of evaluation steps callbacks see none."""
+        if for_callbacks:
+            self.metrics[entry.name] = self.metrics[shown_as] = value
+        if entry.logger:
+            self.logged[shown_as] = value
+        if entry.prog_bar:
+            self.finished[shown_as] = value.item()
+
+    def forget(self) -> None:
+        """Begin without any values: those of the sanity check count nowhere."""
+        self.metrics, self.logged, self.finished = {}, {}, {}
 
     def epoch_end(self, results: Results, before_checkpoints: Callable[[], None]) -> None:
         """The training epoch is over: reduce its values, send them to the loggers, call the hooks."""
         trainer = self._trainer
+        self.settle()
         self.flush()
-        self.callback_metrics()
         sent = self._publish(results, results.epoch_values()) | self._publish_host(True)
         trainer._hooks_epoch_end(before_checkpoints)
         self._write(sent | self._host.take_once(True), max(trainer._steps_dispatched - 1, 0), True)
@@ -148,9 +169,7 @@ class Reporting:
     def _shown(self, values: list[tuple[LogEntry, torch.Tensor]]) -> dict[str, float]:
         sent: dict[str, float] = {}
         for entry, value in values:
-            self.metrics[entry.name] = self.metrics[entry.epoch_name] = value
-            if entry.prog_bar:
-                self.finished[entry.epoch_name] = float(value)
+            self._show(entry, entry.epoch_name, value, for_callbacks=True)
             if entry.logger:
                 sent[entry.epoch_name] = float(value)
         return sent
@@ -158,27 +177,18 @@ class Reporting:
     def evaluation_end(self, results: Results, hook: str, loaders: int) -> list[dict[str, float]]:
         """An evaluation is over; returns its values, one dict a loader."""
         trainer = self._trainer
+        self.settle()
         self.flush()
         values = results.epoch_values()
-        before, shown = dict(self.metrics), dict(self.finished)
         sent = self._publish(results, values) | self._publish_host(False)
         trainer._hooks.both(hook)
         results.reset()
-        from_hooks = self._host.take_names()
+        from_hooks = self._host.take_loaders()
         if trainer.sanity_checking:
-            self.metrics, self.finished = before, shown
             return []
         self._write(sent | self._host.take_once(False), max(trainer._steps_dispatched - (trainer.state.fn == "fit"), 0), True)
-        reported = {results.entries[n].epoch_name: float(v) for n, v in values.items()}
-        reported.update({n: float(v) for n, v in self.metrics.items() if n in from_hooks and n not in reported})
-        return _by_loader(reported, loaders)
-
-
-def _by_loader(values: dict[str, float], loaders: int) -> list[dict[str, float]]:
-    marker = "/dataloader_idx_"
-    found: list[dict[str, float]] = [{} for _ in range(loaders)]
-    for name, value in values.items():
-        index = int(name.rsplit(marker, 1)[1]) if marker in name else None
-        for number in range(loaders) if index is None else [index]:
-            found[number][name] = value
-    return found
+        entries = results.entries
+        reported = [(entries[n].epoch_name, float(v), entries[n].loader) for n, v in values.items() if entries[n].logger]
+        known = {name for name, *_ in reported}
+        reported += [(n, float(self.metrics[n]), i) for n, i in from_hooks.items() if n in self.metrics and n not in known]
+        return [{name: v for name, v, index in reported if index in (None, number)} for number in range(loaders)]

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
+from ..callbacks import Callback
 from ..core import Ties
 from ..data import BatchPadder
 from ..metrics import Results, StepLog
 from ..optim import LRSchedulerConfig
 from ..plugins import CheckpointIO
 from ..runtime._placement import Placement
+from ..utilities.random_state import isolated_random_state
 from . import _checkpoints, _defaults, _loaders
 from ._engines import make_engine, release_engines
 from ._evaluate import EvaluationLoop
@@ -27,13 +29,14 @@ from ._step_engine import StepEngine, StepOutcome
 from ._torch_xla import explain_torch_xla
 from ._tuning import TrainerTuning
 
-_PROGRESS = ("optimizers", "lr_scheduler_configs", "_current_epoch", "_global_step", "_steps_dispatched")
-"""What an evaluation of a trained module leaves as fit left it."""
+_COUNTERS = ("_current_epoch", "_global_step", "_steps_dispatched", "_batches_seen")
+"""What every run leaves as the last fit left it: the next fit goes on from there, as in Lightning."""
 
 
 class TrainerRuns(TrainerTuning, TrainerServices):
     """What a run needs and leaves behind."""
 
+    callbacks: list[Callback]
     checkpoint_io: CheckpointIO
     compile: bool
     matmul_precision: str
@@ -53,7 +56,7 @@ class TrainerRuns(TrainerTuning, TrainerServices):
         self.enable_validation = False
         self.lightning_module: Any = None
         self.datamodule: Any = None
-        self._current_epoch = self._global_step = self._steps_dispatched = 0
+        self._current_epoch = self._global_step = self._steps_dispatched = self._batches_seen = 0
         self._symbols: Any = None
         self._step_log: tuple[str, StepLog] | None = None
         self._collected: tuple[Results, int] | None = None
@@ -66,12 +69,19 @@ class TrainerRuns(TrainerTuning, TrainerServices):
         self._padders: dict[int, BatchPadder] = {}
 
     @contextlib.contextmanager
-    def _running(self, stage: str, model: Any, datamodule: Any, given: dict[str, Any], ckpt_path: Any = None) -> Iterator[None]:
-        """Set up, run the block, and leave the module with ordinary CPU tensors, whatever happens."""
+    def _running(
+        self, stage: str, model: Any, datamodule: Any, given: dict[str, Any], ckpt_path: Any = None
+    ) -> Iterator[dict[str, Any] | None]:
+        """Set up, run the block, and leave the module with ordinary CPU tensors, whatever happens.
+
+        Yields:
+            The checkpoint that was loaded; None without `ckpt_path`.
+        """
         _defaults.require_module(model)
         explain_torch_xla(model, self.devices[0].platform if self.compile else "cpu")
         loggers = self._logged_hyperparameters if self.lightning_module is model else False
-        progress = {name: getattr(self, name) for name in _PROGRESS} if self._trained(model, stage) else {}
+        kept = (*_COUNTERS, "optimizers", "lr_scheduler_configs") if self._trained(model, stage) else _COUNTERS
+        progress = {name: getattr(self, name) for name in kept}
         self._reset_run_state()
         vars(self).update(progress)
         self.lightning_module, self.datamodule = model, datamodule
@@ -84,17 +94,19 @@ class TrainerRuns(TrainerTuning, TrainerServices):
         self._ties = Ties(model)
         model.trainer = self
         self._logged_hyperparameters = loggers
-        callbacks = _defaults.with_module_callbacks(self.callbacks, model)
-        self._hooks = HookTable(self, callbacks, model, self._profiler)
+        self.callbacks = _defaults.with_module_callbacks(self.callbacks, model)
+        self._hooks = HookTable(self, self.callbacks, model, datamodule, self._profiler)
         try:
             with memory_explained(self):
                 self._set_up(name)
-                yield
+                yield _checkpoints.load(self, ckpt_path)
             self.checkpoint_io.wait()
             self.state.status = "finished"
         except BaseException as error:
             self.state.status = "interrupted"
             self._hooks.callbacks("on_exception", error)
+            if datamodule is not None:
+                datamodule.on_exception(error)
             raise
         finally:
             with memory_explained(self):
@@ -108,7 +120,7 @@ class TrainerRuns(TrainerTuning, TrainerServices):
             _checkpoints.finish(self)
 
     def _trained(self, model: Any, stage: str) -> bool:
-        """Whether this is an evaluation of what was trained before: the counters of fit stay."""
+        """Whether this is an evaluation of what was trained before: its optimizers stay."""
         return stage != "fit" and self.lightning_module is model
 
     def _set_up(self, stage: str) -> None:
@@ -140,7 +152,8 @@ class TrainerRuns(TrainerTuning, TrainerServices):
     def _make_placement(self) -> Placement | None:
         if not self.compile:
             return None
-        seed = torch.initial_seed() % 2**31
+        # with what was trained before: a second fit would draw the first one's numbers again
+        seed = (torch.initial_seed() + self._batches_seen) % 2**31
         options = {"sync_batchnorm": self.sync_batchnorm, "matmul_precision": self.matmul_precision}
         return self._placement_for(self.devices, seed=seed, **options)
 
@@ -151,15 +164,19 @@ class TrainerRuns(TrainerTuning, TrainerServices):
         self.enable_validation = has_step and bool(loaders) and any(self.num_val_batches)
         self._set_validation_interval()
         self._configure_optimizers()
-        model.train()
 
     def _sanity_check(self, validation: EvaluationLoop) -> None:
         if not self.enable_validation or not self.num_sanity_val_steps:
             return
         self.state.stage = "sanity_check"
-        self._hooks.callbacks("on_sanity_check_start")
-        validation.run()
-        self._hooks.callbacks("on_sanity_check_end")
+        on_devices = None if self._placement is None else self._placement.random_state()
+        with isolated_random_state():
+            self._hooks.callbacks("on_sanity_check_start")
+            validation.run()
+            self._hooks.callbacks("on_sanity_check_end")
+        if self._placement is not None and on_devices is not None:
+            self._placement.restore_random_state(on_devices)
+        self._reporting.forget()
 
     def _make_engine(self, step: Any, stage: str, results: Results | None = None) -> StepEngine:
         engine = self._engine_of[stage] = make_engine(self, step, stage, results)
@@ -171,8 +188,13 @@ class TrainerRuns(TrainerTuning, TrainerServices):
         """How many epochs a run that continues from here need not repeat; of a started one the rest is left out."""
         return self._current_epoch + self._in_epoch
 
-    def _before_transfer(self) -> Any:
-        return self._hooks.module_hook("on_before_batch_transfer")
+    def _before_transfer(self) -> Callable[[Any, int], Any] | None:
+        """What the user does to a batch on the host, before XLA gets it; None for nothing."""
+        before = self._hooks.data_hook("on_before_batch_transfer")
+        transfer, device = self._hooks.data_hook("transfer_batch_to_device"), self.strategy.root_device
+        if transfer is None:
+            return before
+        return lambda batch, index: transfer(before(batch, index) if before is not None else batch, device, index)
 
     def _evaluation_loaders(self, stage: str) -> tuple[list[Any], list[int | float]]:
         loaders, limits = self._loaders_and_limits(stage)

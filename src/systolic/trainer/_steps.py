@@ -40,7 +40,7 @@ class TrainStep:
         log = StepLog(trainer._train_results, size)
         symbols = SimpleNamespace(epoch=epoch, global_step=global_step)
         with trainer._inside_step("training_step", log, symbols), self.padded.guarding():
-            batch = _after_transfer(self._hooks, batch)
+            batch = after_transfer(self._hooks, batch)
             if not module.automatic_optimization:
                 before = trainer._manual_steps
                 with trainer._precision.step_context():
@@ -125,14 +125,15 @@ class EvaluationStep:
         log = StepLog(trainer._eval_results, size)
         symbols = SimpleNamespace(epoch=epoch, global_step=global_step)
         with trainer._inside_step(f"{self._stage}_step", log, symbols), torch.no_grad(), self.padded.guarding():
-            batch = _after_transfer(self._hooks, batch, self.dataloader_idx)
+            batch = after_transfer(self._hooks, batch, self.dataloader_idx)
             with trainer._precision.step_context():
                 output = function(*step_arguments(function, batch, batch_idx, self.dataloader_idx))
             return {"output": output, "logged": log.finish()}
 
 
-def _after_transfer(hooks: HookTable, batch: Any, dataloader_idx: int = 0) -> Any:
-    hook = hooks.module_hook("on_after_batch_transfer")
+def after_transfer(hooks: HookTable, batch: Any, dataloader_idx: int = 0) -> Any:
+    """The batch after the user's hook, which is part of the step."""
+    hook = hooks.data_hook("on_after_batch_transfer")
     return batch if hook is None else hook(batch, dataloader_idx)
 
 

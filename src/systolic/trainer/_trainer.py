@@ -14,7 +14,7 @@ from ..precision import resolve_matmul_precision, resolve_precision
 from ..profilers import Profiler, make_profiler
 from ..runtime._platform import Devices
 from ..utilities._traceback import ShortTracebacks
-from . import _checkpoints, _defaults, _loaders
+from . import _checkpoint_choice, _checkpoints, _data_checks, _defaults, _loaders
 from ._arguments import TrainerArguments
 from ._evaluate import EvaluationLoop
 from ._fit import FitLoop
@@ -134,7 +134,7 @@ class Trainer(TrainerArguments, TrainerPreflight, TrainerRuns):
         self.gradient_clip_val, self.gradient_clip_algorithm = gradient_clip_val, gradient_clip_algorithm
         self.detect_anomaly, self.sync_batchnorm, self.advice = detect_anomaly, sync_batchnorm, advice
         self.use_distributed_sampler, self.pad_batches = use_distributed_sampler, pad_batches
-        self.default_root_dir = os.fspath(default_root_dir) if default_root_dir is not None else os.getcwd()
+        self.default_root_dir = _defaults.root_dir(default_root_dir)
         self.loggers: list[Any] = _defaults.loggers(logger, self.default_root_dir, quick)
         self.callbacks: list[Callback] = _defaults.callbacks(
             callbacks, enable_checkpointing, enable_progress_bar, enable_model_summary, quick
@@ -158,19 +158,23 @@ class Trainer(TrainerArguments, TrainerPreflight, TrainerRuns):
             train_dataloaders: a loader, or a collection of them; default: the module's or datamodule's.
             val_dataloaders: a loader or a sequence of them.
             datamodule: where loaders come from.
-            ckpt_path: a checkpoint to continue from.
+            ckpt_path: a checkpoint to continue from; "last" is the newest `last.ckpt`, and nothing where there is none.
         """
         if isinstance(train_dataloaders, LightningDataModule):
             train_dataloaders, datamodule = None, train_dataloaders
         _defaults.require_trainable(self, model)
+        loaders = {"train_dataloaders": train_dataloaders, "val_dataloaders": val_dataloaders}
+        _data_checks.require_one_source("fit", datamodule, **loaders)
         intercept(self, "fit", model, train_dataloaders, datamodule)
         given = {"train": train_dataloaders, "validation": val_dataloaders}
-        with ShortTracebacks(), self._running("fit", model, datamodule, given, ckpt_path):
+        _data_checks.warn_of_unused_validation(model, val_dataloaders, datamodule)
+        ckpt_path = _checkpoint_choice.choose(self, "fit", ckpt_path, True)
+        with ShortTracebacks(), self._running("fit", model, datamodule, given, ckpt_path) as checkpoint:
             self._train_loader = _loaders.training(self, given["train"])
             self._prepare_training()
-            if ckpt_path is not None:
-                _checkpoints.restore(self, ckpt_path)
             self._hooks.both("on_fit_start")
+            _checkpoints.restore_training(self, checkpoint)
+            del checkpoint  # as large as the model with its optimizers, and not needed any more
             loop = FitLoop(self)
             self._sanity_check(loop.validation)
             self.state.stage = "train"
@@ -186,9 +190,10 @@ class Trainer(TrainerArguments, TrainerPreflight, TrainerRuns):
         """Evaluate on validation data.
 
         Args:
-            model: the module; default: the one that ran last.
+            model: the module; default: the one that ran last, with the weights of the last fit's best checkpoint.
             dataloaders: a loader or a sequence of them; default: the module's or datamodule's.
-            ckpt_path: a checkpoint with the weights to evaluate, "best" or "last"; default: the module as it is.
+            ckpt_path: a checkpoint with the weights to evaluate, "best" or "last"; default: the module that was given as it
+                is, and without one "best".
             verbose: whether to print the result as a table.
             datamodule: where loaders come from.
 
@@ -197,6 +202,7 @@ class Trainer(TrainerArguments, TrainerPreflight, TrainerRuns):
 
         Raises:
             MisconfigurationException: the module has no `validation_step`.
+            ValueError: the best checkpoint is meant, and there is none.
         """
         return self._evaluate("validation", model, dataloaders, ckpt_path, verbose, datamodule)
 
@@ -214,22 +220,24 @@ class Trainer(TrainerArguments, TrainerPreflight, TrainerRuns):
         """Predict for every batch.
 
         Args:
-            model: the module; default: the one that ran last.
+            model: the module; default: the one that ran last, with the weights of the last fit's best checkpoint.
             dataloaders: a loader or a sequence of them; default: the module's or datamodule's.
             datamodule: where loaders come from.
             return_predictions: whether to keep what `predict_step` returns.
-            ckpt_path: a checkpoint with the weights to use, "best" or "last"; default: the module as it is.
+            ckpt_path: a checkpoint with the weights to use, "best" or "last"; default: the module that was given as it is,
+                and without one "best".
 
         Returns:
             What `predict_step` returned, a list with an entry for every batch, as ordinary CPU tensors; for several
             loaders a list of such lists; None without `return_predictions`.
         """
-        model = self._model_or_last(model)
+        chosen, model = model is not None, self._model_or_last("predict", model)
         if isinstance(dataloaders, LightningDataModule):
             dataloaders, datamodule = None, dataloaders
+        _data_checks.require_one_source("predict", datamodule, dataloaders=dataloaders)
         intercept(self, "predict", model, dataloaders, datamodule)
+        ckpt_path = _checkpoint_choice.choose(self, "predict", ckpt_path, chosen)
         with ShortTracebacks(), self._running("predict", model, datamodule, {"predict": dataloaders}, ckpt_path):
-            _checkpoints.load_weights(self, ckpt_path)
             loaders, limits = self._evaluation_loaders("predict")
             found = predict(self, loaders, limits, return_predictions)
         if not return_predictions:
@@ -251,23 +259,25 @@ class Trainer(TrainerArguments, TrainerPreflight, TrainerRuns):
     def _evaluate(
         self, stage: str, model: Any, dataloaders: Any, ckpt_path: Any, verbose: bool, datamodule: Any
     ) -> list[dict[str, float]]:
-        model = self._model_or_last(model)
+        method = "validate" if stage == "validation" else stage
+        chosen, model = model is not None, self._model_or_last(method, model)
         if isinstance(dataloaders, LightningDataModule):
             dataloaders, datamodule = None, dataloaders
         if not _defaults.overrides(model, f"{stage}_step"):
             raise MisconfigurationException(
                 f"No `{stage}_step()` method defined to run with this call. Add one to {type(model).__name__}."
             )
-        intercept(self, "validate" if stage == "validation" else stage, model, dataloaders, datamodule)
+        _data_checks.require_one_source(method, datamodule, dataloaders=dataloaders)
+        intercept(self, method, model, dataloaders, datamodule)
+        ckpt_path = _checkpoint_choice.choose(self, method, ckpt_path, chosen)
         with ShortTracebacks(), self._running(stage, model, datamodule, {stage: dataloaders}, ckpt_path):
-            _checkpoints.load_weights(self, ckpt_path)
             values = EvaluationLoop(self, stage).run()
         if verbose:
             _defaults.print_table(values, stage)
         return values
 
-    def _model_or_last(self, model: Any) -> Any:
+    def _model_or_last(self, method: str, model: Any) -> Any:
         model = model if model is not None else self.lightning_module
         if model is None:
-            raise TypeError("A module is needed: trainer.validate(model, ...). None was fitted before.")
+            raise TypeError(f"A module is needed: trainer.{method}(model, ...). None was fitted before.")
         return model

@@ -5,18 +5,15 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
-import random
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
-
-import numpy as np
-import torch
 
 from ..callbacks import Callback
 from ..compiler import Engine
 from ..metrics import Results
 from ..runtime._device_tensor import DeviceTensor, replace_value
+from ..utilities.random_state import isolated_random_state
 from . import _loaders
 from ._engines import release_engines
 from ._fit import FitLoop
@@ -56,7 +53,7 @@ def reload_training_data(trainer: Any) -> None:
 
 
 def _loop(trainer: Any, steps: int, callbacks: list[Callback]) -> FitLoop:
-    trainer._current_epoch = trainer._global_step = trainer._steps_dispatched = 0
+    trainer._current_epoch = trainer._global_step = trainer._steps_dispatched = trainer._batches_seen = 0
     trainer.max_epochs, trainer.max_steps = -1, steps
     trainer.min_epochs = trainer.min_steps = trainer.max_time = None
     trainer.enable_validation, trainer.steps_per_dispatch, trainer.advice = False, 1, False
@@ -65,7 +62,7 @@ def _loop(trainer: Any, steps: int, callbacks: list[Callback]) -> FitLoop:
     trainer._engines, trainer._engine_of, trainer._in_flight = [], {}, deque()
     trainer._train_results, trainer._placement = Results(), trainer._make_placement()
     trainer._reporting = Reporting(trainer)
-    trainer._hooks = HookTable(trainer, callbacks, trainer.lightning_module)
+    trainer._hooks = HookTable(trainer, callbacks, trainer.lightning_module, trainer.datamodule)
     trainer.state = dataclasses.replace(trainer.state, stage="train")
     return FitLoop(trainer)
 
@@ -77,9 +74,8 @@ def _untouched(trainer: Any) -> Iterator[None]:
     weights = copy.deepcopy(module.state_dict())
     plain = [(t, t.detach().clone()) for t in (*module.parameters(), *module.buffers())]
     optimizers = [(o, copy.deepcopy(o.state_dict())) for o in trainer.optimizers]
-    generators = torch.get_rng_state(), random.getstate(), np.random.get_state()
     try:
-        with keeping_modes(module):
+        with keeping_modes(module), isolated_random_state():
             yield
     finally:
         vars(trainer).clear()
@@ -91,6 +87,3 @@ def _untouched(trainer: Any) -> Iterator[None]:
         module.load_state_dict(weights)
         for optimizer, state in optimizers:
             optimizer.load_state_dict(state)
-        torch.set_rng_state(generators[0])
-        random.setstate(generators[1])
-        np.random.set_state(generators[2])

@@ -13,8 +13,8 @@ class ProgressBar(Callback):
     """Base class of progress bars: knows how many batches there are, and which metrics to show.
 
     The Trainer uses the one among its callbacks, for `LightningModule.print` too. A bar may only show
-    `trainer.progress_bar_metrics`, which are finished numbers: reading anything that is still on its way from the
-    devices would make every batch wait.
+    `trainer.finished_metrics`: reading anything that is still on its way from the devices, as
+    `trainer.progress_bar_metrics` may be, would make every batch wait.
     """
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class ProgressBar(Callback):
 
     def get_metrics(self, trainer: TrainerLike, pl_module: Any) -> dict[str, Any]:
         """What to show behind the bar; override to add or remove something."""
-        return dict(trainer.progress_bar_metrics)
+        return dict(trainer.finished_metrics)
 
     def on_trace_start(self, trainer: TrainerLike, description: str) -> None:
         """Called when the Trainer begins to trace a step; `on_compile_start` follows unless its program is there already."""

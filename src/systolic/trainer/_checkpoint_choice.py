@@ -1,0 +1,79 @@
+"""Which checkpoint a run starts from: Lightning's rules for `ckpt_path`, and for calls without a module."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from ..callbacks import Checkpoint, ModelCheckpoint
+from ..checkpoint import NoCheckpointError
+
+
+def choose(trainer: Any, method: str, ckpt_path: Any, module_given: bool) -> Any:
+    """The path that a call loads from, or None.
+
+    Args:
+        trainer: the trainer.
+        method: "fit", "validate", "test" or "predict".
+        ckpt_path: what the call was given: a path, "best", "last" or None.
+        module_given: whether the call was given a module; without one, None means the best weights of the last fit.
+
+    Raises:
+        NoCheckpointError: the best checkpoint is asked for, and there is none.
+    """
+    if ckpt_path is None and module_given:
+        return None
+    if ckpt_path is None:
+        warnings.warn(
+            f"trainer.{method}() was called without a module and without `ckpt_path`: it uses the best checkpoint of the "
+            f"last fit. To say which weights you mean, pass the module, ckpt_path='best' or ckpt_path='last'.",
+            stacklevel=4,
+        )
+        ckpt_path = "best"
+    if ckpt_path == "best":
+        return _best(trainer, method)
+    if ckpt_path == "last":
+        return _last(trainer, method)
+    return ckpt_path
+
+
+def _best(trainer: Any, method: str) -> str:
+    callbacks = [callback for callback in trainer.callbacks if isinstance(callback, Checkpoint)]
+    asked = f'trainer.{method}(ckpt_path="best")'
+    if trainer.fast_dev_run:
+        raise NoCheckpointError(
+            f"{asked}: fast_dev_run={trainer.fast_dev_run} saves no checkpoints. Pass the module, or the path of a checkpoint."
+        )
+    if not callbacks:
+        raise NoCheckpointError(
+            f"{asked} needs a ModelCheckpoint callback, and there is none. Pass the module to use its weights as they are, "
+            "the path of a checkpoint, or Trainer(callbacks=[ModelCheckpoint(...)])."
+        )
+    if len(callbacks) > 1:
+        warnings.warn(
+            f"{asked}: the Trainer has {len(callbacks)} ModelCheckpoint callbacks; this is the best checkpoint of the first.",
+            stacklevel=5,
+        )
+    path = getattr(callbacks[0], "best_model_path", "")
+    if not path:
+        raise NoCheckpointError(
+            f"{asked} needs a ModelCheckpoint callback that has saved a checkpoint, and {type(callbacks[0]).__name__} has "
+            "none. Call trainer.fit first with save_top_k other than 0, pass the module, or the path of a checkpoint."
+        )
+    return path
+
+
+def _last(trainer: Any, method: str) -> str | None:
+    found: set[str] = set()
+    for callback in trainer.callbacks:
+        if isinstance(callback, ModelCheckpoint):
+            found |= callback.find_last_checkpoints(trainer)
+    if not found:
+        # no error, so that a script may say so before its first run has saved anything
+        warnings.warn(
+            f'trainer.{method}(ckpt_path="last"): there is no last checkpoint, so none is loaded. '
+            "ModelCheckpoint(save_last=True) keeps one.",
+            stacklevel=5,
+        )
+        return None
+    return max(sorted(found), key=trainer.checkpoint_io.modified)

@@ -1,0 +1,58 @@
+"""`trainer.fit_loop`: where Lightning's users change how long the next fit is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class FitLoopLimits:
+    """How long fit goes on, by the names of Lightning's loops.
+
+    Args:
+        trainer: whose attributes these are.
+
+    Example:
+        >>> trainer.fit(model, loader)  # doctest: +SKIP
+        >>> trainer.fit_loop.max_epochs += 5  # doctest: +SKIP
+        >>> trainer.fit(model, loader)  # five epochs more  # doctest: +SKIP
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+
+    @property
+    def max_epochs(self) -> int:
+        """How many epochs there are in all; -1 for no limit."""
+        return self._trainer.max_epochs
+
+    @max_epochs.setter
+    def max_epochs(self, epochs: int) -> None:
+        self._trainer.max_epochs = epochs
+
+    @property
+    def min_epochs(self) -> int | None:
+        """How many epochs there are at least."""
+        return self._trainer.min_epochs
+
+    @min_epochs.setter
+    def min_epochs(self, epochs: int | None) -> None:
+        self._trainer.min_epochs = epochs
+
+    @property
+    def max_steps(self) -> int:
+        """How many optimizer steps there are in all; -1 for no limit."""
+        return self._trainer.max_steps
+
+    @max_steps.setter
+    def max_steps(self, steps: int) -> None:
+        self._trainer.max_steps = steps
+
+    @property
+    def _batches_that_stepped(self) -> int:
+        """Under Lightning's name, which callbacks written for it read."""
+        return self._trainer.batches_that_stepped
+
+    @property
+    def epoch_loop(self) -> FitLoopLimits:
+        """Lightning keeps limits of steps here."""
+        return self

@@ -1,0 +1,110 @@
+"""What Lightning refuses or warns of before anything runs, refused and warned of here, too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from as_lightning import Package, misconfiguration, refuses, require_same
+from three_ways import loader, quiet_trainer, regression
+
+import systolic as L
+from systolic.exceptions import PossibleUserWarning
+
+
+def _validation(self: Any, batch: Any, batch_idx: int) -> None:
+    self.log("val_loss", self.loss(batch))
+
+
+def _data(package: Package, *stages: str) -> Any:
+    return type("Data", (package.L.LightningDataModule,), {f"{s}_dataloader": lambda self: loader(4) for s in stages})()
+
+
+def test_loaders_and_a_datamodule_exclude_each_other() -> None:
+    def scenario(package: Package) -> Any:
+        data, trainer = _data(package, "train", "val", "test", "predict"), package.trainer()
+        module = package.module(validation_step=_validation, test_step=_validation)
+        calls = [
+            lambda: trainer.fit(module, loader(4), datamodule=data),
+            lambda: trainer.fit(module, None, loader(4), datamodule=data),
+            lambda: trainer.fit(module, data, loader(4)),
+            *[lambda call=call: getattr(trainer, call)(module, loader(4), datamodule=data) for call in ("validate", "test")],
+            lambda: trainer.predict(module, loader(4), datamodule=data),
+        ]
+        return [refuses(call, misconfiguration(package)) for call in calls]
+
+    assert require_same(scenario, ("lightning", "eager")) == [True] * 6
+
+
+@pytest.mark.parametrize("given", ["loader", "datamodule", "module", "none"])
+@pytest.mark.parametrize("has_step", [True, False])
+def test_half_of_what_validation_needs_is_noticed(given: str, has_step: bool) -> None:
+    def scenario(package: Package) -> Any:
+        methods: dict[str, Any] = {"validation_step": _validation} if has_step else {}
+        if given == "module":
+            methods["val_dataloader"] = lambda self: loader(4)
+        module = package.module(**methods)
+        arguments: dict[str, Any] = {"train_dataloaders": loader(4)}
+        if given == "loader":
+            arguments["val_dataloaders"] = loader(4)
+        if given == "datamodule":
+            arguments = {"datamodule": _data(package, "train", "val")}
+        return package.warned(lambda: package.trainer().fit(module, **arguments), "validation_step", "val")
+
+    assert require_same(scenario, ("lightning", "eager")) == (has_step == (given == "none"))
+
+
+def test_a_fit_without_optimizer_runs_and_says_so() -> None:
+    def scenario(package: Package) -> Any:
+        module, trainer = package.module(configure_optimizers=lambda self: None), package.trainer(max_epochs=2)
+        before = module.second.weight.detach().clone()
+        warned = package.warned(lambda: trainer.fit(module, loader(8)), "configure_optimizers", "None")
+        return warned, trainer.global_step, torch.equal(before, module.second.weight)
+
+    assert require_same(scenario) == (True, 4, True)
+
+
+def test_a_scheduler_of_another_optimizer_is_refused() -> None:
+    def configure_optimizers(self: Any) -> Any:
+        stray = torch.optim.SGD(self.parameters(), lr=0.1)
+        return [torch.optim.Adam(self.parameters())], [torch.optim.lr_scheduler.StepLR(stray, 1)]
+
+    def scenario(package: Package) -> Any:
+        module = package.module(configure_optimizers=configure_optimizers)
+        return refuses(lambda: package.trainer().fit(module, loader(4)), misconfiguration(package))
+
+    assert require_same(scenario, ("lightning", "eager"))
+
+
+def test_callbacks_whose_states_would_overwrite_each_other_are_refused() -> None:
+    def scenario(package: Package) -> Any:
+        makers = [
+            lambda: [package.checkpoint(), package.checkpoint()],
+            lambda: [package.checkpoint(monitor="a"), package.checkpoint(monitor="a", save_top_k=2)],
+            lambda: [package.checkpoint(monitor="a"), package.checkpoint(monitor="b")],
+            lambda: [package.L.callbacks.EarlyStopping("a"), package.L.callbacks.EarlyStopping("a", patience=9)],
+            lambda: [package.L.callbacks.EarlyStopping("a"), package.L.callbacks.EarlyStopping("a", mode="max")],
+            lambda: [package.L.Callback(), package.L.Callback()],
+        ]
+        errors = (misconfiguration(package), RuntimeError)
+        return [refuses(lambda m=m: package.trainer(enable_checkpointing=True, callbacks=m()), *errors) for m in makers]
+
+    assert require_same(scenario, ("lightning", "eager")) == [True, True, False, True, False, False]
+
+
+def test_messages_say_what_was_received_and_what_to_do() -> None:
+    trainer = quiet_trainer(compile=False)
+    module = regression(L.LightningModule, validation_step=_validation)()
+    data = type("Data", (L.LightningDataModule,), {})()
+    with pytest.raises(
+        L.MisconfigurationException, match=r"both: train_dataloaders=DataLoader and datamodule=Data\. Leave one"
+    ):
+        trainer.fit(module, loader(4), datamodule=data)
+    with pytest.warns(PossibleUserWarning, match=r"Regression has a `validation_step`.*Pass `val_dataloaders`"):
+        trainer.fit(module, loader(4))
+    twice = [L.callbacks.ModelCheckpoint(), L.callbacks.ModelCheckpoint()]
+    with pytest.raises(
+        L.MisconfigurationException, match=r"two ModelCheckpoint callbacks.*ModelCheckpoint\{'monitor': None.*such as `monitor`"
+    ):
+        L.Trainer(accelerator="cpu", logger=False, max_epochs=1, callbacks=twice)
