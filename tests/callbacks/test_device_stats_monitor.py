@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import pytest
+import torch
 from loggers.log_readers import read_csv
 from trainer.runs import Line, batches, trainer
 
@@ -58,6 +59,31 @@ def test_logged_every_n_steps(tmp_path) -> None:
         values = [value for _, value in found[name]]
         assert len(values) == 3
         assert min(values) > 50 * 2**20
+
+
+class TwoOptimizers(Line):
+    """Steps twice in every batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:  # type: ignore[override]
+        for optimizer in self.optimizers():
+            optimizer.zero_grad()
+            self.manual_backward(self.loss_of(self, batch))
+            optimizer.step()
+
+    def configure_optimizers(self) -> Any:
+        return [torch.optim.SGD([parameter], lr=0.1) for parameter in self.parameters()]
+
+
+def test_steps_are_batches_with_several_optimizers(tmp_path) -> None:
+    logger = L.loggers.CSVLogger(tmp_path)
+    trainer(logger=logger, callbacks=[DeviceStatsMonitor()], log_every_n_steps=2).fit(TwoOptimizers(), batches(6))
+    found = read_csv(logger.log_dir)
+    for hook in ("on_train_batch_start", "on_train_batch_end"):
+        assert [step for step, _ in found[f"DeviceStatsMonitor.{hook}/cpu/resident_bytes"]] == [1, 3, 5]
 
 
 def test_needs_a_logger() -> None:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from as_lightning import Package, refuses, require_same
-from three_ways import loader
+from three_ways import loader, quiet_trainer, regression
+
+import systolic as L
+from systolic.plugins import AsyncCheckpointIO
 
 
 def _worse(self: Any, batch: Any, batch_idx: int) -> None:
@@ -92,3 +96,17 @@ def test_callbacks_of_the_module_stay_with_the_trainer() -> None:
         return kept, sorted(states), trainer.checkpoint_callback is own[1], trainer.early_stopping_callback is own[0]
 
     assert require_same(scenario)[0] == ["Stops", "ModelCheckpoint"]
+
+
+@pytest.mark.parametrize("where", ["here", "memory://lasts"])
+def test_of_several_last_checkpoints_the_newest_is_taken(where: str) -> None:
+    module = regression(L.LightningModule)()
+    for epochs in (1, 2):
+        callback = L.callbacks.ModelCheckpoint(where, save_last=True, save_top_k=0)
+        saving = {"enable_checkpointing": True, "callbacks": [callback], "plugins": [AsyncCheckpointIO()]}
+        quiet_trainer(compile=False, max_epochs=epochs, **saving).fit(module, loader(4))
+    callback = L.callbacks.ModelCheckpoint(where, save_last=True, save_top_k=0)
+    trainer = quiet_trainer(compile=False, max_epochs=3, enable_checkpointing=True, callbacks=[callback])
+    trainer.fit(module, loader(4), ckpt_path="last")
+    assert str(trainer.ckpt_path).endswith("last-v1.ckpt")
+    assert trainer.global_step == 3

@@ -337,9 +337,13 @@ def test_a_loader_that_uses_its_memory_again(devices: int, depth: int) -> None:
 def test_samples_and_their_order_do_not_depend_on_hooks_that_look_at_batches(limit: float) -> None:
     """Where no hook looks, batches of tensor datasets go to the step without PyTorch's tensors around them."""
 
+    class Validated(Line):
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            self.log("val_loss", self.loss_of(self, batch))
+
     def trained(**options: Any) -> torch.Tensor:
         L.seed_everything(3)
-        module = Line(loss_of)
+        module = Validated(loss_of)
         loader = DataLoader(numbered(70), batch_size=4, shuffle=True)
         trainer(1, max_epochs=3, limit_train_batches=limit, **options).fit(
             module, loader, DataLoader(numbered(10), batch_size=4)
