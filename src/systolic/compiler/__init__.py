@@ -6,6 +6,7 @@ from . import _losses as _losses
 from . import _recurrent as _recurrent
 from . import _symbolic_extrema as _symbolic_extrema
 from . import _unchecked as _unchecked
+from . import _within as _within
 from ._attention_choice import PlainAttention as PlainAttention
 from ._attention_choice import plain_attention_calls as plain_attention_calls
 from ._capture import Captured as Captured

@@ -16,11 +16,12 @@ from ..runtime._device_tensor import DeviceTensor, bring_back, move_in_place
 from ..runtime._dtypes import torch_dtype
 from ..runtime._placement import Placement
 from ._capture import Call, Captured, capture
+from ._check_watch import CheckWatch
 from ._flops import model_flops
 from ._guards import Guards, changes
 from ._memory_limit import require_memory
 from ._optimizer_state import fill_first_state
-from ._program import Program
+from ._program import Executable, Program
 from ._shape_changes import NameOf, argument, require_programs, shape_change
 from ._sharing import overlapping, require_own_memory
 from ._steady import forget_unused, steady
@@ -97,6 +98,7 @@ class Engine:
         check: is called with each new capture, and may refuse it.
         memory_limit: a program that needs more bytes on one device is refused after it was compiled; None asks nothing.
         temporary_bytes: what the largest program needs on each device besides its arguments and results.
+        watch: the outcomes of checks of steps that were dispatched.
     """
 
     def __init__(
@@ -118,12 +120,13 @@ class Engine:
         self.name_of: NameOf = argument
         self._flops: dict[str, int] = {}
         self._entries: list[_Entry] = []
-        self._executables: dict[str, Any] = {}
+        self._executables: dict[str, Executable] = {}
         self._variable: set[Path] = set()
         self._frozen: set[Path] = set()
         self._proven: set[Path] = set()
         self._appended: set[int] = set()
         self.last_numbers: list[Number] = []
+        self.watch = CheckWatch()
 
     def run(
         self,
@@ -139,7 +142,11 @@ class Engine:
             structure: a value that is equal for calls whose arguments differ in tensor values only.
             rebuild: makes the positional arguments from a list of tensors.
             numbers: Python numbers that may differ in every call.
+
+        Raises:
+            OutOfRangeError: an earlier step met an index that eager PyTorch refuses; this one was not run.
         """
+        self.watch.look()
         signature = _signature(leaves, structure)
         found = self._find(signature, numbers)
         if found is None:
@@ -150,8 +157,9 @@ class Engine:
         self.last_numbers = values
         program = entry.program
         with jax.enable_x64(True):
-            state, arrays, key = program.function(*program.arguments(leaves, values))
+            state, arrays, words, key = program.function(*program.arguments(leaves, values))
         program.keep(state, key)
+        self.watch.add(words, program.checks, [numbers])
         result = StepResult(program, arrays, values)
         if program.captured.effects:
             result.apply_effects()
@@ -316,6 +324,14 @@ class Engine:
 
     def flush(self) -> None:
         """Nothing waits: every step runs when it is asked for."""
+
+    def verify(self) -> None:
+        """Wait for the checks of every step so far.
+
+        Raises:
+            OutOfRangeError: a step met an index that eager PyTorch refuses.
+        """
+        self.watch.settle()
 
     def model_flops(self) -> int | None:
         """FLOPs of the program that ran last, over all devices; None before the first run."""

@@ -24,7 +24,7 @@ from ._graph import SlotInput
 from ._head_layout import with_heads_in_place
 from ._symbols import Number
 from ._templates import Out, OutNumber, Template
-from .lowering import LoweringContext, interpret
+from .lowering import Check, LoweringContext, interpret
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,24 @@ class Layout:
     draws: bool
 
 
+@dataclass(frozen=True)
+class Executable:
+    """A jitted step.
+
+    Attributes:
+        function: takes what `Program.arguments` gives; returns the new state, the results, the words of its checks in a
+            list (empty where nothing is checked) and the next random key.
+        checks: what each word stands for; filled when JAX traces the function.
+    """
+
+    function: Any
+    checks: list[Check]
+
+
 class Program:
     """One compiled step, with the buffers that hold its state."""
 
-    def __init__(self, captured: Captured, placement: Placement, executables: dict[str, Any]) -> None:
+    def __init__(self, captured: Captured, placement: Placement, executables: dict[str, Executable]) -> None:
         self.captured = captured
         self.placement = placement
         self.buffers, self.layout = _lay_out(captured, placement.cells([slot.tensor for slot in captured.slots]))
@@ -79,7 +93,8 @@ class Program:
         self.is_new = self.fingerprint not in executables
         if self.is_new:
             executables[self.fingerprint] = _executable(captured.graph, self.layout, placement)
-        self.function = executables[self.fingerprint]
+        self.function = executables[self.fingerprint].function
+        self.checks = executables[self.fingerprint].checks
 
     def arguments(self, leaves: Sequence[Any], numbers: Sequence[Number]) -> tuple[Any, ...]:
         """What the compiled function takes for these inputs."""
@@ -115,7 +130,7 @@ class Program:
 
     def repeated(self, times: int) -> Any:
         """A function that runs this many steps: leaves, scalars and results have a first dimension for the step."""
-        return _repeated(self.captured.graph, self.layout, self.placement, times)
+        return _repeated(self.captured.graph, self.layout, self.placement, self.checks, times)
 
     def _scalar_array(self, numbers: Sequence[Number]) -> Any:
         values = [expression(numbers) for expression in self.captured.scalars]
@@ -255,7 +270,7 @@ def _digest(graph: fx.Graph) -> str:
     return digest.hexdigest()
 
 
-def _step_function(graph: fx.Graph, layout: Layout, placement: Placement) -> Callable[..., Any]:
+def _step_function(graph: fx.Graph, layout: Layout, placement: Placement, checks: list[Check]) -> Callable[..., Any]:
     outputs = _outputs(graph)
     record = _number_record(graph, len(layout.inputs))
     if placement.platform == "tpu":
@@ -271,29 +286,39 @@ def _step_function(graph: fx.Graph, layout: Layout, placement: Placement) -> Cal
         values += [_number(scalars, record, name) for name in record.names or ()]
         with jax.default_matmul_precision(placement.matmul_precision):
             computed = interpret(graph, values, context)
+        checks[:], words = context.checks.made, context.checks.words()
         new = [_packed([_update(buffers, p, o, computed) for p, o in pieces]) for pieces in layout.updates]
         results = [_packed([_as_array(computed[i], outputs[i]) for i in group]) for group in layout.results]
-        return new, results, next_key
+        return _unless_refused(words, new, donated), results, words, next_key
 
     return step
 
 
-def _executable(graph: fx.Graph, layout: Layout, placement: Placement) -> Callable[..., Any]:
-    return _jitted(_step_function(graph, layout, placement), layout, placement)
+def _unless_refused(words: list[jax.Array], new: list[jax.Array], old: list[jax.Array]) -> list[jax.Array]:
+    """The new state, or the old one where a check failed; XLA puts the choice into the loop that writes the state."""
+    if not words:
+        return new
+    fine = (words[0] == 0).all()
+    return [jnp.where(fine, after, before) for after, before in zip(new, old, strict=True)]
 
 
-def _repeated(graph: fx.Graph, layout: Layout, placement: Placement, times: int) -> Any:
-    step = _step_function(graph, layout, placement)
+def _executable(graph: fx.Graph, layout: Layout, placement: Placement) -> Executable:
+    checks: list[Check] = []
+    return Executable(_jitted(_step_function(graph, layout, placement, checks), layout, placement), checks)
+
+
+def _repeated(graph: fx.Graph, layout: Layout, placement: Placement, checks: list[Check], times: int) -> Any:
+    step = _step_function(graph, layout, placement, checks)
 
     def steps(donated: Any, kept: Any, leaves: Any, constants: Any, scalars: Any, key: Any) -> Any:
         def body(carry: Any, inputs: Any) -> Any:
             state, key = carry
-            new, results, next_key = step(state, kept, inputs[0], constants, inputs[1], key)
-            return (new, next_key), results
+            new, results, words, next_key = step(state, kept, inputs[0], constants, inputs[1], key)
+            return (new, next_key), (results, words)
 
         stacked = [jnp.stack(leaf) if isinstance(leaf, list) else leaf for leaf in leaves]
-        (state, key), results = jax.lax.scan(body, (donated, key), (stacked, scalars), length=times)
-        return state, results, key
+        (state, key), (results, words) = jax.lax.scan(body, (donated, key), (stacked, scalars), length=times)
+        return state, results, words, key
 
     return _jitted(steps, layout, placement)
 
@@ -301,7 +326,7 @@ def _repeated(graph: fx.Graph, layout: Layout, placement: Placement, times: int)
 def _jitted(step: Callable[..., Any], layout: Layout, placement: Placement) -> Any:
     replicated = placement.replicated
     result_shardings = [replicated if len(group) > 1 else None for group in layout.results]
-    shardings = ([replicated] * layout.donated, result_shardings, replicated if layout.draws else None)
+    shardings = ([replicated] * layout.donated, result_shardings, replicated, replicated if layout.draws else None)
     return jax.jit(step, donate_argnums=(0,), out_shardings=shardings)
 
 

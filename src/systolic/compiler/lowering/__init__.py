@@ -1,5 +1,6 @@
 """Aten ops as JAX functions. Importing this package fills the table."""
 
+from ._checks import Check as Check
 from ._context import LoweringContext as LoweringContext
 from ._interpret import interpret as interpret
 from ._table import find_lowering as find_lowering
