@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,56 +13,83 @@ import numpy as np
 
 from ..exceptions import OutOfRangeError
 from ..runtime._convert import to_host_array
+from ..runtime._placement import Placement
 from ..utilities._entries import Entry, see
 from ._symbols import Number
-from .lowering import Check
+from .lowering import Check, no_outcome
+
+_SECONDS_BETWEEN_LOOKS = 0.1
 
 
 @dataclass(frozen=True)
-class _Dispatched:
-    """The words of one dispatch, still on the devices; `steps` holds the numbers that name each of its steps."""
-
-    words: jax.Array
+class _Step:
     checks: Sequence[Check]
-    steps: Sequence[Mapping[str, Number]]
+    numbers: Mapping[str, Number]
 
 
 class CheckWatch:
-    """The outcomes of checks that nobody has seen yet, in the order of the steps."""
+    """The outcome of the checks of one engine's steps.
 
-    def __init__(self) -> None:
-        self._pending: deque[_Dispatched] = deque()
+    Programs pass it on from step to step on the devices, and change no state any more once a check has failed. So the
+    host need not look at every step: to fetch an array costs it more than a small step does.
 
-    def add(self, words: list[jax.Array], checks: Sequence[Check], steps: Sequence[Mapping[str, Number]]) -> None:
-        """Note what a dispatch will find; begins to copy it to the host.
+    Args:
+        placement: the devices.
+
+    Attributes:
+        outcome: what the next program takes.
+    """
+
+    def __init__(self, placement: Placement) -> None:
+        self._placement = placement
+        self._due = 0.0
+        self._forget()
+
+    def _forget(self) -> None:
+        self.outcome: jax.Array = self._placement.replicate(no_outcome())
+        self._steps: deque[_Step] = deque()
+        self._first = 1
+        self._asked: jax.Array | None = None
+
+    def add(self, outcome: jax.Array, checks: Sequence[Check], steps: Sequence[Mapping[str, Number]]) -> None:
+        """Take what a program returned; now and then begins to copy it to the host.
 
         Args:
-            words: the array of words, with a first dimension for the step where the dispatch held several.
-            checks: what each word stands for.
-            steps: for each step the numbers that name it.
+            outcome: the outcome of all steps so far.
+            checks: what the program checks.
+            steps: for each step of the dispatch the numbers that name it.
         """
-        for array in words:
-            array.copy_to_host_async()
-            self._pending.append(_Dispatched(array, checks, steps))
+        if not checks:
+            return
+        self.outcome = outcome
+        for numbers in steps:
+            self._steps.append(_Step(checks, numbers))
+        now = time.monotonic()
+        if self._asked is None and now >= self._due:
+            self._due = now + _SECONDS_BETWEEN_LOOKS
+            outcome.copy_to_host_async()
+            self._asked = outcome
 
     def look(self) -> None:
-        """Raise what finished steps found; does not wait."""
-        while self._pending and self._pending[0].words.is_ready():  # pyright: ignore[reportAttributeAccessIssue]
-            self._examine(self._pending.popleft())
+        """Raise what was found before the host last asked, when the devices have come so far; does not wait."""
+        if self._asked is not None and self._asked.is_ready():  # pyright: ignore[reportAttributeAccessIssue]
+            self._examine(self._asked)
 
     def settle(self) -> None:
         """Raise what any step found; waits for all of them."""
-        while self._pending:
-            self._examine(self._pending.popleft())
+        if self._steps:
+            self._examine(self.outcome)
 
-    def _examine(self, done: _Dispatched) -> None:
-        words = to_host_array(done.words)  # host sync: in `look` the step has run; in `settle` somebody has to know
-        if not words.any():
-            return
-        self._pending.clear()
-        step, number = np.argwhere(words.reshape(len(done.steps), -1))[0]
-        word = int(words.reshape(len(done.steps), -1)[step, number])
-        raise _error(done.checks[number], word, done.steps[step])
+    def _examine(self, outcome: jax.Array) -> None:
+        self._asked = None
+        steps, step, check, word = to_host_array(outcome).tolist()  # host sync: `settle` has to know; else it is there
+        if word:
+            found = self._steps[step - self._first]
+            self._forget()
+            raise _error(found.checks[check], word, found.numbers)
+        while self._first <= steps:
+            self._steps.popleft()
+            self._first += 1
 
 
 def _error(check: Check, word: int, step: Mapping[str, Number]) -> OutOfRangeError:
@@ -70,8 +98,8 @@ def _error(check: Check, word: int, step: Mapping[str, Number]) -> OutOfRangeErr
         where += f"  in the step with {', '.join(f'{name} {value}' for name, value in step.items())}\n"
     return OutOfRangeError(
         f"{check.op}: {check.what} out of range. Expected: {check.allowed}. Received: {check.value(word)}.\n{where}"
-        "The state on the devices was left without this step. Correct the data, or make the table, the number of classes or "
-        f"the tensor as large as the data needs.{see(Entry.OUT_OF_RANGE)}"
+        "The state on the devices is what it was before this step. Correct the data, or make the table, the number of "
+        f"classes or the tensor as large as the data needs.{see(Entry.OUT_OF_RANGE)}"
     )
 
 

@@ -98,7 +98,7 @@ class Engine:
         check: is called with each new capture, and may refuse it.
         memory_limit: a program that needs more bytes on one device is refused after it was compiled; None asks nothing.
         temporary_bytes: what the largest program needs on each device besides its arguments and results.
-        watch: the outcomes of checks of steps that were dispatched.
+        watch: the outcome of the checks inside the steps.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Engine:
         self._proven: set[Path] = set()
         self._appended: set[int] = set()
         self.last_numbers: list[Number] = []
-        self.watch = CheckWatch()
+        self.watch = CheckWatch(placement)
 
     def run(
         self,
@@ -157,9 +157,8 @@ class Engine:
         self.last_numbers = values
         program = entry.program
         with jax.enable_x64(True):
-            state, arrays, words, key = program.function(*program.arguments(leaves, values))
-        program.keep(state, key)
-        self.watch.add(words, program.checks, [numbers])
+            state, arrays, outcome, key = program.function(*program.arguments(leaves, values))
+        program.keep(state, outcome, key, [numbers])
         result = StepResult(program, arrays, values)
         if program.captured.effects:
             result.apply_effects()
@@ -200,7 +199,7 @@ class Engine:
                 gradient = captured.slots[slot.grad_of].tensor.grad
                 assert gradient is not None
                 slot.tensor = gradient
-        entry.program = Program(captured, self.placement, self._executables)
+        entry.program = Program(captured, self.placement, self._executables, self.watch)
         entry.guards.accept_gradients()
         if entry.program.is_new:
             entry.pending = True
@@ -227,7 +226,7 @@ class Engine:
         require_own_memory(captured, self.placement.shared_memory)
         traced = time.perf_counter() - started
         self._appended |= captured.appended
-        program = Program(captured, self.placement, self._executables)
+        program = Program(captured, self.placement, self._executables, self.watch)
         guards = Guards(captured.survey, captured.symbol_paths, captured.guards)
         entry = _Entry(program, guards, signature, tuple(numbers))
         self._entries.insert(0, entry)

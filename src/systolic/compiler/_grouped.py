@@ -134,22 +134,20 @@ class GroupedRuns:
         for step in waiting:
             program = step.result.program
             with jax.enable_x64(True):
-                state, arrays, words, key = program.function(*program.arguments(step.leaves, step.values))
-            program.keep(state, key)
-            self._engine.watch.add(words, program.checks, [step.numbers])
+                state, arrays, outcome, key = program.function(*program.arguments(step.leaves, step.values))
+            program.keep(state, outcome, key, [step.numbers])
             step.result.dispatched(arrays)
 
     def _dispatch(self, program: Program) -> None:
         waiting, self._waiting = self._waiting, []
-        donated, kept, _, constants, _, key = program.arguments((), waiting[-1].values)
+        donated, kept, _, constants, _, outcome, key = program.arguments((), waiting[-1].values)
         rows = [program.scalar_words(step.values) for step in waiting]
         scalars = np.stack(rows) if program.captured.scalars else None
         leaves = [_stacked([step.leaves[i] for step in waiting]) for i in range(len(waiting[0].leaves))]
-        arguments = (donated, kept, leaves, constants, scalars, key)
+        arguments = (donated, kept, leaves, constants, scalars, outcome, key)
         with jax.enable_x64(True):
-            state, arrays, words, key = self._function(program, arguments)(*arguments)
-        program.keep(state, key)
-        self._engine.watch.add(words, program.checks, [step.numbers for step in waiting])
+            state, arrays, outcome, key = self._function(program, arguments)(*arguments)
+        program.keep(state, outcome, key, [step.numbers for step in waiting])
         for row, step in enumerate(waiting):
             step.result.dispatched(arrays, row)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,12 +19,13 @@ from ..runtime._device_tensor import DeviceTensor
 from ..runtime._dtypes import jax_dtype
 from ..runtime._placement import Placement
 from ._capture import Captured
+from ._check_watch import CheckWatch
 from ._effects import DeleteItem, OptimizerState
 from ._graph import SlotInput
 from ._head_layout import with_heads_in_place
 from ._symbols import Number
 from ._templates import Out, OutNumber, Template
-from .lowering import Check, LoweringContext, interpret
+from .lowering import Check, LoweringContext, interpret, is_fine
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,9 @@ class Executable:
     """A jitted step.
 
     Attributes:
-        function: takes what `Program.arguments` gives; returns the new state, the results, the words of its checks in a
-            list (empty where nothing is checked) and the next random key.
-        checks: what each word stands for; filled when JAX traces the function.
+        function: takes what `Program.arguments` gives; returns the new state, the results, the outcome of the checks and
+            the next random key.
+        checks: the checks in it; filled when JAX traces the function.
     """
 
     function: Any
@@ -74,8 +75,11 @@ class Executable:
 class Program:
     """One compiled step, with the buffers that hold its state."""
 
-    def __init__(self, captured: Captured, placement: Placement, executables: dict[str, Executable]) -> None:
+    def __init__(
+        self, captured: Captured, placement: Placement, executables: dict[str, Executable], watch: CheckWatch
+    ) -> None:
         self.captured = captured
+        self.watch = watch
         self.placement = placement
         self.buffers, self.layout = _lay_out(captured, placement.cells([slot.tensor for slot in captured.slots]))
         self.places = _places(captured, self.layout)
@@ -107,11 +111,15 @@ class Program:
             leaves,
             self._current_constants() if self._constants else (),
             self._scalar_array(numbers) if self.captured.scalars else None,
+            self.watch.outcome,
             self.placement.key.array if self.layout.draws else None,
         )
 
-    def keep(self, state: list[jax.Array], key: jax.Array | None) -> None:
-        """Put the new state where everybody finds it."""
+    def keep(
+        self, state: list[jax.Array], outcome: jax.Array, key: jax.Array | None, steps: Sequence[Mapping[str, Number]]
+    ) -> None:
+        """Put the new state where everybody finds it; `steps` holds the numbers that name each step of the call."""
+        self.watch.add(outcome, self.checks, steps)
         for buffer, array in zip(self._donated, state, strict=True):
             buffer.array = array
         if key is not None:
@@ -276,7 +284,7 @@ def _step_function(graph: fx.Graph, layout: Layout, placement: Placement, checks
     if placement.platform == "tpu":
         graph = with_heads_in_place(graph)
 
-    def step(donated: Any, kept: Any, leaves: Any, constants: Any, scalars: Any, key: Any) -> Any:
+    def step(donated: Any, kept: Any, leaves: Any, constants: Any, scalars: Any, outcome: Any, key: Any) -> Any:
         buffers = [*donated, *kept]
         next_key, key = jax.random.split(key) if key is not None else (None, None)
         options = {"mesh": placement.mesh, "names_lines": placement.names_lines}
@@ -286,20 +294,15 @@ def _step_function(graph: fx.Graph, layout: Layout, placement: Placement, checks
         values += [_number(scalars, record, name) for name in record.names or ()]
         with jax.default_matmul_precision(placement.matmul_precision):
             computed = interpret(graph, values, context)
-        checks[:], words = context.checks.made, context.checks.words()
+        checks[:], outcome = context.checks.made, context.checks.outcome(outcome)
         new = [_packed([_update(buffers, p, o, computed) for p, o in pieces]) for pieces in layout.updates]
         results = [_packed([_as_array(computed[i], outputs[i]) for i in group]) for group in layout.results]
-        return _unless_refused(words, new, donated), results, words, next_key
+        if checks:
+            # XLA puts the choice into the loop that writes the state
+            new = [jnp.where(is_fine(outcome), after, before) for after, before in zip(new, donated, strict=True)]
+        return new, results, outcome, next_key
 
     return step
-
-
-def _unless_refused(words: list[jax.Array], new: list[jax.Array], old: list[jax.Array]) -> list[jax.Array]:
-    """The new state, or the old one where a check failed; XLA puts the choice into the loop that writes the state."""
-    if not words:
-        return new
-    fine = (words[0] == 0).all()
-    return [jnp.where(fine, after, before) for after, before in zip(new, old, strict=True)]
 
 
 def _executable(graph: fx.Graph, layout: Layout, placement: Placement) -> Executable:
@@ -310,15 +313,16 @@ def _executable(graph: fx.Graph, layout: Layout, placement: Placement) -> Execut
 def _repeated(graph: fx.Graph, layout: Layout, placement: Placement, checks: list[Check], times: int) -> Any:
     step = _step_function(graph, layout, placement, checks)
 
-    def steps(donated: Any, kept: Any, leaves: Any, constants: Any, scalars: Any, key: Any) -> Any:
+    def steps(donated: Any, kept: Any, leaves: Any, constants: Any, scalars: Any, outcome: Any, key: Any) -> Any:
         def body(carry: Any, inputs: Any) -> Any:
-            state, key = carry
-            new, results, words, next_key = step(state, kept, inputs[0], constants, inputs[1], key)
-            return (new, next_key), (results, words)
+            state, outcome, key = carry
+            new, results, outcome, next_key = step(state, kept, inputs[0], constants, inputs[1], outcome, key)
+            return (new, outcome, next_key), results
 
         stacked = [jnp.stack(leaf) if isinstance(leaf, list) else leaf for leaf in leaves]
-        (state, key), (results, words) = jax.lax.scan(body, (donated, key), (stacked, scalars), length=times)
-        return state, results, words, key
+        carry, results = jax.lax.scan(body, (donated, outcome, key), (stacked, scalars), length=times)
+        state, outcome, key = carry
+        return state, results, outcome, key
 
     return _jitted(steps, layout, placement)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import torch
@@ -23,11 +22,6 @@ within: Callable[[torch.Tensor, int, int, str, str], torch.Tensor] = torch.ops.s
 @torch.library.register_fake("systolic::within", lib=_LIBRARY)
 def _fake(values: torch.Tensor, low: int, high: int, what: str, op: str) -> torch.Tensor:
     return torch.empty_like(values)
-
-
-@torch.library.register_vmap("systolic::within", lib=_LIBRARY)
-def _batched(info: Any, dims: tuple[int | None, ...], values: torch.Tensor, *settings: Any) -> tuple[torch.Tensor, int | None]:
-    return within(values, *settings), dims[0]
 
 
 @lowers(torch.ops.systolic.within.default)

@@ -1,7 +1,8 @@
 """Values that eager PyTorch refuses when an op meets them: noted inside the program, raised by the host.
 
 Nothing can raise inside a program. Every check becomes one 32-bit word, zero where all is well and else an offending
-value; a program returns the words of all its checks as one array.
+value. What the host has to know of any number of steps is their outcome: [steps so far, the first step with an offending
+value, which of the checks in its program found it, the word], with zero for the word as long as there was none.
 """
 
 from __future__ import annotations
@@ -94,16 +95,32 @@ class Checks:
     def _add(self, context: LoweringContext, words: jax.Array, check: Check) -> None:
         cores = context.mesh.size if context.mesh is not None else 1
         if words.ndim and words.shape[0] % cores == 0:
-            # each core's own part; cores meet once for all checks, in `words`
+            # each core's own part; cores meet once for all checks, in `outcome`
             found = words.reshape(cores, -1).max(1)
         else:
             found = jnp.broadcast_to(words.max(), (cores,))
         self._words.append(found)
         self.made.append(check)
 
-    def words(self) -> list[jax.Array]:
-        """The words of all checks as one array, in a list that is empty where nothing is checked."""
-        return [jnp.stack(self._words).max(1)] if self._words else []
+    def outcome(self, before: jax.Array) -> jax.Array:
+        """The outcome after this step, from that of the steps before it; the same one where nothing is checked."""
+        if not self._words:
+            return before
+        words = jnp.stack(self._words).max(1)
+        check = jnp.argmax(words != 0).astype(jnp.uint32)
+        steps = before[0] + 1
+        now = jnp.stack([steps, steps, check, words[check]])
+        return jnp.where(before[3] == 0, now, before.at[0].set(steps))
+
+
+def no_outcome() -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
+    """The outcome of no steps."""
+    return np.zeros(4, np.uint32)
+
+
+def is_fine(outcome: jax.Array) -> jax.Array:
+    """Whether no step had an offending value."""
+    return outcome[3] == 0
 
 
 def _offending_integer(values: jax.Array, low: int, high: int, ignored: int | None) -> jax.Array:
