@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import jax
-import numpy as np
 
 from ..exceptions import OutOfRangeError
 from ..runtime._convert import to_host_array

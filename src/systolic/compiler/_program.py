@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from ._check_watch import CheckWatch
 from ._effects import DeleteItem, OptimizerState
 from ._graph import SlotInput
 from ._head_layout import with_heads_in_place
+from ._modules import SCOPE
 from ._symbols import Number
 from ._templates import Out, OutNumber, Template
 from .lowering import Check, LoweringContext, interpret, is_fine
@@ -75,9 +77,7 @@ class Executable:
 class Program:
     """One compiled step, with the buffers that hold its state."""
 
-    def __init__(
-        self, captured: Captured, placement: Placement, executables: dict[str, Executable], watch: CheckWatch
-    ) -> None:
+    def __init__(self, captured: Captured, placement: Placement, executables: dict[str, Executable], watch: CheckWatch) -> None:
         self.captured = captured
         self.watch = watch
         self.placement = placement
@@ -298,11 +298,27 @@ def _step_function(graph: fx.Graph, layout: Layout, placement: Placement, checks
         new = [_packed([_update(buffers, p, o, computed) for p, o in pieces]) for pieces in layout.updates]
         results = [_packed([_as_array(computed[i], outputs[i]) for i in group]) for group in layout.results]
         if checks:
-            # XLA puts the choice into the loop that writes the state
-            new = [jnp.where(is_fine(outcome), after, before) for after, before in zip(new, donated, strict=True)]
+            new = _unless_refused(outcome, new, donated, [_scope(outputs, pieces) for pieces in layout.updates])
         return new, results, outcome, next_key
 
     return step
+
+
+def _unless_refused(
+    outcome: jax.Array, new: Sequence[jax.Array], old: Sequence[jax.Array], scopes: Sequence[str]
+) -> list[jax.Array]:
+    """The new state, or the old one after a failed check; XLA puts the choice into the loop that writes the state."""
+    chosen = []
+    for after, before, scope in zip(new, old, scopes, strict=True):
+        with jax.named_scope(scope) if scope else contextlib.nullcontext():  # that loop has its last op's name
+            chosen.append(jnp.where(is_fine(outcome), after, before))
+    return chosen
+
+
+def _scope(outputs: Sequence[Any], pieces: Sequence[tuple[Piece, int | None]]) -> str:
+    """The scope of the op that computes a buffer's new value."""
+    numbers = [number for _, number in pieces if number is not None]
+    return outputs[numbers[0]].meta.get(SCOPE, "") if numbers else ""
 
 
 def _executable(graph: fx.Graph, layout: Layout, placement: Placement) -> Executable:
