@@ -50,14 +50,14 @@ class Compare(L.Callback):
         jax.block_until_ready(program.buffers[0].array)
         self.fit_us.append((time.perf_counter() - self._started) / self.steps * 1e6)
         leaves = [torch.zeros(32, 16).numpy(), torch.zeros(32, dtype=torch.long).numpy()]
-        donated, kept, leaves, constants, scalars, key = program.arguments(leaves, engine.last_numbers)
+        donated, kept, leaves, constants, scalars, outcome, key = program.arguments(leaves, engine.last_numbers)
         started = time.perf_counter()
         with jax.enable_x64(True):
             for _ in range(self.steps):
-                donated, _, key = program.function(donated, kept, leaves, constants, scalars, key)
+                donated, _, outcome, key = program.function(donated, kept, leaves, constants, scalars, outcome, key)
         jax.block_until_ready(donated)
         self.bare_us.append((time.perf_counter() - started) / self.steps * 1e6)
-        program.keep(donated, key)
+        program.keep(donated, outcome, key, [{}] * self.steps)
         self.state_tensors = len(program.captured.slots)
 
 

@@ -153,6 +153,7 @@ PROVOKED: dict[Entry, Callable[[Path], str]] = {
     Entry.DATA_DEPENDENT: lambda _: jit_error(branch),
     Entry.HIDDEN_RANDOMNESS: lambda _: jit_error(drawn),
     Entry.RECOMPILING: lambda _: raised(lambda: require_programs(64, 64, ["batch['x'] dimension 1: 40 -> 53"])),
+    Entry.OUT_OF_RANGE: lambda _: jit_error(lambda x: x[(x + 7).long()]),
 }
 
 

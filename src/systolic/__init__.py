@@ -17,6 +17,7 @@ from .core import LightningModule as LightningModule
 from .data import CombinedLoader as CombinedLoader
 from .exceptions import MisconfigurationException as MisconfigurationException
 from .exceptions import OutOfMemoryError as OutOfMemoryError
+from .exceptions import OutOfRangeError as OutOfRangeError
 from .trainer import Trainer as Trainer
 from .utilities.seed import seed_everything as seed_everything
 

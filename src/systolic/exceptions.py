@@ -9,6 +9,13 @@ class MisconfigurationException(Exception):
     """
 
 
+class OutOfRangeError(IndexError, RuntimeError):
+    """A compiled step met an index, a class or a probability that eager PyTorch refuses.
+
+    For some ops eager PyTorch raises an IndexError, for others a RuntimeError; this is both.
+    """
+
+
 class OutOfMemoryError(RuntimeError):
     """The devices have too little memory for the step; the message says what was allocated and what to change."""
 

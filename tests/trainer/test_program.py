@@ -85,10 +85,10 @@ def test_from_the_loop_to_the_program_it_is_four_frames_in_two_files_at_most(mon
 
         def call(*given: Any) -> Any:
             stacks.append(frames_above())
-            return compiled(*given)
+            return compiled.function(*given)
 
-        call.lower = compiled.lower  # type: ignore[attr-defined]
-        return call
+        call.lower = compiled.function.lower  # type: ignore[attr-defined]
+        return _program.Executable(call, compiled.checks)
 
     monkeypatch.setattr(_program, "_executable", watched)
     trainer().fit(Regression(), DataLoader(dataset(64), batch_size=8))

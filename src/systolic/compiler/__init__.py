@@ -4,6 +4,7 @@ from ._attention_choice import PlainAttention as PlainAttention
 from ._attention_choice import plain_attention_calls as plain_attention_calls
 from ._capture import Captured as Captured
 from ._capture import Slot as Slot
+from ._check_watch import CheckWatch as CheckWatch
 from ._engine import Compile as Compile
 from ._engine import Engine as Engine
 from ._errors import CaptureError as CaptureError

@@ -16,7 +16,7 @@ from torch import fx
 from ._rewrites import replace_call
 from .lowering import lowers
 from .lowering._context import current
-from .lowering._loss import class_weights, hits, reduced, target_scales
+from .lowering._loss import class_weights, hits, reduced, require_classes, target_scales
 from .lowering._pullback import wide
 
 aten = torch.ops.aten
@@ -73,6 +73,7 @@ def _cross_entropy(
     logits: jax.Array, target: jax.Array, weight: jax.Array | None, reduction: int, ignore_index: int
 ) -> tuple[jax.Array, jax.Array]:
     classes = min(1, logits.ndim - 1)
+    require_classes(target, logits.shape[classes], ignore_index)
     picked, scale = class_weights(target, weight, ignore_index, logits.shape[classes], logits.dtype)
     shifted, log_sum = _log_sum(logits, classes)
     if current().platform == "tpu":

@@ -11,6 +11,7 @@ import torch
 from torch.nn import _reduction
 
 from ._jax_op import jax_op
+from ._within import within
 
 # stands for a log-probability of minus infinity, which would turn differences into NaN
 _IMPOSSIBLE = -1e30
@@ -127,6 +128,8 @@ def ctc_loss(
     batch = log_probs if is_batch else log_probs.unsqueeze(1)
     rows = targets.unsqueeze(0) if not is_batch and targets.dim() == 1 else targets
     _require_lengths(batch, input_lengths)
+    inputs = within(inputs, 0, batch.shape[0] + 1, "input length", "ctc_loss")
+    lengths = within(lengths, 0, targets.shape[-1] + 1, "target length", "ctc_loss")
     found = _losses(batch, rows, inputs, lengths, blank=int(blank), longest=longest, zero_infinity=bool(zero_infinity))
     if zero_infinity:
         found = torch.where(found == float("inf"), torch.zeros_like(found), found)

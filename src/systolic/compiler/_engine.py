@@ -16,11 +16,12 @@ from ..runtime._device_tensor import DeviceTensor, bring_back, move_in_place
 from ..runtime._dtypes import torch_dtype
 from ..runtime._placement import Placement
 from ._capture import Call, Captured, capture
+from ._check_watch import CheckWatch
 from ._flops import model_flops
 from ._guards import Guards, changes
 from ._memory_limit import require_memory
 from ._optimizer_state import fill_first_state
-from ._program import Program
+from ._program import Executable, Program
 from ._shape_changes import NameOf, argument, require_programs, shape_change
 from ._sharing import overlapping, require_own_memory
 from ._steady import forget_unused, steady
@@ -98,6 +99,7 @@ class Engine:
         check: is called with each new capture, and may refuse it.
         memory_limit: a program that needs more bytes on one device is refused after it was compiled; None asks nothing.
         temporary_bytes: what the largest program needs on each device besides its arguments and results.
+        watch: the outcome of the checks inside the steps.
     """
 
     def __init__(
@@ -119,12 +121,13 @@ class Engine:
         self.name_of: NameOf = argument
         self._flops: dict[str, int] = {}
         self._entries: list[_Entry] = []
-        self._executables: dict[str, Any] = {}
+        self._executables: dict[str, Executable] = {}
         self._variable: set[Path] = set()
         self._frozen: set[Path] = set()
         self._proven: set[Path] = set()
         self._appended: set[int] = set()
         self.last_numbers: list[Number] = []
+        self.watch = CheckWatch(placement)
 
     def run(
         self,
@@ -140,7 +143,11 @@ class Engine:
             structure: a value that is equal for calls whose arguments differ in tensor values only.
             rebuild: makes the positional arguments from a list of tensors.
             numbers: Python numbers that may differ in every call.
+
+        Raises:
+            OutOfRangeError: an earlier step met an index that eager PyTorch refuses; this one was not run.
         """
+        self.watch.look()
         signature = _signature(leaves, structure)
         found = self._find(signature, numbers)
         if found is None:
@@ -151,8 +158,8 @@ class Engine:
         self.last_numbers = values
         program = entry.program
         with jax.enable_x64(True):
-            state, arrays, key = program.function(*program.arguments(leaves, values))
-        program.keep(state, key)
+            state, arrays, outcome, key = program.function(*program.arguments(leaves, values))
+        program.keep(state, outcome, key, [numbers])
         result = StepResult(program, arrays, values)
         if program.captured.effects:
             result.apply_effects()
@@ -193,7 +200,7 @@ class Engine:
                 gradient = captured.slots[slot.grad_of].tensor.grad
                 assert gradient is not None
                 slot.tensor = gradient
-        entry.program = Program(captured, self.placement, self._executables)
+        entry.program = Program(captured, self.placement, self._executables, self.watch)
         entry.guards.accept_gradients()
         if entry.program.is_new:
             entry.pending = True
@@ -220,7 +227,7 @@ class Engine:
         require_own_memory(captured, self.placement.shared_memory)
         traced = time.perf_counter() - started
         self._appended |= captured.appended
-        program = Program(captured, self.placement, self._executables)
+        program = Program(captured, self.placement, self._executables, self.watch)
         guards = Guards(captured.survey, captured.symbol_paths, captured.guards)
         entry = _Entry(program, guards, signature, tuple(numbers))
         self._entries.insert(0, entry)
@@ -318,6 +325,14 @@ class Engine:
 
     def flush(self) -> None:
         """Nothing waits: every step runs when it is asked for."""
+
+    def verify(self) -> None:
+        """Wait for the checks of every step so far.
+
+        Raises:
+            OutOfRangeError: a step met an index that eager PyTorch refuses.
+        """
+        self.watch.settle()
 
     def model_flops(self) -> int | None:
         """FLOPs of the program that ran last, over all devices; None before the first run."""

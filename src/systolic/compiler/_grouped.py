@@ -69,6 +69,7 @@ class _Waiting:
     result: GroupedResult
     leaves: Sequence[Any]
     values: list[Number]
+    numbers: dict[str, Number]
 
 
 class GroupedRuns:
@@ -96,13 +97,14 @@ class GroupedRuns:
         numbers: dict[str, Number],
     ) -> StepResult:
         """Take one step; arguments as for the engine."""
+        self._engine.watch.look()
         program, values = self._engine.ready(leaves, structure, numbers)
         if program is None or (self._waiting and self._waiting[0].result.program is not program):
             self.flush()
         if program is None:
             return self._engine.run(leaves, structure, rebuild, numbers)
         result = GroupedResult(program, self, values)
-        self._waiting.append(_Waiting(result, leaves, values))
+        self._waiting.append(_Waiting(result, leaves, values, numbers))
         if len(self._waiting) == self._size:
             self._dispatch(program)
         return result
@@ -116,6 +118,11 @@ class GroupedRuns:
         """FLOPs of one step of the program that ran last."""
         return self._engine.model_flops()
 
+    def verify(self) -> None:
+        """Run what waits, then as for the engine."""
+        self.flush()
+        self._engine.verify()
+
     def release(self) -> None:
         """Run what waits, then as for the engine."""
         self.flush()
@@ -127,20 +134,20 @@ class GroupedRuns:
         for step in waiting:
             program = step.result.program
             with jax.enable_x64(True):
-                state, arrays, key = program.function(*program.arguments(step.leaves, step.values))
-            program.keep(state, key)
+                state, arrays, outcome, key = program.function(*program.arguments(step.leaves, step.values))
+            program.keep(state, outcome, key, [step.numbers])
             step.result.dispatched(arrays)
 
     def _dispatch(self, program: Program) -> None:
         waiting, self._waiting = self._waiting, []
-        donated, kept, _, constants, _, key = program.arguments((), waiting[-1].values)
+        donated, kept, _, constants, _, outcome, key = program.arguments((), waiting[-1].values)
         rows = [program.scalar_words(step.values) for step in waiting]
         scalars = np.stack(rows) if program.captured.scalars else None
         leaves = [_stacked([step.leaves[i] for step in waiting]) for i in range(len(waiting[0].leaves))]
-        arguments = (donated, kept, leaves, constants, scalars, key)
+        arguments = (donated, kept, leaves, constants, scalars, outcome, key)
         with jax.enable_x64(True):
-            state, arrays, key = self._function(program, arguments)(*arguments)
-        program.keep(state, key)
+            state, arrays, outcome, key = self._function(program, arguments)(*arguments)
+        program.keep(state, outcome, key, [step.numbers for step in waiting])
         for row, step in enumerate(waiting):
             step.result.dispatched(arrays, row)
 

@@ -38,9 +38,12 @@ def jit(function: Callable[P, R], *, devices: list[Device] | None = None) -> Jit
         devices: the devices to run on; default: the first one.
 
     Returns:
-        A function with the same signature. Returned tensors are fetched when somebody looks at them.
+        A function with the same signature. Returned tensors are fetched when somebody looks at them. A call waits for the
+        devices only where the function has indices to check.
 
     Raises:
+        OutOfRangeError: in a call, for an index, class or probability that eager PyTorch refuses; what the function would
+            have changed on the devices stays as it was.
         CaptureError: on the first call, when the function cannot become one program; names the line.
 
     Example:
@@ -87,6 +90,7 @@ class JitFunction(Generic[P, R]):
         with ShortTracebacks():
             result = self._engine.run(arrays, (spec, static), rebuild, {})
         self._last = (result.program, arrays)
+        self._engine.verify()
         return cast(R, result.value())
 
     @property

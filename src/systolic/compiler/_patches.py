@@ -22,6 +22,7 @@ from ._draws import numbering_draws
 from ._jax_op import numbering_calls
 from ._losses import gaussian_nll_loss
 from ._recurrent import KINDS, fresh_flat_weights, network, refuse_packed, refusing_packed
+from ._within import one_hot
 
 _FUNCTIONS: list[tuple[Any, str, Any]] = [
     # optimizers then keep lr and step as tensors instead of asking for their values
@@ -32,6 +33,7 @@ _FUNCTIONS: list[tuple[Any, str, Any]] = [
     (torch._C._nn, "scaled_dot_product_attention", scaled_dot_product_attention),  # pyright: ignore[reportAttributeAccessIssue]
     (torch, "ctc_loss", ctc_loss),
     (functional, "gaussian_nll_loss", gaussian_nll_loss),
+    (functional, "one_hot", one_hot),
     *((_VF, kind, network(kind)) for kind in KINDS),
     # deeper down a packed sequence would only fail with a question about a value
     *((owner, "forward", refusing_packed(owner.forward)) for owner in (nn.RNNBase, nn.LSTM, nn.GRU)),

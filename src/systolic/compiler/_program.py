@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,12 +20,14 @@ from ..runtime._device_tensor import DeviceTensor
 from ..runtime._dtypes import jax_dtype
 from ..runtime._placement import Placement
 from ._capture import Captured
+from ._check_watch import CheckWatch
 from ._effects import DeleteItem, OptimizerState
 from ._graph import SlotInput
 from ._head_layout import with_heads_in_place
+from ._modules import SCOPE
 from ._symbols import Number
 from ._templates import Out, OutNumber, Template
-from .lowering import LoweringContext, interpret
+from .lowering import Check, LoweringContext, interpret, is_fine
 
 
 @dataclass(frozen=True)
@@ -57,11 +60,26 @@ class Layout:
     draws: bool
 
 
+@dataclass(frozen=True)
+class Executable:
+    """A jitted step.
+
+    Attributes:
+        function: takes what `Program.arguments` gives; returns the new state, the results, the outcome of the checks and
+            the next random key.
+        checks: the checks in it; filled when JAX traces the function.
+    """
+
+    function: Any
+    checks: list[Check]
+
+
 class Program:
     """One compiled step, with the buffers that hold its state."""
 
-    def __init__(self, captured: Captured, placement: Placement, executables: dict[str, Any]) -> None:
+    def __init__(self, captured: Captured, placement: Placement, executables: dict[str, Executable], watch: CheckWatch) -> None:
         self.captured = captured
+        self.watch = watch
         self.placement = placement
         self.buffers, self.layout = _lay_out(captured, placement.cells([slot.tensor for slot in captured.slots]))
         self.places = _places(captured, self.layout)
@@ -79,7 +97,8 @@ class Program:
         self.is_new = self.fingerprint not in executables
         if self.is_new:
             executables[self.fingerprint] = _executable(captured.graph, self.layout, placement)
-        self.function = executables[self.fingerprint]
+        self.function = executables[self.fingerprint].function
+        self.checks = executables[self.fingerprint].checks
 
     def arguments(self, leaves: Sequence[Any], numbers: Sequence[Number]) -> tuple[Any, ...]:
         """What the compiled function takes for these inputs."""
@@ -92,11 +111,15 @@ class Program:
             leaves,
             self._current_constants() if self._constants else (),
             self._scalar_array(numbers) if self.captured.scalars else None,
+            self.watch.outcome,
             self.placement.key.array if self.layout.draws else None,
         )
 
-    def keep(self, state: list[jax.Array], key: jax.Array | None) -> None:
-        """Put the new state where everybody finds it."""
+    def keep(
+        self, state: list[jax.Array], outcome: jax.Array, key: jax.Array | None, steps: Sequence[Mapping[str, Number]]
+    ) -> None:
+        """Put the new state where everybody finds it; `steps` holds the numbers that name each step of the call."""
+        self.watch.add(outcome, self.checks, steps)
         for buffer, array in zip(self._donated, state, strict=True):
             buffer.array = array
         if key is not None:
@@ -115,7 +138,7 @@ class Program:
 
     def repeated(self, times: int) -> Any:
         """A function that runs this many steps: leaves, scalars and results have a first dimension for the step."""
-        return _repeated(self.captured.graph, self.layout, self.placement, times)
+        return _repeated(self.captured.graph, self.layout, self.placement, self.checks, times)
 
     def _scalar_array(self, numbers: Sequence[Number]) -> Any:
         values = [expression(numbers) for expression in self.captured.scalars]
@@ -255,13 +278,13 @@ def _digest(graph: fx.Graph) -> str:
     return digest.hexdigest()
 
 
-def _step_function(graph: fx.Graph, layout: Layout, placement: Placement) -> Callable[..., Any]:
+def _step_function(graph: fx.Graph, layout: Layout, placement: Placement, checks: list[Check]) -> Callable[..., Any]:
     outputs = _outputs(graph)
     record = _number_record(graph, len(layout.inputs))
     if placement.platform == "tpu":
         graph = with_heads_in_place(graph)
 
-    def step(donated: Any, kept: Any, leaves: Any, constants: Any, scalars: Any, key: Any) -> Any:
+    def step(donated: Any, kept: Any, leaves: Any, constants: Any, scalars: Any, outcome: Any, key: Any) -> Any:
         buffers = [*donated, *kept]
         next_key, key = jax.random.split(key) if key is not None else (None, None)
         options = {"mesh": placement.mesh, "names_lines": placement.names_lines}
@@ -271,29 +294,51 @@ def _step_function(graph: fx.Graph, layout: Layout, placement: Placement) -> Cal
         values += [_number(scalars, record, name) for name in record.names or ()]
         with jax.default_matmul_precision(placement.matmul_precision):
             computed = interpret(graph, values, context)
+        checks[:], outcome = context.checks.made, context.checks.outcome(outcome)
         new = [_packed([_update(buffers, p, o, computed) for p, o in pieces]) for pieces in layout.updates]
         results = [_packed([_as_array(computed[i], outputs[i]) for i in group]) for group in layout.results]
-        return new, results, next_key
+        if checks:
+            new = _unless_refused(outcome, new, donated, [_scope(outputs, pieces) for pieces in layout.updates])
+        return new, results, outcome, next_key
 
     return step
 
 
-def _executable(graph: fx.Graph, layout: Layout, placement: Placement) -> Callable[..., Any]:
-    return _jitted(_step_function(graph, layout, placement), layout, placement)
+def _unless_refused(
+    outcome: jax.Array, new: Sequence[jax.Array], old: Sequence[jax.Array], scopes: Sequence[str]
+) -> list[jax.Array]:
+    """The new state, or the old one after a failed check; XLA puts the choice into the loop that writes the state."""
+    chosen = []
+    for after, before, scope in zip(new, old, scopes, strict=True):
+        with jax.named_scope(scope) if scope else contextlib.nullcontext():  # that loop has its last op's name
+            chosen.append(jnp.where(is_fine(outcome), after, before))
+    return chosen
 
 
-def _repeated(graph: fx.Graph, layout: Layout, placement: Placement, times: int) -> Any:
-    step = _step_function(graph, layout, placement)
+def _scope(outputs: Sequence[Any], pieces: Sequence[tuple[Piece, int | None]]) -> str:
+    """The scope of the op that computes a buffer's new value."""
+    numbers = [number for _, number in pieces if number is not None]
+    return outputs[numbers[0]].meta.get(SCOPE, "") if numbers else ""
 
-    def steps(donated: Any, kept: Any, leaves: Any, constants: Any, scalars: Any, key: Any) -> Any:
+
+def _executable(graph: fx.Graph, layout: Layout, placement: Placement) -> Executable:
+    checks: list[Check] = []
+    return Executable(_jitted(_step_function(graph, layout, placement, checks), layout, placement), checks)
+
+
+def _repeated(graph: fx.Graph, layout: Layout, placement: Placement, checks: list[Check], times: int) -> Any:
+    step = _step_function(graph, layout, placement, checks)
+
+    def steps(donated: Any, kept: Any, leaves: Any, constants: Any, scalars: Any, outcome: Any, key: Any) -> Any:
         def body(carry: Any, inputs: Any) -> Any:
-            state, key = carry
-            new, results, next_key = step(state, kept, inputs[0], constants, inputs[1], key)
-            return (new, next_key), results
+            state, outcome, key = carry
+            new, results, outcome, next_key = step(state, kept, inputs[0], constants, inputs[1], outcome, key)
+            return (new, outcome, next_key), results
 
         stacked = [jnp.stack(leaf) if isinstance(leaf, list) else leaf for leaf in leaves]
-        (state, key), results = jax.lax.scan(body, (donated, key), (stacked, scalars), length=times)
-        return state, results, key
+        carry, results = jax.lax.scan(body, (donated, outcome, key), (stacked, scalars), length=times)
+        state, outcome, key = carry
+        return state, results, outcome, key
 
     return _jitted(steps, layout, placement)
 
@@ -301,7 +346,7 @@ def _repeated(graph: fx.Graph, layout: Layout, placement: Placement, times: int)
 def _jitted(step: Callable[..., Any], layout: Layout, placement: Placement) -> Any:
     replicated = placement.replicated
     result_shardings = [replicated if len(group) > 1 else None for group in layout.results]
-    shardings = ([replicated] * layout.donated, result_shardings, replicated if layout.draws else None)
+    shardings = ([replicated] * layout.donated, result_shardings, replicated, replicated if layout.draws else None)
     return jax.jit(step, donate_argnums=(0,), out_shardings=shardings)
 
 

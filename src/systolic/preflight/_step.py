@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from ..compiler import Captured, Program, Slot
+from ..compiler import Captured, CheckWatch, Program, Slot
 from ..runtime._placement import AbstractPlacement
 
 
@@ -51,7 +51,7 @@ class TracedStep:
         """The program for some devices that need not be here, with descriptions of its arguments."""
         options = {"sync_batchnorm": self.sync_batchnorm, "matmul_precision": self.matmul_precision}
         placement = AbstractPlacement(devices, **options)
-        program = Program(self.captured, placement, {})
+        program = Program(self.captured, placement, {}, CheckWatch(placement))
         leaves = [placement.describe(shape, dtype) for shape, dtype in self.leaves]
         return program, program.arguments(leaves, self.numbers)
 

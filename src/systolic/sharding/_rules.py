@@ -42,7 +42,7 @@ def replicate_state(entry: StateEntry) -> PartitionSpec:
 
 
 def shard_by_name(patterns: Mapping[str, PartitionSpec]) -> StateRule:
-    """A rule from patterns of parameter names: the first one that fits the whole name decides.
+    r"""A rule from patterns of parameter names: the first one that fits the whole name decides.
 
     Gradients and moments of the parameter's shape lie as the parameter does. All that no pattern fits is whole on every
     device.
@@ -53,7 +53,7 @@ def shard_by_name(patterns: Mapping[str, PartitionSpec]) -> StateRule:
     Example:
         >>> from jax.sharding import PartitionSpec
         >>> from systolic.sharding import StateEntry, shard_by_name
-        >>> rule = shard_by_name({r"embedding\\.weight": PartitionSpec("data")})
+        >>> rule = shard_by_name({r"embedding\.weight": PartitionSpec("data")})
         >>> rule(StateEntry("embedding.weight", (64, 8), "parameter", "embedding.weight", (64, 8)))
         P('data',)
     """

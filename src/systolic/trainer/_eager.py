@@ -67,5 +67,8 @@ class EagerEngine:
     def flush(self) -> None:
         """Nothing waits: every step runs when it is asked for."""
 
+    def verify(self) -> None:
+        """Eager PyTorch has raised where it happened."""
+
     def release(self) -> None:
         """Nothing was moved."""

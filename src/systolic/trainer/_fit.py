@@ -99,6 +99,7 @@ class FitLoop:
             seen += 1
             trainer._throttle(result)
             if trainer.detect_anomaly and trainer.lightning_module.automatic_optimization:
+                self.engine.verify()
                 require_finite(result.value()["finite"], **numbers)
             self._count(result)
             reporting.dispatched(result, trainer._train_results, True)

@@ -62,6 +62,10 @@ class ObservedEngine:
         """As for the engine."""
         self._engine.flush()
 
+    def verify(self) -> None:
+        """As for the engine."""
+        self._engine.verify()
+
     def release(self) -> None:
         """As for the engine."""
         self._engine.release()

@@ -61,6 +61,7 @@ def predict(trainer: Any, loaders: list[Any], limits: list[int | float], keep: b
         for index, (loader, limit) in enumerate(zip(loaders, limits, strict=True)):
             step.dataloader_idx = index
             outputs = list(_outputs(trainer, engine, step, loader, limit, keep))
+            engine.verify()
             # fetched here, after the last batch was dispatched, so that no batch waits for the host
             found.append([tree_map_only(DeviceTensor, lambda t: t.cpu(), output) for output in outputs])
         hooks.both("on_predict_epoch_end")

@@ -151,6 +151,7 @@ class Reporting:
     def epoch_end(self, results: Results, before_checkpoints: Callable[[], None]) -> None:
         """The training epoch is over: reduce its values, send them to the loggers, call the hooks."""
         trainer = self._trainer
+        trainer._verify()
         self.settle()
         self.flush()
         sent = self._publish(results, results.epoch_values()) | self._publish_host(True)
@@ -177,6 +178,7 @@ class Reporting:
     def evaluation_end(self, results: Results, hook: str, loaders: int) -> list[dict[str, float]]:
         """An evaluation is over; returns its values, one dict a loader."""
         trainer = self._trainer
+        trainer._verify()
         self.settle()
         self.flush()
         values = results.epoch_values()

@@ -183,6 +183,11 @@ class TrainerRuns(TrainerTuning, TrainerServices):
         self._engines.append(engine)
         return engine
 
+    def _verify(self) -> None:
+        """Run the steps that wait, and raise what the checks inside any step so far found; waits for the devices."""
+        for engine in self._engines:
+            engine.verify()
+
     @property
     def _epochs_done(self) -> int:
         """How many epochs a run that continues from here need not repeat; of a started one the rest is left out."""

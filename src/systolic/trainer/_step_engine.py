@@ -71,6 +71,14 @@ class StepEngine(Protocol):
         """Dispatch the steps that wait."""
         ...
 
+    def verify(self) -> None:
+        """Dispatch the steps that wait, and wait for the checks of all.
+
+        Raises:
+            OutOfRangeError: a step met an index that eager PyTorch refuses.
+        """
+        ...
+
     def model_flops(self) -> int | None:
         """FLOPs of the program that ran last; None where there is none."""
         ...

@@ -159,6 +159,10 @@ class Trainer(TrainerArguments, TrainerPreflight, TrainerRuns):
             val_dataloaders: a loader or a sequence of them.
             datamodule: where loaders come from.
             ckpt_path: a checkpoint to continue from; "last" is the newest `last.ckpt`, and nothing where there is none.
+
+        Raises:
+            OutOfRangeError: a step met an index, class or probability that eager PyTorch refuses. The host learns of it a
+                few steps later, and always before a checkpoint is written; the module keeps what it was without that step.
         """
         if isinstance(train_dataloaders, LightningDataModule):
             train_dataloaders, datamodule = None, train_dataloaders
@@ -251,9 +255,11 @@ class Trainer(TrainerArguments, TrainerPreflight, TrainerRuns):
             filepath: a local path, or a URL such as `gs://bucket/a.ckpt` of any file system that fsspec knows.
             weights_only: leave out optimizers, schedulers, callbacks and random numbers.
             storage_options: what fsspec's file system is made with; docs/checkpoints.md.
+
+        Raises:
+            OutOfRangeError: a step so far met an index that eager PyTorch refuses; nothing is written.
         """
-        for engine in self._engines:
-            engine.flush()
+        self._verify()
         _checkpoints.save(self, filepath, weights_only, storage_options)
 
     def _evaluate(

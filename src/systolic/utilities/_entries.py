@@ -21,6 +21,7 @@ class Entry(StrEnum):
     DATA_DEPENDENT = "data-dependent"
     HIDDEN_RANDOMNESS = "hidden-randomness"
     RECOMPILING = "recompiling"
+    OUT_OF_RANGE = "index-out-of-range"
 
 
 def see(entry: Entry) -> str:

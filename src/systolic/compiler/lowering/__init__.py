@@ -1,5 +1,8 @@
 """Aten ops as JAX functions. Importing this package fills the table."""
 
+from ._checks import Check as Check
+from ._checks import is_fine as is_fine
+from ._checks import no_outcome as no_outcome
 from ._context import LoweringContext as LoweringContext
 from ._interpret import interpret as interpret
 from ._table import find_lowering as find_lowering

@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 from torch import fx
 
 from ._bits import mask_key
+from ._checks import Checks, name_of
 
 
 @dataclass
@@ -28,6 +29,7 @@ class LoweringContext:
         output: the fake value (or tuple of them) that PyTorch announced for the node being lowered.
         node: that node.
         stash: pullbacks of already lowered forward calls, so that their backward need not run the forward again.
+        checks: what the lowered ops require of their arguments' values.
     """
 
     key: jax.Array | None = None
@@ -38,6 +40,7 @@ class LoweringContext:
     output: Any = None
     node: fx.Node | None = None
     stash: dict[int, Any] = field(default_factory=dict)
+    checks: Checks = field(default_factory=Checks)
     _drawing: tuple[fx.Node | None, int] = (None, 0)
 
     def next_key(self) -> jax.Array:
@@ -55,6 +58,34 @@ class LoweringContext:
         self._drawing = (self.node, count)
         draw = self.node.meta.get("draw", 0) if self.node is not None else 0
         return draw * _KEYS_PER_OP + count
+
+    def require_in_range(
+        self,
+        values: jax.Array,
+        size: int,
+        *,
+        low: int = 0,
+        ignored: int | None = None,
+        what: str = "index",
+        op: str = "",
+    ) -> None:
+        """Have the host raise when an integer is below `low` or not below `size`.
+
+        Called where an op's lowering begins, not inside a function that JAX transforms: the check outlives the op.
+
+        Args:
+            values: what eager PyTorch looks at.
+            size: the first number that is too large.
+            low: the smallest number that is allowed; `-size` where indices may count from the end.
+            ignored: a number that is allowed nevertheless.
+            what: what the numbers are, for the error.
+            op: the function that refuses them; the op being lowered if it is not given.
+        """
+        self.checks.in_range(self, values, low, size, ignored, what, op or name_of(self))
+
+    def require_in_unit_interval(self, values: jax.Array, what: str) -> None:
+        """Have the host raise when a real number is not between 0 and 1."""
+        self.checks.in_unit_interval(self, values, what, name_of(self))
 
     def source(self, index: int) -> fx.Node | None:
         """The node that an argument of the op comes from; None outside of a graph and for arguments that are values."""

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import torch
 
+from ._context import current
 from ._pullback import index32, wide
 from ._table import lowers
 
@@ -20,7 +21,8 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> jax.Array:
-    """Rows of `weight`; an index outside the table gives NaN, as nothing can raise inside a program."""
+    """Rows of `weight`."""
+    current().require_in_range(indices, weight.shape[0])
     return jnp.take(weight, index32(indices, weight.shape[0]), axis=0)
 
 

@@ -23,6 +23,13 @@ def _bags(offsets: jax.Array, count: int, last: bool) -> tuple[jax.Array, int]:
     return (jnp.searchsorted(starts, places, side="right") - 1).astype(jnp.int32), starts.shape[0]
 
 
+def _require_inside(weight: jax.Array, indices: jax.Array, offsets: jax.Array) -> None:
+    current().require_in_range(indices, weight.shape[0])
+    if offsets.size:
+        current().require_in_range(offsets[0], 1, what="first offset")
+        current().require_in_range(offsets[-1], indices.shape[0] + 1, what="last offset")
+
+
 def _resized(values: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """What PyTorch saves for the backward varies in length with the path it took: cut, or filled with zeros."""
     kept = values[tuple(slice(size) for size in shape)]
@@ -42,6 +49,7 @@ def embedding_bag(
     padding_idx: int = -1,
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """The reduced bags; each index's bag; the size of each bag; the row that each maximum came from."""
+    _require_inside(weight, indices, offsets)
     rows = index32(indices, weight.shape[0])
     bag, bags = _bags(offsets, rows.shape[0], include_last_offset)
     kept = rows != (padding_idx % weight.shape[0] if padding_idx >= 0 else -1)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import torch
 
+from ._context import current
 from ._pullback import index32
 from ._scatter import Number, reduce_at
 from ._table import lowers
@@ -28,8 +29,24 @@ def _key(x: jax.Array, indices: Indices) -> tuple[Any, ...]:
     return tuple(slice(None) if at is None else index32(at, size) for at, size in zip(indices, x.shape, strict=False))
 
 
-@lowers(aten.index.Tensor, aten._unsafe_index.Tensor)
+def _require_inside(x: jax.Array, indices: Indices) -> None:
+    """Check indices that may count from the end, one array (or None) for each of the first dimensions of `x`."""
+    for at, size in zip(indices, x.shape, strict=False):
+        if at is not None:
+            current().require_in_range(at, size, low=-size)
+
+
+@lowers(aten.index.Tensor)
 def index(x: jax.Array, indices: Indices) -> jax.Array:
+    """`x[indices]`."""
+    out = unsafe_index(x, indices)
+    if out.size:
+        _require_inside(x, indices)
+    return out
+
+
+@lowers(aten._unsafe_index.Tensor)
+def unsafe_index(x: jax.Array, indices: Indices) -> jax.Array:
     """`x[indices]`; positions outside `x` give NaN (or the smallest integer)."""
     if any(_is_mask(at) for at in indices):
         _refuse("x[mask] with a boolean mask", "x * mask, torch.where(mask, x, other) or x.masked_fill(~mask, value)")
@@ -49,9 +66,17 @@ def unsafe_masked_index_put(x: jax.Array, mask: jax.Array, indices: Indices, val
     return x.at[_key(x, indices)].add(kept, mode="drop")
 
 
-@lowers(aten.index_put.default, aten._unsafe_index_put.default)
+@lowers(aten.index_put.default)
 def index_put(x: jax.Array, indices: Indices, values: jax.Array, accumulate: bool = False) -> jax.Array:
     """`x` with `values` written at (or added to) `x[indices]`."""
+    if x.size and not any(_is_mask(at) for at in indices):
+        _require_inside(x, indices)
+    return unsafe_index_put(x, indices, values, accumulate)
+
+
+@lowers(aten._unsafe_index_put.default)
+def unsafe_index_put(x: jax.Array, indices: Indices, values: jax.Array, accumulate: bool = False) -> jax.Array:
+    """The same, where positions outside `x` are left out."""
     if any(_is_mask(at) for at in indices):
         return _mask_put(x, indices, values, accumulate)
     target = x.at[_key(x, indices)]
@@ -78,10 +103,15 @@ def _mask_put(x: jax.Array, indices: Indices, values: jax.Array, accumulate: boo
         written = squeezed.reshape(*leading, *ones, *squeezed.shape[max(axis, 0) :])
         written = jnp.broadcast_to(written, x.shape)
     else:
+        selected = mask.sum(dtype=jnp.int32)
+        current().require_in_range(selected, values.shape[axis] + 1, low=values.shape[axis], what=_SELECTED)
         leading = values.shape[:axis]
         source = jnp.broadcast_to(values, (*leading, values.shape[axis], *trailing))
         written = jnp.take(source, _ranks(mask), axis=axis, mode="fill")
     return jnp.where(spread, x + written if accumulate else written, x)
+
+
+_SELECTED = "number of elements that the mask selects"
 
 
 def _ranks(mask: jax.Array) -> jax.Array:
@@ -95,6 +125,7 @@ def masked_scatter(x: jax.Array, mask: jax.Array, source: jax.Array) -> jax.Arra
     """`x` with the selected elements replaced, in memory order, by the first ones of `source`."""
     shape = jnp.broadcast_shapes(x.shape, mask.shape)
     mask = jnp.broadcast_to(mask, shape)
+    current().require_in_range(mask.sum(dtype=jnp.int32), source.size + 1, what=_SELECTED)
     values = jnp.take(source.reshape(-1), _ranks(mask), mode="fill")
     return jnp.where(mask, values, jnp.broadcast_to(x, shape))
 
@@ -111,6 +142,7 @@ def masked_scatter_backward(grad: jax.Array, mask: jax.Array, sizes: Sequence[in
 @lowers(aten.index_select.default)
 def index_select(x: jax.Array, dim: int, index: jax.Array) -> jax.Array:
     """The slices of `x` along `dim` at `index`."""
+    current().require_in_range(index, _length(x, dim))
     if x.ndim == 0:
         return jnp.take(x.reshape(1), index32(index, 1), mode="fill").reshape(())
     return jnp.take(x, index32(index.reshape(-1), x.shape[dim]), axis=dim, mode="fill")
@@ -119,6 +151,8 @@ def index_select(x: jax.Array, dim: int, index: jax.Array) -> jax.Array:
 @lowers(aten.index_add.default)
 def index_add(x: jax.Array, dim: int, index: jax.Array, source: jax.Array, alpha: Number = 1) -> jax.Array:
     """`x` with `alpha * source` added to its slices at `index`."""
+    if x.size:
+        current().require_in_range(index, _length(x, dim))
     values = source.astype(x.dtype) * jnp.asarray(alpha, x.dtype) if alpha != 1 else source.astype(x.dtype)
     return _slices(x, dim, index, values, lambda target, values: target.add(values, mode="drop"))
 
@@ -126,12 +160,16 @@ def index_add(x: jax.Array, dim: int, index: jax.Array, source: jax.Array, alpha
 @lowers(aten.index_copy.default)
 def index_copy(x: jax.Array, dim: int, index: jax.Array, source: jax.Array) -> jax.Array:
     """`x` with its slices at `index` replaced by those of `source`."""
+    if x.size:
+        current().require_in_range(index, _length(x, dim))
     return _slices(x, dim, index, source.astype(x.dtype), lambda target, values: target.set(values, mode="drop"))
 
 
 @lowers(aten.index_fill.int_Scalar, aten.index_fill.int_Tensor)
 def index_fill(x: jax.Array, dim: int, index: jax.Array, value: Number | jax.Array) -> jax.Array:
     """`x` with its slices at `index` filled with `value`."""
+    if x.size:
+        current().require_in_range(index, _length(x, dim), low=-_length(x, dim))
     fill = jnp.asarray(value, x.dtype)
     return _slices(x, dim, index, fill, lambda target, values: target.set(values, mode="drop"))
 
@@ -141,9 +179,16 @@ def index_reduce(
     x: jax.Array, dim: int, index: jax.Array, source: jax.Array, reduce: str, include_self: bool = True
 ) -> jax.Array:
     """`x` with the slices of `source` reduced into those at `index`."""
+    if x.size:
+        current().require_in_range(index, _length(x, dim))
     rows, source = x.reshape(-1) if x.ndim == 0 else x, source.reshape(-1) if source.ndim == 0 else source
     key = (slice(None),) * (dim % rows.ndim) + (index32(index.reshape(-1), rows.shape[dim]),)
     return reduce_at(rows, key, source, reduce, include_self).reshape(x.shape)
+
+
+def _length(x: jax.Array, dim: int) -> int:
+    """The size of a dimension; a number is taken for a vector of one."""
+    return x.shape[dim] if x.ndim else 1
 
 
 def _slices(x: jax.Array, dim: int, index: jax.Array, values: jax.Array, write: Any) -> jax.Array:
@@ -157,12 +202,14 @@ def _slices(x: jax.Array, dim: int, index: jax.Array, values: jax.Array, write: 
 @lowers(aten.take.default)
 def take(x: jax.Array, index: jax.Array) -> jax.Array:
     """Elements of the flattened `x`."""
+    current().require_in_range(index, x.size, low=-x.size)
     return jnp.take(x.reshape(-1), index32(index, x.size), mode="fill")
 
 
 @lowers(aten.put.default)
 def put(x: jax.Array, index: jax.Array, source: jax.Array, accumulate: bool = False) -> jax.Array:
     """`x` with elements of `source` written at (or added to) flat positions."""
+    current().require_in_range(index, x.size, low=-x.size)
     target = x.reshape(-1).at[index32(index.reshape(-1), x.size)]
     values = source.reshape(-1).astype(x.dtype)
     return (target.add(values, mode="drop") if accumulate else target.set(values, mode="drop")).reshape(x.shape)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import torch
 
+from ._context import current
 from ._pullback import index32, wide
 from ._table import lowers
 
@@ -20,9 +21,15 @@ def nll_loss_forward(
 ) -> tuple[jax.Array, jax.Array]:
     """Negative log likelihood of the target classes, and the weight that its mean divides by."""
     classes = min(1, x.ndim - 1)
+    require_classes(target, x.shape[classes], ignore_index)
     picked, scale = class_weights(target, weight, ignore_index, x.shape[classes], x.dtype)
     chosen = jnp.take_along_axis(wide(x), jnp.expand_dims(picked, classes), classes).squeeze(classes)
     return reduced(chosen, target, scale, reduction, ignore_index, x.dtype)
+
+
+def require_classes(target: jax.Array, classes: int, ignore_index: int) -> None:
+    """Check the targets that count."""
+    current().require_in_range(target, classes, ignored=ignore_index, what="target")
 
 
 def reduced(

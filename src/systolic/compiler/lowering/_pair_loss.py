@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import torch
 
+from ._context import current
 from ._loss import MEAN, NONE
 from ._pullback import index32, pullback, wide
 from ._table import lowers
@@ -104,6 +105,8 @@ def soft_margin_loss_backward(grad: jax.Array, x: jax.Array, target: jax.Array, 
 @lowers(aten.binary_cross_entropy.default)
 def binary_cross_entropy(x: jax.Array, target: jax.Array, weight: jax.Array | None = None, reduction: int = MEAN) -> jax.Array:
     """Cross entropy of probabilities; logarithms stop at -100."""
+    current().require_in_unit_interval(x, "input")
+    current().require_in_unit_interval(target, "target")
     x, target = _pair(x, target)
     loss = (target - 1) * jnp.maximum(jnp.log1p(-x), -100) - target * jnp.maximum(jnp.log(x), -100)
     return _reduced(loss if weight is None else loss * wide(weight), reduction)
@@ -166,6 +169,7 @@ def multi_margin_loss(
     reduction: int = MEAN,
 ) -> jax.Array:
     """How far every other class comes within `margin` of the target's score."""
+    current().require_in_range(target, x.shape[-1] if x.ndim else 1, what="target")
     return _multi_margin(x, target, p, margin, weight, reduction)
 
 
@@ -208,6 +212,7 @@ def _multilabel_margin(x: jax.Array, target: jax.Array, reduction: int) -> jax.A
 @lowers(aten.multilabel_margin_loss_forward.default)
 def multilabel_margin_loss(x: jax.Array, target: jax.Array, reduction: int) -> tuple[jax.Array, jax.Array]:
     """How far every class outside the label set comes within one of those in it; also the label set as a mask."""
+    current().require_in_range(target, target.shape[-1] if target.ndim else 1, low=-1, what="target")
     return _multilabel_margin(x, target, reduction), _label_sets(target)[1].reshape(target.shape)
 
 

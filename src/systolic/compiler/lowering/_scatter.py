@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import torch
 
+from ._context import current
 from ._pullback import index32
 from ._table import lowers
 
@@ -22,6 +23,7 @@ def gather(x: jax.Array, dim: int, index: jax.Array, sparse_grad: bool = False) 
     if index.size == 0:
         # an empty index may have any number of dimensions
         return jnp.zeros(index.shape, x.dtype)
+    current().require_in_range(index, x.shape[dim] if x.ndim else 1)
     if x.ndim == 0 or index.ndim == 0:
         return jnp.take(x.reshape(-1), index32(index, x.size), mode="fill")
     dim %= x.ndim
@@ -42,8 +44,9 @@ def _column(axis: int, index: jax.Array) -> tuple[int, ...]:
     return tuple(-1 if other == axis else 1 for other in range(index.ndim))
 
 
-def _prepared(x: jax.Array, index: jax.Array, source: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """`x`, `index` and the part of `source` that `index` covers, each with at least one dimension."""
+def _prepared(x: jax.Array, dim: int, index: jax.Array, source: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """`x`, `index`, checked, and the part of `source` that `index` covers, each with at least one dimension."""
+    current().require_in_range(index, x.shape[dim] if x.ndim else 1)
     x, index = jnp.atleast_1d(x), jnp.atleast_1d(index)
     if index.size == 0:
         # an empty index may have any number of dimensions
@@ -58,21 +61,21 @@ def _prepared(x: jax.Array, index: jax.Array, source: Any) -> tuple[jax.Array, j
 @lowers(aten.scatter.src, aten.scatter.value)
 def scatter(x: jax.Array, dim: int, index: jax.Array, source: jax.Array | Number) -> jax.Array:
     """`x` with elements of `source` (or one number) written along `dim` at `index`."""
-    rows, at, values = _prepared(x, index, source)
+    rows, at, values = _prepared(x, dim, index, source)
     return rows.at[_key(rows, dim, at)].set(values, mode="drop").reshape(x.shape)
 
 
 @lowers(aten.scatter_add.default)
 def scatter_add(x: jax.Array, dim: int, index: jax.Array, source: jax.Array) -> jax.Array:
     """`x` with elements of `source` added along `dim` at `index`."""
-    rows, at, values = _prepared(x, index, source)
+    rows, at, values = _prepared(x, dim, index, source)
     return rows.at[_key(rows, dim, at)].add(values, mode="drop").reshape(x.shape)
 
 
 @lowers(aten.scatter.reduce, aten.scatter.value_reduce)
 def scatter_with(x: jax.Array, dim: int, index: jax.Array, source: jax.Array | Number, *, reduce: str) -> jax.Array:
     """`x` with elements added to or multiplied by those of `source`."""
-    rows, at, values = _prepared(x, index, source)
+    rows, at, values = _prepared(x, dim, index, source)
     target = rows.at[_key(rows, dim, at)]
     out = target.add(values, mode="drop") if reduce == "add" else target.multiply(values, mode="drop")
     return out.reshape(x.shape)
@@ -83,7 +86,7 @@ def scatter_reduce(
     x: jax.Array, dim: int, index: jax.Array, source: jax.Array, reduce: str, include_self: bool = True
 ) -> jax.Array:
     """`x` with elements of `source` reduced into it along `dim` at `index`."""
-    rows, at, values = _prepared(x, index, source)
+    rows, at, values = _prepared(x, dim, index, source)
     return reduce_at(rows, _key(rows, dim, at), values, reduce, include_self).reshape(x.shape)
 
 

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import torch
 
+from ._context import current
 from ._pooling import scatter_to_planes
 from ._pullback import wide
 from ._table import lowers
@@ -32,6 +33,7 @@ def max_unpool3d(
 
 
 def _put_back(x: jax.Array, indices: jax.Array, plane: Sequence[int]) -> jax.Array:
+    current().require_in_range(indices, math.prod(plane))
     return scatter_to_planes(x, indices, tuple(plane), add=False)
 
 

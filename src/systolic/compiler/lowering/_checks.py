@@ -1,0 +1,146 @@
+"""Values that eager PyTorch refuses when an op meets them: noted inside the program, raised by the host.
+
+Nothing can raise inside a program. Every check becomes one 32-bit word, zero where all is well and else an offending
+value. What the host has to know of any number of steps is their outcome: [steps so far, the first step with an offending
+value, which of the checks in its program found it, the word], with zero for the word as long as there was none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from torch._ops import OpOverload
+
+from .._modules import LINE
+
+if TYPE_CHECKING:
+    from ._context import LoweringContext
+
+_LIMITS = np.iinfo(np.int32)
+
+
+@dataclass(frozen=True)
+class Check:
+    """What one op requires of one of its arguments.
+
+    Attributes:
+        op: the op's name.
+        line: where in the user's code it was called, "file:line"; empty where no user's function was running.
+        what: what the values are.
+        low: the smallest value that is allowed.
+        high: the smallest one above it that is not; the largest one that is allowed of real numbers.
+        is_real: whether the values are real numbers.
+    """
+
+    op: str
+    line: str
+    what: str
+    low: int
+    high: int
+    is_real: bool = False
+
+    def value(self, word: int) -> str:
+        """The offending value that a word stands for."""
+        bits = np.uint32(word)
+        if self.is_real:
+            return f"{bits.view(np.float32):g}"
+        code = int(bits.view(np.int32))
+        number = code - (code > 0)
+        if number in (_LIMITS.min, _LIMITS.max - 1):
+            return f"{number} or {'less' if number < 0 else 'more'}"
+        return str(number)
+
+    @property
+    def allowed(self) -> str:
+        """The values that the op takes."""
+        if self.high == self.low and not self.is_real:
+            return "none (the dimension has no elements)"
+        last = self.high if self.is_real else self.high - 1
+        return f"{self.low}" if last == self.low else f"{self.low} to {last}"
+
+
+class Checks:
+    """The checks of one program, in the order in which its ops are lowered.
+
+    Attributes:
+        made: what each check requires.
+    """
+
+    def __init__(self) -> None:
+        self.made: list[Check] = []
+        self._words: list[jax.Array] = []
+        # the arrays are kept: another one must not get the id of one that was checked
+        self._seen: dict[tuple[int, int, int, int | None], jax.Array] = {}
+
+    def in_range(
+        self, context: LoweringContext, values: jax.Array, low: int, high: int, ignored: int | None, what: str, op: str
+    ) -> None:
+        """Check integers; the same ones for the same range, which a gradient does, only once."""
+        key = (id(values), low, high, ignored)
+        if values.size and key not in self._seen:
+            self._seen[key] = values
+            self._add(context, _offending_integer(values, low, high, ignored), Check(op, _line(context), what, low, high))
+
+    def in_unit_interval(self, context: LoweringContext, values: jax.Array, what: str, op: str) -> None:
+        """Check real numbers."""
+        if values.size:
+            inside = (values >= 0) & (values <= 1)
+            bits = jax.lax.bitcast_convert_type(values.astype(jnp.float32), jnp.uint32)
+            self._add(context, jnp.where(inside, jnp.uint32(0), bits), Check(op, _line(context), what, 0, 1, is_real=True))
+
+    def _add(self, context: LoweringContext, words: jax.Array, check: Check) -> None:
+        cores = context.mesh.size if context.mesh is not None else 1
+        if words.ndim and words.shape[0] % cores == 0:
+            # each core's own part; cores meet once for all checks, in `outcome`
+            found = words.reshape(cores, -1).max(1)
+        else:
+            found = jnp.broadcast_to(words.max(), (cores,))
+        self._words.append(found)
+        self.made.append(check)
+
+    def outcome(self, before: jax.Array) -> jax.Array:
+        """The outcome after this step, from that of the steps before it; the same one where nothing is checked."""
+        if not self._words:
+            return before
+        words = jnp.stack(self._words).max(1)
+        check = jnp.argmax(words != 0).astype(jnp.uint32)
+        steps = before[0] + 1
+        now = jnp.stack([steps, steps, check, words[check]])
+        return jnp.where(before[3] == 0, now, before.at[0].set(steps))
+
+
+def no_outcome() -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
+    """The outcome of no steps."""
+    return np.zeros(4, np.uint32)
+
+
+def is_fine(outcome: jax.Array) -> jax.Array:
+    """Whether no step had an offending value."""
+    return outcome[3] == 0
+
+
+def _offending_integer(values: jax.Array, low: int, high: int, ignored: int | None) -> jax.Array:
+    """Per element a word: zero where it is allowed, else a code that is never zero, of the element cut to 32 bits."""
+    limits = [low, high, 0 if ignored is None else ignored]
+    fits = all(_LIMITS.min <= limit <= _LIMITS.max for limit in limits)
+    values = values.astype(jnp.promote_types(values.dtype, jnp.int32 if fits else jnp.int64))
+    bad = (values < low) | (values >= high)
+    if ignored is not None:
+        bad &= values != ignored
+    cut = jnp.clip(values, int(_LIMITS.min), int(_LIMITS.max) - 1).astype(jnp.int32)
+    code = jnp.where(cut < 0, cut, cut + 1)
+    return jnp.where(bad, jax.lax.bitcast_convert_type(code, jnp.uint32), jnp.uint32(0))
+
+
+def _line(context: LoweringContext) -> str:
+    return context.node.meta.get(LINE, "") if context.node is not None else ""
+
+
+def name_of(context: LoweringContext) -> str:
+    """The name of the op that is being lowered, without its library and overload."""
+    target = context.node.target if context.node is not None else None
+    return target.overloadpacket.__name__ if isinstance(target, OpOverload) else "an op outside of a graph"
