@@ -30,6 +30,7 @@ LAYERS = [
     },
     {"compiler"},
     {"runtime"},
+    {"sharding"},
     {"distributed"},
     {"utilities"},
     {"exceptions"},

@@ -26,5 +26,5 @@ def test_a_split_array_is_gathered(spec: PartitionSpec) -> None:
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 def test_a_snapshot_of_a_split_tensor_is_whole(spec: PartitionSpec) -> None:
     tensor = torch.randn(64, 64)
-    (cell,) = make_cells([tensor], NamedSharding(Placement(jax.devices()).mesh, spec))
+    (cell,) = make_cells([tensor], [NamedSharding(Placement(jax.devices()).mesh, spec)])
     assert torch.equal(cell.snapshot(), tensor)

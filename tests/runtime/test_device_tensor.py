@@ -45,7 +45,7 @@ def on_device(tensor: Any) -> torch.Tensor:
 
 
 def single(values: Any, placement: Placement) -> DeviceTensor:
-    return DeviceTensor(make_cells([torch.as_tensor(values)], placement.replicated)[0])
+    return DeviceTensor(make_cells([torch.as_tensor(values)], [placement.whole])[0])
 
 
 def test_binding_keeps_objects_kinds_and_values() -> None:
@@ -141,7 +141,7 @@ WRITES: dict[str, Callable[[Any], Any]] = {
 def test_writing_reaches_the_devices(how: str, packed: bool, placement: Placement) -> None:
     plain = torch.linspace(-1, 2, 12).view(3, 4)
     values = [torch.zeros(5), plain.clone(), torch.ones(2)] if packed else [plain.clone()]
-    cells = make_cells(values, placement.replicated)
+    cells = make_cells(values, [placement.whole] * len(values))
     tensor = DeviceTensor(cells[1 if packed else 0])
     assert (cells[-1].offset >= 0) is packed
     WRITES[how](plain)

@@ -22,4 +22,5 @@ from ._modules import SCOPE as SCOPE
 from ._program import Program as Program
 from ._scope import scope_with_globals as scope_with_globals
 from ._step_result import StepResult as StepResult
+from ._train_state import TrainState as TrainState
 from .lowering import register_lowering as register_lowering

@@ -123,7 +123,7 @@ class _Tracing:
         self.survey = survey
         self.table = SymbolTable()
         self.mode = FakeTensorMode(shape_env=self.table.shape_env, static_shapes=True, allow_non_fake_inputs=True)
-        self.slots = _slots_of(survey)
+        self.slots = slots_of(survey)
         self.symbol_paths = [p for p in survey.values if p in call.variable and _is_number(survey.values[p])]
         self.outputs = OutputList(self.table)
         self.slot_outputs: dict[int, int] = {}
@@ -285,7 +285,8 @@ def _copy_hooks(tensor: torch.Tensor, stand_in: torch.Tensor) -> None:
         stand_in.register_post_accumulate_grad_hook(hook)
 
 
-def _slots_of(survey: Survey) -> list[Slot]:
+def slots_of(survey: Survey) -> list[Slot]:
+    """The tensors that were found, then the gradients that they have."""
     slots = [Slot(tensor, paths) for tensor, paths in survey.slots()]
     owner = {path: index for index, slot in enumerate(slots) for path in slot.paths}
     grads: dict[int, Slot] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -15,7 +15,8 @@ from ..runtime._compile_cache import keep_compiled_programs, watched_cache
 from ..runtime._device_tensor import DeviceTensor, bring_back, move_in_place
 from ..runtime._dtypes import torch_dtype
 from ..runtime._placement import Placement
-from ._capture import Call, Captured, capture
+from ..sharding import StateEntry
+from ._capture import Call, Captured, capture, slots_of
 from ._check_watch import CheckWatch
 from ._flops import model_flops
 from ._guards import Guards, changes
@@ -29,6 +30,7 @@ from ._step_result import StepResult
 from ._survey import Path, Survey, describe, set_at
 from ._symbol_errors import may_come_from_symbols
 from ._symbols import Number
+from ._train_state import TrainState
 
 
 @dataclass(frozen=True)
@@ -389,7 +391,9 @@ def bind(roots: MutableMapping[str, Any], placement: Placement, appended: set[in
     for slot in slots:
         _require_dense(*slot)
     movable = [t for t, _ in slots] + list(grads.values())
-    cells = make_cells([t.detach() for t in movable], placement.replicated)
+    entry_of = {id(tensor): entry for entry, tensor in _named(survey)}
+    shardings = [placement.state_sharding(entry_of[id(t)]) for t in movable]
+    cells = make_cells([t.detach() for t in movable], shardings)
     placement.shared_memory += [[cells[index] for index in group] for group in shared]
     for tensor, cell in zip(movable, cells, strict=True):
         if tensor.is_leaf:
@@ -397,6 +401,11 @@ def bind(roots: MutableMapping[str, Any], placement: Placement, appended: set[in
         else:
             for path in next(paths for t, paths in slots if t is tensor):
                 set_at(survey, path, DeviceTensor(cell))
+
+
+def _named(survey: Survey) -> Iterator[tuple[StateEntry, torch.Tensor]]:
+    state = TrainState.of_slots(slots_of(survey))
+    yield from zip(state.entries, state.tensors, strict=True)
 
 
 def _require_dense(tensor: torch.Tensor, paths: list[Path]) -> None:

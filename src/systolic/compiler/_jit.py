@@ -15,6 +15,7 @@ from ..runtime._cells import Cell
 from ..runtime._convert import to_jax_array
 from ..runtime._device_tensor import DeviceTensor
 from ..runtime._placement import Placement
+from ..sharding import StateRule, replicate_state
 from ..utilities._traceback import ShortTracebacks
 from ._engine import Compile, Engine
 from ._scope import scope_of
@@ -26,7 +27,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def jit(function: Callable[P, R], *, devices: list[Device] | None = None) -> JitFunction[P, R]:
+def jit(
+    function: Callable[P, R], *, devices: list[Device] | None = None, rule: StateRule = replicate_state
+) -> JitFunction[P, R]:
     """Compile a PyTorch function, with everything that it changes, into one XLA program.
 
     Modules and optimizers that the function uses (from its closure, its globals, its arguments, or `self`) may be
@@ -36,6 +39,7 @@ def jit(function: Callable[P, R], *, devices: list[Device] | None = None) -> Jit
     Args:
         function: takes and returns tensors, nested in any pytree. It is traced once per combination of shapes.
         devices: the devices to run on; default: the first one.
+        rule: how each tensor of the state lies on the devices; default: whole on each (`systolic.sharding`).
 
     Returns:
         A function with the same signature. Returned tensors are fetched when somebody looks at them. A call waits for the
@@ -60,16 +64,16 @@ def jit(function: Callable[P, R], *, devices: list[Device] | None = None) -> Jit
         >>> step(torch.ones(8, 4)).shape
         torch.Size([])
     """
-    return JitFunction(function, devices)
+    return JitFunction(function, devices, rule)
 
 
 class JitFunction(Generic[P, R]):
     """A compiled PyTorch function; see `jit`."""
 
-    def __init__(self, function: Callable[P, R], devices: list[Device] | None) -> None:
+    def __init__(self, function: Callable[P, R], devices: list[Device] | None, rule: StateRule = replicate_state) -> None:
         functools.update_wrapper(self, function)
         self._function: Callable[..., Any] = function
-        self._placement = Placement(devices or jax_devices()[:1])
+        self._placement = Placement(devices or jax_devices()[:1], rule=rule)
         self._engine = Engine(function, lambda: scope_of(function), self._placement)
         self._last: Any = None
 

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+from jax.sharding import Sharding
 from torch import fx
 
 from ..runtime._cells import Buffer, Cell, TensorKind, cells_of, flush, plan_buffers
@@ -27,6 +28,7 @@ from ._head_layout import with_heads_in_place
 from ._modules import SCOPE
 from ._symbols import Number
 from ._templates import Out, OutNumber, Template
+from ._train_state import TrainState
 from .lowering import Check, LoweringContext, interpret, is_fine
 
 
@@ -45,7 +47,7 @@ class Layout:
 
     Attributes:
         inputs: by placeholder: ("state", piece), ("leaf", i) or ("constant", i).
-        donated: how many of the state's buffers are overwritten; these come first.
+        donated: the state's buffers that are overwritten, which come first: how each lies on the devices, before and after.
         updates: by donated buffer: its pieces in order, each with the output that replaces it (None: unchanged).
         results: groups of outputs that share an array each.
         returned: how many of these groups are what the caller gets; effects keep the others.
@@ -53,7 +55,7 @@ class Layout:
     """
 
     inputs: tuple[tuple[str, Any], ...]
-    donated: int
+    donated: tuple[Sharding, ...]
     updates: tuple[tuple[tuple[Piece, int | None], ...], ...]
     results: tuple[tuple[int, ...], ...]
     returned: int
@@ -81,10 +83,10 @@ class Program:
         self.captured = captured
         self.watch = watch
         self.placement = placement
-        self.buffers, self.layout = _lay_out(captured, placement.cells([slot.tensor for slot in captured.slots]))
+        self.buffers, self.layout = _lay_out(captured, _cells(captured, placement))
         self.places = _places(captured, self.layout)
-        self._donated = self.buffers[: self.layout.donated]
-        self._kept = self.buffers[self.layout.donated :]
+        self._donated = self.buffers[: len(self.layout.donated)]
+        self._kept = self.buffers[len(self.layout.donated) :]
         self._constants = [t.constant for t in captured.inputs if not isinstance(t, SlotInput) and t.constant is not None]
         self._constant_arrays: list[Any] = []
         self._constant_versions: list[Any] = []
@@ -187,6 +189,11 @@ def fill(program: Program, cells: dict[int, Cell], template: Template, numbers: 
     return template.fill(tensor, number, numbers)
 
 
+def _cells(captured: Captured, placement: Placement) -> list[Cell]:
+    state = TrainState.of_slots(captured.slots)
+    return placement.cells(state.tensors, state.entries)
+
+
 def _lay_out(captured: Captured, cells: list[Cell]) -> tuple[list[Buffer], Layout]:
     used = {i.slot for i in captured.inputs if isinstance(i, SlotInput)} | set(captured.slot_outputs)
     changed = list(dict.fromkeys(cells[s].buffer for s in captured.slot_outputs))
@@ -211,7 +218,8 @@ def _lay_out(captured: Captured, cells: list[Cell]) -> tuple[list[Buffer], Layou
     updates = tuple(tuple((piece(c), new_value.get(id(c))) for c in buffer.cells) for buffer in changed)
     returned, kept_results = _result_groups(captured)
     results = tuple(returned + kept_results)
-    return buffers, Layout(tuple(inputs), len(changed), updates, results, len(returned), _draws(captured.graph))
+    donated = tuple(buffer.array.sharding for buffer in changed)
+    return buffers, Layout(tuple(inputs), donated, updates, results, len(returned), _draws(captured.graph))
 
 
 def _result_groups(captured: Captured) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
@@ -344,9 +352,9 @@ def _repeated(graph: fx.Graph, layout: Layout, placement: Placement, checks: lis
 
 
 def _jitted(step: Callable[..., Any], layout: Layout, placement: Placement) -> Any:
-    replicated = placement.replicated
-    result_shardings = [replicated if len(group) > 1 else None for group in layout.results]
-    shardings = ([replicated] * layout.donated, result_shardings, replicated, replicated if layout.draws else None)
+    whole = placement.whole
+    result_shardings = [whole if len(group) > 1 else None for group in layout.results]
+    shardings = (list(layout.donated), result_shardings, whole, whole if layout.draws else None)
     return jax.jit(step, donate_argnums=(0,), out_shardings=shardings)
 
 

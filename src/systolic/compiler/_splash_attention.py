@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh
 
-from ..runtime._placement import DATA_AXIS
+from ..sharding import batch_spec
 
 LANES = 128
 """Lengths must be multiples of a register's width."""
@@ -81,7 +81,7 @@ def on_each_core(function: Callable[..., Any], mesh: Mesh | None, batch: int) ->
     """
     if mesh is None or mesh.size == 1:
         return function
-    spec = PartitionSpec(DATA_AXIS) if batch % mesh.size == 0 else PartitionSpec()
+    spec = batch_spec((batch,), mesh)
     return jax.shard_map(function, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
 
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-import numpy as np
-from jax.sharding import Mesh
-
 from ..compiler import PlainAttention, plain_attention_calls
-from ..runtime._placement import DATA_AXIS
+from ..sharding import make_mesh
 from ._advice import Advice
 from ._advise_time import SOURCE, seconds_of
 from ._figures import Figure
@@ -24,7 +21,7 @@ _TOPIC = "attention"
 
 def advise_attention(step: TracedStep, slice: Slice, analysis: HloAnalysis) -> Iterator[Advice]:
     """Name the calls of attention that take the plain form, what keeps them from the kernel, and what they cost."""
-    mesh = Mesh(np.array(slice_devices(slice)), (DATA_AXIS,))
+    mesh = make_mesh(slice_devices(slice))
     calls: defaultdict[tuple[str, str], list[PlainAttention]] = defaultdict(list)
     for call in plain_attention_calls(step.captured.graph, mesh):
         calls[call.line, " and ".join(one.cause for one in call.obstacles)].append(call)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
 
-from ..compiler import Slot, model_flops
+from ..compiler import model_flops
 from ..runtime._compile_cache import cache_suspended
 from ._advise import advice_on
 from ._compiled import Compiled, Lowered
@@ -64,7 +63,7 @@ def describe(step: TracedStep, slice: Slice, compiled: Compiled) -> PreflightRep
         precision=step.precision,
         slice=_slice_figures(slice),
         batch=BatchFigures(step.global_batch, step.core_batch, step.tokens_per_sample, step.samples_per_epoch),
-        parameters=sum(slot.tensor.numel() for slot in step.parameters()),
+        parameters=step.state.count("parameter"),
         memory=_memory(step, slice, compiled),
         work=work,
         collectives=collectives,
@@ -99,7 +98,9 @@ def _slice_figures(slice: Slice) -> SliceFigures:
 
 
 def _memory(step: TracedStep, slice: Slice, compiled: Compiled) -> MemoryFigures:
-    parameters, optimizer, other = (_bytes(s) for s in (step.parameters(), step.optimizer_state(), step.other_state()))
+    state = step.state_bytes(slice_devices(slice))
+    parameters, optimizer = state.pop("parameter", 0), state.pop("optimizer", 0)
+    other = sum(state.values())
     batch = sum(_leaf_bytes(shape, dtype.itemsize, slice.devices) for shape, dtype in step.leaves)
     known = parameters + optimizer + other + batch
     found = compiled.memory
@@ -114,10 +115,6 @@ def _memory(step: TracedStep, slice: Slice, compiled: Compiled) -> MemoryFigures
         temporaries = max(0, total - known)
     capacity = compiled.available_bytes or slice.chip.hbm_per_device
     return MemoryFigures(parameters, optimizer, other, batch, padding, outputs, temporaries, code, total, capacity)
-
-
-def _bytes(slots: Iterable[Slot]) -> int:
-    return sum(slot.tensor.numel() * slot.tensor.element_size() for slot in slots)
 
 
 def _leaf_bytes(shape: tuple[int, ...], itemsize: int, cores: int) -> int:

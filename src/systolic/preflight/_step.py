@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch import nn
-
-from ..compiler import Captured, CheckWatch, Program, Slot
+from ..compiler import Captured, CheckWatch, Program, TrainState
 from ..runtime._placement import AbstractPlacement
+from ..sharding import StateKind, StateRule, replicate_state
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class TracedStep:
         samples_per_epoch: how many samples an epoch of the loader has, where it is known.
         tokens_per_sample: the length of the sequences, where the batch holds some: an integer tensor of two dimensions.
         trace_seconds: PyTorch's tracing.
+        rule: how the state lies on the cores.
         notes: what the reader should know about how the step was found.
     """
 
@@ -45,25 +47,30 @@ class TracedStep:
     samples_per_epoch: int | None
     tokens_per_sample: int | None
     trace_seconds: float
+    rule: StateRule = replicate_state
     notes: list[str] = field(default_factory=list)
 
     def program(self, devices: list[Any]) -> tuple[Program, tuple[Any, ...]]:
         """The program for some devices that need not be here, with descriptions of its arguments."""
-        options = {"sync_batchnorm": self.sync_batchnorm, "matmul_precision": self.matmul_precision}
-        placement = AbstractPlacement(devices, **options)
+        placement = self._placement(devices)
         program = Program(self.captured, placement, {}, CheckWatch(placement))
         leaves = [placement.describe(shape, dtype) for shape, dtype in self.leaves]
         return program, program.arguments(leaves, self.numbers)
 
-    def parameters(self) -> list[Slot]:
-        """The state's parameters."""
-        return [slot for slot in self.captured.slots if isinstance(slot.tensor, nn.Parameter)]
+    @property
+    def state(self) -> TrainState:
+        """The state that the step reads and writes."""
+        return TrainState.of_slots(self.captured.slots)
 
-    def optimizer_state(self) -> list[Slot]:
-        """The state of optimizers."""
-        return [slot for slot in self.captured.slots if slot.paths and str(slot.paths[0][0]).startswith("optimizer")]
+    def state_bytes(self, devices: list[Any]) -> dict[StateKind, int]:
+        """What one device holds of the state, by kind, as the run's rule places it."""
+        placement, sizes = self._placement(devices), Counter[StateKind]()
+        for entry, tensor in zip(self.state.entries, self.state.tensors, strict=True):
+            part = placement.state_sharding(entry).shard_shape(entry.shape)
+            sizes[entry.kind] += math.prod(part) * tensor.element_size()
+        return dict(sizes)
 
-    def other_state(self) -> list[Slot]:
-        """Buffers, gradients that are kept between steps, totals of logged values."""
-        others = {id(slot) for slot in (*self.parameters(), *self.optimizer_state())}
-        return [slot for slot in self.captured.slots if id(slot) not in others]
+    def _placement(self, devices: list[Any]) -> AbstractPlacement:
+        return AbstractPlacement(
+            devices, sync_batchnorm=self.sync_batchnorm, matmul_precision=self.matmul_precision, rule=self.rule
+        )

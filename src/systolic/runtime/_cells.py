@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -134,12 +134,17 @@ SMALL_TENSOR_ELEMENTS = 2048
 TensorKind = tuple[torch.Size, torch.dtype]
 
 
-def plan_buffers(shapes: Sequence[TensorKind]) -> list[list[int]]:
-    """Group tensors into buffers: the small ones of a dtype together, each large one alone; as lists of indices."""
+def plan_buffers(shapes: Sequence[TensorKind], alone: Collection[int] = ()) -> list[list[int]]:
+    """Group tensors into buffers: the small ones of a dtype together, each large one alone; as lists of indices.
+
+    Args:
+        shapes: shape and dtype of each.
+        alone: small ones that share no buffer all the same.
+    """
     groups: list[list[int]] = []
     shared: dict[torch.dtype, list[int]] = {}
     for index, (shape, dtype) in enumerate(shapes):
-        if shape.numel() > SMALL_TENSOR_ELEMENTS:
+        if shape.numel() > SMALL_TENSOR_ELEMENTS or index in alone:
             groups.append([index])
         elif dtype in shared:
             shared[dtype].append(index)
@@ -149,37 +154,40 @@ def plan_buffers(shapes: Sequence[TensorKind]) -> list[list[int]]:
     return groups
 
 
-def make_cells(values: Sequence[torch.Tensor], sharding: jax.sharding.Sharding) -> list[Cell]:
-    """Copy tensors to the devices, small ones packed together.
+def make_cells(values: Sequence[torch.Tensor], shardings: Sequence[jax.sharding.Sharding]) -> list[Cell]:
+    """Copy tensors to the devices, small ones packed together where every device holds them whole.
 
     Args:
         values: ordinary CPU tensors.
-        sharding: where the arrays go.
+        shardings: where each goes.
     """
 
     def filled(group: list[int]) -> jax.Array:
         arrays = [to_jax_array(values[i]) for i in group]
         packed = arrays[0] if len(group) == 1 else np.concatenate([np.asarray(a).reshape(-1) for a in arrays])
         # device_put may keep the host memory that it was given; the state is donated, so it gets its own copy
-        return put(np.array(packed, jax_dtype(values[group[0]].dtype)), sharding)
+        return put(np.array(packed, jax_dtype(values[group[0]].dtype)), shardings[group[0]])
 
-    return _cells([(v.shape, v.dtype) for v in values], filled)
+    return _cells([(v.shape, v.dtype) for v in values], shardings, filled)
 
 
-def describe_cells(kinds: Sequence[TensorKind], sharding: jax.sharding.Sharding) -> list[Cell]:
+def describe_cells(kinds: Sequence[TensorKind], shardings: Sequence[jax.sharding.Sharding]) -> list[Cell]:
     """The cells that `make_cells` would make for tensors of these kinds, over arrays that are only described."""
 
     def described(group: list[int]) -> Any:
         shape, dtype = kinds[group[0]]
         shape = tuple(shape) if len(group) == 1 else (sum(kinds[i][0].numel() for i in group),)
-        return jax.ShapeDtypeStruct(shape, jax_dtype(dtype), sharding=sharding)
+        return jax.ShapeDtypeStruct(shape, jax_dtype(dtype), sharding=shardings[group[0]])
 
-    return _cells(kinds, described)
+    return _cells(kinds, shardings, described)
 
 
-def _cells(kinds: Sequence[TensorKind], array_of: Callable[[list[int]], Any]) -> list[Cell]:
+def _cells(
+    kinds: Sequence[TensorKind], shardings: Sequence[jax.sharding.Sharding], array_of: Callable[[list[int]], Any]
+) -> list[Cell]:
     cells: dict[int, Cell] = {}
-    for group in plan_buffers(kinds):
+    split = {index for index, sharding in enumerate(shardings) if not sharding.is_fully_replicated}
+    for group in plan_buffers(kinds, split):
         buffer = Buffer(array_of(group))
         for index, cell in zip(group, cells_of(buffer, [kinds[i] for i in group]), strict=True):
             cells[index] = cell

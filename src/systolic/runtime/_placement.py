@@ -1,7 +1,8 @@
-"""Where arrays go: a mesh of devices, and the two shardings of data parallelism."""
+"""The devices of a run: where its batches go, and where each tensor of its state lies."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -9,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 import torch
-from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
+from jax.sharding import PartitionSpec, Sharding
 
+from ..sharding import StateEntry, StateRule, batch_spec, make_mesh, replicate_state, sharding_on
 from ._cells import Buffer, Cell, describe_cells
 from ._convert import put
 from ._device_tensor import DeviceTensor
@@ -19,16 +21,13 @@ from ._transfers import observers, tell_sent
 if TYPE_CHECKING:
     from jaxlib._jax import Device
 
-DATA_AXIS = "data"
-
 
 class Placement:
     """The devices of a run, seen as one.
 
     Attributes:
-        mesh: all devices along the axis "data".
-        replicated: every device holds the whole array (the state).
-        sharded: the first dimension is split over the devices (the batch).
+        mesh: all devices, along named axes.
+        whole: every device holds the whole array: random keys, numbers, batches that do not divide.
         batch_shards: how many groups batch normalisation sees: the number of devices, or 1 when it is synchronised.
         shares_host_memory: whether programs read host arrays as they are, so that there is nothing to copy ahead.
         matmul_precision: how exact float32 products are: "default", "high" or "highest".
@@ -40,15 +39,18 @@ class Placement:
     names_lines = False
 
     def __init__(
-        self, devices: Sequence[Device], *, seed: int = 0, sync_batchnorm: bool = False, matmul_precision: str = "default"
+        self,
+        devices: Sequence[Device],
+        *,
+        seed: int = 0,
+        sync_batchnorm: bool = False,
+        matmul_precision: str = "default",
+        rule: StateRule = replicate_state,
     ) -> None:
         self.devices = list(devices)
-        self.mesh = Mesh(np.array(self.devices), (DATA_AXIS,))
-        self.replicated: Sharding = NamedSharding(self.mesh, PartitionSpec())
-        self.sharded: Sharding = NamedSharding(self.mesh, PartitionSpec(DATA_AXIS))
-        if len(self.devices) == 1:
-            # the same placement; a call takes 15 us with it instead of 31
-            self.replicated = self.sharded = SingleDeviceSharding(self.devices[0])
+        self.mesh = make_mesh(self.devices)
+        self.whole = sharding_on(self.mesh, PartitionSpec())
+        self._rule = rule
         self.batch_shards = 1 if sync_batchnorm else len(self.devices)
         self.platform = self.devices[0].platform
         self.matmul_precision = matmul_precision
@@ -74,7 +76,7 @@ class Placement:
 
     def replicate(self, array: Any) -> jax.Array:
         """Copy a host array to every device."""
-        return put(array, self.replicated)
+        return put(array, self.whole)
 
     def shard(self, array: Any, *, is_final: bool = False) -> Any:
         """Split a host array's first dimension over the devices; an array that does not divide goes to all of them.
@@ -95,14 +97,30 @@ class Placement:
             return array
         return put(array, self.batch_sharding(array.shape))
 
-    def cells(self, tensors: Sequence[torch.Tensor]) -> list[Cell]:
+    def cells(self, tensors: Sequence[torch.Tensor], entries: Sequence[StateEntry]) -> list[Cell]:
         """Where the values of tensors of the state lie."""
+        del entries  # they lie where they were put
         return [_cell(tensor) for tensor in tensors]
 
     def batch_sharding(self, shape: Sequence[int]) -> Sharding:
         """How a tensor of a batch lies: split along its first dimension where that divides, else whole everywhere."""
-        divides = len(shape) > 0 and shape[0] > 0 and shape[0] % len(self.devices) == 0
-        return self.sharded if divides else self.replicated
+        return sharding_on(self.mesh, batch_spec(shape, self.mesh))
+
+    def state_sharding(self, entry: StateEntry) -> Sharding:
+        """How a tensor of the state lies, by the run's rule.
+
+        Raises:
+            ValueError: the rule splits a dimension that does not divide over the devices.
+        """
+        spec = self._rule(entry)
+        for size, axes in zip(entry.shape, spec, strict=False):
+            parts = math.prod(self.mesh.shape[axis] for axis in ((axes,) if isinstance(axes, str) else axes or ()))
+            if size % parts:
+                raise ValueError(
+                    f"The rule for {entry.name} of shape {entry.shape} is {spec}, which splits a dimension of {size} over "
+                    f"{parts} devices. Split a dimension that divides, or leave this tensor whole: PartitionSpec()."
+                )
+        return sharding_on(self.mesh, spec)
 
 
 def _cell(tensor: torch.Tensor) -> Cell:
@@ -121,15 +139,16 @@ class AbstractPlacement(Placement):
 
     def replicate(self, array: Any) -> Any:
         """Describe a host array as it would lie on every device."""
-        return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=self.replicated)
+        return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=self.whole)
 
     def shard(self, array: Any, *, is_final: bool = False) -> Any:
         """Describe a host array as it would be split over the devices."""
         return self.describe(array.shape, array.dtype)
 
-    def cells(self, tensors: Sequence[torch.Tensor]) -> list[Cell]:
+    def cells(self, tensors: Sequence[torch.Tensor], entries: Sequence[StateEntry]) -> list[Cell]:
         """Where the values of these tensors, which stay where they are, would lie."""
-        return describe_cells([(tensor.shape, tensor.dtype) for tensor in tensors], self.replicated)
+        kinds = [(tensor.shape, tensor.dtype) for tensor in tensors]
+        return describe_cells(kinds, [self.state_sharding(entry) for entry in entries])
 
     def describe(self, shape: Sequence[int], dtype: Any) -> jax.ShapeDtypeStruct:
         """A tensor of a batch, by its shape and JAX dtype."""
