@@ -166,6 +166,11 @@ def test_without_optimizer() -> None:
     def configure_optimizers(self: Any) -> None:
         return None
 
-    outcome = compare(lambda base: regression(base, configure_optimizers=configure_optimizers), lightning=False)
-    before = run("eager", lambda base: regression(base, configure_optimizers=configure_optimizers), max_epochs=1)
+    def build(base: Any) -> Any:
+        return regression(base, configure_optimizers=configure_optimizers)
+
+    with pytest.warns(UserWarning, match="`configure_optimizers` of Regression returned None: fit runs without an optimizer"):
+        outcome = compare(build)
+    with pytest.warns(UserWarning, match="returned None"):
+        before = run("eager", build, max_epochs=1)
     torch.testing.assert_close(outcome.parameters, before.parameters)

@@ -50,7 +50,8 @@ class FitLoop:
 
     def _warn_if_nothing_is_left(self) -> None:
         trainer = self.trainer
-        if trainer.num_training_batches and trainer.current_epoch and not trainer.should_stop:
+        counts_on = trainer.current_epoch > 0 and trainer.ckpt_path is None  # a finished run may be resumed again and again
+        if counts_on and trainer.num_training_batches and not trainer.should_stop:
             warnings.warn(
                 f"fit has nothing to do: epoch {trainer.current_epoch} and step {trainer.global_step} were reached before, and "
                 f"max_epochs={trainer.max_epochs}, max_steps={trainer.max_steps}. As in Lightning, a Trainer counts on in "
