@@ -23,6 +23,7 @@ from ._explain import explained
 from ._final_tensors import FinalTensors
 from ._fixed_shapes import fix_shapes
 from ._graph import SlotInput, TensorInput, clean_graph
+from ._hook_tables import hook_effects, share_hooks
 from ._memory_writes import share_memory
 from ._modules import tracking_modules
 from ._patches import capturing
@@ -162,13 +163,14 @@ class _Tracing:
         for slot, stand_in in zip(self.slots, self.stand_ins, strict=True):
             if slot.tensor.requires_grad and slot.tensor.is_leaf:
                 stand_in.requires_grad_()
-                _copy_hooks(slot.tensor, stand_in)
+                share_hooks(slot.tensor, stand_in)
             if isinstance(slot.tensor, nn.Parameter):
                 stand_in._is_param = True  # pyright: ignore[reportAttributeAccessIssue]
         self.stragglers.know({id(s.tensor): t for s, t in zip(self.slots, self.stand_ins, strict=True)})
         given = len(self.call.numbers)
         self._install(symbols[given:])
         before = {path: copied(item) for path, item in self.survey.every_container()}
+        self.hooks_before = [dict(table) for table in self.survey.hooks.values()]
         arguments = self.call.rebuild(flat[len(self.slots) :])
         numbers = dict(zip(self.call.numbers, symbols[:given], strict=True))
         self.stragglers.active = True
@@ -206,6 +208,8 @@ class _Tracing:
         opaque = [path for path, item in self.survey.lists.items() if id(item) in self.call.appended]
         self.effects = container_effects(self.survey, before, opaque, self.finals)
         self.effects += [RequiresGrad(tensor, flag) for tensor, flag in self.finals.changed_flags()]
+        tables = list(self.survey.hooks.values())
+        self.effects += hook_effects(tables, self.hooks_before, self.slots, self.stand_ins)
         self._collect_optimizer_state()
         self._collect_gradients()
 
@@ -254,14 +258,6 @@ def _with_policy(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(tensors, symbols)
 
     return traced
-
-
-def _copy_hooks(tensor: torch.Tensor, stand_in: torch.Tensor) -> None:
-    """Give a stand-in the hooks on the tensor's gradient."""
-    for hook in (tensor._backward_hooks or {}).values():
-        stand_in.register_hook(hook)
-    for hook in (tensor._post_accumulate_grad_hooks or {}).values():
-        stand_in.register_post_accumulate_grad_hook(hook)
 
 
 def _is_number(value: Any) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
+from ._hook_tables import HookEffect
 from ._survey import IMPLEMENTATION_SWITCHES, Path, Survey
 from ._templates import Template
 
@@ -102,12 +103,25 @@ class RequiresGrad:
         self.tensor.requires_grad_(self.flag)
 
 
-Effect = SetItem | DeleteItem | ResizeList | Append | OptimizerState | Gradient | RequiresGrad
+@dataclass(frozen=True)
+class SetContents:
+    """What a set holds after the step."""
+
+    container: set[Any]
+    value: Template
+
+    def apply(self, fill: Fill) -> None:
+        """Carry it out."""
+        self.container.clear()
+        self.container.update(fill(self.value))
+
+
+Effect = SetItem | DeleteItem | ResizeList | Append | SetContents | OptimizerState | Gradient | RequiresGrad | HookEffect
 
 
 def templates_of(effect: Effect) -> list[Template]:
     """The values that an effect needs."""
-    value = None if isinstance(effect, DeleteItem | RequiresGrad) else effect.value
+    value = None if isinstance(effect, DeleteItem | RequiresGrad | HookEffect) else effect.value
     return [] if value is None else [value]
 
 
@@ -145,6 +159,7 @@ def container_effects(
             effects += _dict_effects(path, container, before[path], finals)
     for path in opaque:
         effects += _list_effects(path, survey.lists[path], before[path], finals)
+    effects += [SetContents(item, finals.template(list(item))) for item, old in survey.sets if item != old]
     return effects
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from ._capture import Captured
+from ._hook_tables import hook_tables
 from ._optimizer_state import fill_first_state, forget_state
 from ._slots import Slot
 from ._survey import Survey, restoring
@@ -86,7 +87,7 @@ def _leave_effects(captured: Captured, numbers: dict[str, Number]) -> None:
 def _restoring(roots: MutableMapping[str, Any]) -> Iterator[None]:
     survey = Survey(roots)
     states = [(optimizer, dict(optimizer.state)) for optimizer in survey.optimizers().values()]
-    leaves = [(tensor, tensor.requires_grad, tensor.grad) for tensor, _ in survey.slots() if tensor.is_leaf]
+    leaves = [(t, t.requires_grad, t.grad, dict(hook_tables(t))) for t, _ in survey.slots() if t.is_leaf]
     try:
         with restoring(survey):
             yield
@@ -94,5 +95,7 @@ def _restoring(roots: MutableMapping[str, Any]) -> Iterator[None]:
         for optimizer, state in states:
             optimizer.state.clear()
             optimizer.state.update(state)
-        for tensor, requires_grad, gradient in leaves:
+        for tensor, requires_grad, gradient, hooks in leaves:
             tensor.requires_grad_(requires_grad).grad = gradient
+            for name, _ in list(hook_tables(tensor)):
+                setattr(tensor, name, hooks.get(name))
