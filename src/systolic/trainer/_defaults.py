@@ -17,6 +17,7 @@ from ..data import check_limit
 from ..exceptions import MisconfigurationException
 from ..loggers import DummyLogger, TensorBoardLogger, require_logger
 from ..optim import LRSchedulerConfig
+from ..utilities._overrides import overrides
 from ..utilities._suggest import suggest
 from ._legacy_hooks import require_current_hooks
 
@@ -133,7 +134,7 @@ def require_trainable(trainer: Any, model: Any) -> None:
     """Raise for a module without training_step or configure_optimizers, or that does what the trainer is asked to do."""
     require_module(model)
     for name in ("training_step", "configure_optimizers"):
-        if not overrides(model, name):
+        if not overrides(model, name, LightningModule):
             raise MisconfigurationException(f"No `{name}()` method defined: {type(model).__name__} needs it for trainer.fit.")
     if model.automatic_optimization:
         return
@@ -147,11 +148,6 @@ def require_trainable(trainer: Any, model: Any) -> None:
             f"Trainer(accumulate_grad_batches={trainer.accumulate_grad_batches}) has no effect in manual optimization. "
             "Remove it and step the optimizer every N-th batch in training_step."
         )
-
-
-def overrides(model: LightningModule, name: str) -> bool:
-    """Whether a module has its own version of a method."""
-    return name in vars(model) or getattr(type(model), name, None) is not getattr(LightningModule, name)
 
 
 def monitored(trainer: Any, config: LRSchedulerConfig) -> torch.Tensor | None:

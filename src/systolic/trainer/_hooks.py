@@ -9,6 +9,7 @@ from typing import Any
 from ..callbacks import Callback
 from ..core import LightningModule
 from ..profilers import Profiler
+from ..utilities._overrides import overrides
 from ._observed import profiled
 
 Bound = Callable[..., Any]
@@ -66,18 +67,15 @@ class HookTable:
     def overridden(self, name: str) -> list[Bound]:
         """The callbacks' methods for a hook, without those that do nothing."""
         if name not in self._of_callbacks:
-            default = getattr(Callback, name)
-            self._of_callbacks[name] = [
-                self._of_callback(c, name) for c in self._callbacks if getattr(type(c), name, default) is not default
-            ]
+            overriding = [callback for callback in self._callbacks if overrides(callback, name, Callback)]
+            self._of_callbacks[name] = [self._of_callback(callback, name) for callback in overriding]
         return self._of_callbacks[name]
 
     def module_hook(self, name: str) -> Bound | None:
         """The module's method for a hook, or None where it does nothing."""
         if name not in self._of_module:
-            own = getattr(type(self._module), name, None)
-            is_default = own is getattr(LightningModule, name, None) and name not in vars(self._module)
-            self._of_module[name] = None if is_default else self._named(getattr(self._module, name), name)
+            overridden = overrides(self._module, name, LightningModule)
+            self._of_module[name] = self._named(getattr(self._module, name), name) if overridden else None
         return self._of_module[name]
 
     def _of_callback(self, callback: Callback, name: str) -> Bound:

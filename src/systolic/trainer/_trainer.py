@@ -13,6 +13,7 @@ from ..plugins import choose_checkpoint_io
 from ..precision import resolve_matmul_precision, resolve_precision
 from ..profilers import Profiler, make_profiler
 from ..runtime._platform import Devices
+from ..utilities._overrides import overrides
 from . import _checkpoints, _defaults, _loaders
 from ._arguments import TrainerArguments
 from ._evaluate import EvaluationLoop
@@ -253,7 +254,7 @@ class Trainer(TrainerArguments, TrainerPreflight, TrainerRuns):
         model = self._model_or_last(model)
         if isinstance(dataloaders, LightningDataModule):
             dataloaders, datamodule = None, dataloaders
-        if not _defaults.overrides(model, f"{stage}_step"):
+        if not overrides(model, f"{stage}_step", LightningModule):
             raise MisconfigurationException(
                 f"No `{stage}_step()` method defined to run with this call. Add one to {type(model).__name__}."
             )
