@@ -61,6 +61,9 @@ class Survey:
             self.hooks.update({(*path, kind): table for kind, table in hook_tables(item)})
             if item.is_leaf and item.grad is not None:
                 self.grads[path] = item.grad
+        elif isinstance(item, Attributes):
+            own = vars(item.owner)
+            self._visit_dict(own, path, [name for name in own if name in item.names])
         elif isinstance(item, _WALKED) or is_record(item):
             self._visit_once(item, path)
         elif isinstance(item, tuple):
@@ -180,6 +183,19 @@ def restoring(survey: Survey) -> Iterator[None]:
 def copied(container: Any) -> Any:
     """A list or dict of its own with what a container holds."""
     return list(container) if isinstance(container, list) else dict(container)
+
+
+@dataclasses.dataclass(frozen=True)
+class Attributes:
+    """Some attributes of an object that is like any other.
+
+    Attributes:
+        owner: the object.
+        names: the attributes that matter.
+    """
+
+    owner: object
+    names: frozenset[str]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,6 +13,8 @@ from ..utilities._overrides import overrides
 from ._observed import profiled
 
 Bound = Callable[..., Any]
+IN_STEPS = ("on_before_zero_grad", "on_before_backward", "on_after_backward", "on_before_optimizer_step")
+"""The hooks of callbacks that run inside the step."""
 
 
 class HookTable:
@@ -70,6 +72,15 @@ class HookTable:
             overriding = [callback for callback in self._callbacks if overrides(callback, name, Callback)]
             self._of_callbacks[name] = [self._of_callback(callback, name) for callback in overriding]
         return self._of_callbacks[name]
+
+    def in_steps(self) -> list[tuple[str, Callback, list[Bound]]]:
+        """The callbacks with hooks inside the step: a name for each, the callback, and these hooks."""
+        found: list[tuple[str, Callback, list[Bound]]] = []
+        for number, callback in enumerate(self._callbacks):
+            hooks = [getattr(callback, name) for name in IN_STEPS if overrides(callback, name, Callback)]
+            if hooks:
+                found.append((f"callbacks[{number}] ({type(callback).__name__})", callback, hooks))
+        return found
 
     def module_hook(self, name: str) -> Bound | None:
         """The module's method for a hook, or None where it does nothing."""
