@@ -64,7 +64,7 @@ class Survey:
         elif isinstance(item, Attributes):
             own = vars(item.owner)
             self._visit_dict(own, path, [name for name in own if name in item.names])
-        elif isinstance(item, _WALKED) or is_record(item):
+        elif isinstance(item, _WALKED) or is_record(item) or _is_omegaconf(item):
             self._visit_once(item, path)
         elif isinstance(item, tuple):
             self.values[path] = (type(item), len(item))
@@ -98,6 +98,8 @@ class Survey:
             self._visit_list(item, path)
         elif isinstance(item, dict):
             self._visit_dict(item, path, item.keys())
+        elif _is_omegaconf(item):
+            self._visit_dict(vars(item), path, [name for name in ("_content", "_val") if name in vars(item)])
         else:
             self._visit_dict(vars(item), path, vars(item).keys())
 
@@ -208,6 +210,11 @@ class _SameAs:
 def is_record(item: Any) -> bool:
     """Whether an object is an instance of a dataclass that keeps its fields in `__dict__`."""
     return dataclasses.is_dataclass(item) and not isinstance(item, type) and hasattr(item, "__dict__")
+
+
+def _is_omegaconf(item: Any) -> bool:
+    """Whether an object is a container of OmegaConf (which need not be installed), or a value in one."""
+    return type(item).__module__.startswith("omegaconf.") and hasattr(item, "__dict__")
 
 
 def set_at(survey: Survey, path: Path, value: Any) -> None:
