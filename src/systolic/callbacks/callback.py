@@ -16,8 +16,9 @@ class Callback:
       hook that touches no tensor costs only its call, and one that a class does not override costs nothing.
     - **Inside the traced step**: `on_before_backward`, `on_after_backward`, `on_before_optimizer_step` and
       `on_before_zero_grad`. They become part of the one program of the step: their tensor operations run on the
-      devices in every step, while their other Python runs only when the step is traced. Use `self.log` on the module
-      to get values out, not `print` or a list.
+      devices in every step, and what they do to the callback's attributes (a counter, a list, a tensor that is kept) and
+      to variables around them is repeated after every step, with its values. Their other Python (prints, files) runs
+      only when the step is traced.
 
     Order during `fit`; hooks of the module run after the callbacks' hooks of the same name::
 

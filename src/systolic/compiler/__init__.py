@@ -3,7 +3,6 @@
 from ._attention_choice import PlainAttention as PlainAttention
 from ._attention_choice import plain_attention_calls as plain_attention_calls
 from ._capture import Captured as Captured
-from ._capture import Slot as Slot
 from ._check_watch import CheckWatch as CheckWatch
 from ._engine import Compile as Compile
 from ._engine import Engine as Engine
@@ -21,6 +20,7 @@ from ._modules import LINE as LINE
 from ._modules import SCOPE as SCOPE
 from ._program import Program as Program
 from ._scope import scope_with_globals as scope_with_globals
+from ._slots import Slot as Slot
 from ._step_result import StepResult as StepResult
 from ._train_state import TrainState as TrainState
 from .lowering import register_lowering as register_lowering

@@ -17,32 +17,21 @@ from torch.fx.experimental.proxy_tensor import decompose, make_fx
 
 from ._decompose import OpPolicy
 from ._draws import number_draws
-from ._effects import Append, Effect, Gradient, OptimizerState, container_effects
+from ._effects import Append, Effect, Gradient, OptimizerState, RequiresGrad, container_effects
 from ._explain import explained
+from ._final_tensors import FinalTensors
 from ._fixed_shapes import fix_shapes
 from ._graph import SlotInput, TensorInput, clean_graph
+from ._hook_tables import hook_effects, share_hooks
+from ._memory_writes import share_memory
 from ._modules import tracking_modules
 from ._patches import capturing
 from ._randomness import UnattributedDrawError, refusing_hidden_randomness
+from ._slots import Slot, cells_of_slots, require_unexchanged, slots_of, with_same_memory
 from ._stragglers import Stragglers
 from ._survey import Path, Survey, copied, restoring, set_at
 from ._symbols import HostExpression, Number, SymbolTable
 from ._templates import OutputList, Template
-
-
-@dataclass
-class Slot:
-    """A tensor that the step reads or writes: one parameter, buffer, optimizer moment, gradient, ...
-
-    Attributes:
-        tensor: the user's tensor object.
-        paths: where it was found; one tensor may be reachable in several ways (tied weights).
-        grad_of: the slot whose `.grad` it is, if it is one.
-    """
-
-    tensor: torch.Tensor
-    paths: list[Path]
-    grad_of: int | None = None
 
 
 @dataclass
@@ -131,7 +120,7 @@ class _Tracing:
         self.result: Template | None = None
 
     def run(self, profiled: bool = False) -> Captured:
-        call, fakes = self.call, self._fakes()
+        call, fakes, cells = self.call, self._fakes(), cells_of_slots(self.slots)
         with self._restoring(), capturing(), tracking_modules(call.roots, sys._getframe()), explained(), torch.enable_grad():
             with refusing_hidden_randomness(profiled), Stragglers() as self.stragglers, self.mode:
                 values = [*call.numbers.values(), *(self.survey.values[p] for p in self.symbol_paths)]
@@ -140,14 +129,17 @@ class _Tracing:
                 module = make_fx(_with_policy(functional), tracing_mode="real")(fakes, symbols)
                 number_draws(module.graph)
         assert self.result is not None
+        require_unexchanged(self.slots, cells)
         fix_shapes(module.graph, self.table)
         cleaned = clean_graph(module, len(self.slots), len(call.leaves), self.table)
+        written = {s: o for s, o in self.slot_outputs.items() if cleaned.output_sources[o] != ("slot", s)}
+        self.finals.require_fresh_views({i.slot for i in cleaned.inputs if isinstance(i, SlotInput)}, set(written))
         return Captured(
             graph=cleaned.graph,
             inputs=cleaned.inputs,
             scalars=cleaned.scalars,
             slots=self.slots,
-            slot_outputs={s: o for s, o in self.slot_outputs.items() if cleaned.output_sources[o] != ("slot", s)},
+            slot_outputs=written,
             output_count=len(self.outputs.values),
             result=self.result,
             effects=self.effects,
@@ -165,16 +157,19 @@ class _Tracing:
     def _traced(self, flat: list[torch.Tensor], symbols: list[Any]) -> list[Any]:
         """The function that PyTorch's tracer runs: install stand-ins, call the step, collect what it left."""
         self.stand_ins = flat[: len(self.slots)]
+        for index, first in with_same_memory(self.slots):
+            share_memory(self.stand_ins[index], self.stand_ins[first])
         for slot, stand_in in zip(self.slots, self.stand_ins, strict=True):
             if slot.tensor.requires_grad and slot.tensor.is_leaf:
                 stand_in.requires_grad_()
-                _copy_hooks(slot.tensor, stand_in)
+                share_hooks(slot.tensor, stand_in)
             if isinstance(slot.tensor, nn.Parameter):
                 stand_in._is_param = True  # pyright: ignore[reportAttributeAccessIssue]
-        self.stragglers.stand_ins = {id(s.tensor): t for s, t in zip(self.slots, self.stand_ins, strict=True)}
+        self.stragglers.know({id(s.tensor): t for s, t in zip(self.slots, self.stand_ins, strict=True)})
         given = len(self.call.numbers)
         self._install(symbols[given:])
         before = {path: copied(item) for path, item in self.survey.every_container()}
+        self.hooks_before = [dict(table) for table in self.survey.hooks.values()]
         arguments = self.call.rebuild(flat[len(self.slots) :])
         numbers = dict(zip(self.call.numbers, symbols[:given], strict=True))
         self.stragglers.active = True
@@ -204,32 +199,18 @@ class _Tracing:
 
     def _collect(self, result: Any, before: dict[Path, Any]) -> None:
         self.result = self.outputs.template(result)
-        for index, stand_in in enumerate(self.stand_ins):
-            if self.slots[index].grad_of is None:
-                self.slot_outputs[index] = self.outputs.add(stand_in)
+        self.finals = FinalTensors(self.survey, self.slots, self.stand_ins, before, self.outputs)
+        self.finals.require_followable(self.stragglers.lines)
+        for index, slot in enumerate(self.slots):
+            if slot.grad_of is None:
+                self.slot_outputs[index] = self.outputs.add(self.finals.value(index))
         opaque = [path for path, item in self.survey.lists.items() if id(item) in self.call.appended]
-        self.effects = container_effects(self.survey, before, opaque, self.outputs, self._updates_in_place)
+        self.effects = container_effects(self.survey, before, opaque, self.finals)
+        self.effects += [RequiresGrad(tensor, flag) for tensor, flag in self.finals.changed_flags()]
+        tables = list(self.survey.hooks.values())
+        self.effects += hook_effects(tables, self.hooks_before, self.slots, self.stand_ins)
         self._collect_optimizer_state()
         self._collect_gradients()
-
-    def _updates_in_place(self, path: Path, now: torch.Tensor) -> bool:
-        """Note a tensor that replaces the one at `path`; False when the object itself has to be replaced there."""
-        index = self._slot_at.get(path)
-        if index is None:
-            return False
-        stand_in = self.stand_ins[index]
-        if now is stand_in:
-            return True
-        alone = len(self.slots[index].paths) == 1
-        same_kind = now.shape == stand_in.shape and now.dtype == stand_in.dtype
-        if not (alone and same_kind) or isinstance(now, nn.Parameter) or any(now is t for t in self.stand_ins):
-            return False
-        self.slot_outputs[index] = self.outputs.add(now)
-        return True
-
-    @property
-    def _slot_at(self) -> dict[Path, int]:
-        return {path: index for index, slot in enumerate(self.slots) for path in slot.paths}
 
     def _collect_optimizer_state(self) -> None:
         owner = {id(t): s.tensor for s, t in zip(self.slots, self.stand_ins, strict=True)}
@@ -240,18 +221,19 @@ class _Tracing:
                 state = optimizer.state.get(parameter)
                 if state and (*path, "state", number) not in known:
                     tensor = owner[id(parameter)]
-                    self.effects.append(OptimizerState(optimizer, tensor, self.outputs.template(dict(state))))
+                    self.effects.append(OptimizerState(optimizer, tensor, self.finals.template(dict(state))))
 
     def _collect_gradients(self) -> None:
         grad_slot = {s.grad_of: i for i, s in enumerate(self.slots) if s.grad_of is not None}
-        for index, stand_in in enumerate(self.stand_ins):
-            if self.slots[index].grad_of is not None:
+        for index, slot in enumerate(self.slots):
+            if slot.grad_of is not None:
                 continue
-            grad = stand_in.grad if stand_in.is_leaf else None
+            now = self.finals.value(index)
+            grad = now.grad if now.is_leaf else None
             if grad is not None and index in grad_slot:
                 self.slot_outputs[grad_slot[index]] = self.outputs.add(grad)
             elif grad is not None:
-                self.effects.append(Gradient(self.slots[index].tensor, self.outputs.template(grad)))
+                self.effects.append(Gradient(self.slots[index].tensor, self.finals.template(grad)))
             elif index in grad_slot:
                 self.effects.append(Gradient(self.slots[index].tensor, None))
 
@@ -275,24 +257,6 @@ def _with_policy(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(tensors, symbols)
 
     return traced
-
-
-def _copy_hooks(tensor: torch.Tensor, stand_in: torch.Tensor) -> None:
-    """Give a stand-in the hooks on the tensor's gradient."""
-    for hook in (tensor._backward_hooks or {}).values():
-        stand_in.register_hook(hook)
-    for hook in (tensor._post_accumulate_grad_hooks or {}).values():
-        stand_in.register_post_accumulate_grad_hook(hook)
-
-
-def slots_of(survey: Survey) -> list[Slot]:
-    """The tensors that were found, then the gradients that they have."""
-    slots = [Slot(tensor, paths) for tensor, paths in survey.slots()]
-    owner = {path: index for index, slot in enumerate(slots) for path in slot.paths}
-    grads: dict[int, Slot] = {}
-    for path, grad in survey.grads.items():
-        grads.setdefault(owner[path], Slot(grad, [], grad_of=owner[path]))
-    return slots + list(grads.values())
 
 
 def _is_number(value: Any) -> bool:

@@ -47,9 +47,11 @@ def only_in_capture(replacement: Callable[..., Any], original: Callable[..., Any
 @contextlib.contextmanager
 def replaced(owner: Any, name: str, replacement: Callable[..., Any]) -> Iterator[None]:
     """Inside the block, a function of a module or class is another one for the capturing thread."""
-    original = getattr(owner, name)
+    original, is_own = getattr(owner, name), name in vars(owner)
     setattr(owner, name, only_in_capture(replacement, original))
     try:
         yield
     finally:
         setattr(owner, name, original)
+        if not is_own:  # a class finds it in its base again
+            delattr(owner, name)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
+from ._hook_tables import RUN_IN_STEPS
 from ._survey import Path, Survey, describe
 from ._symbols import HostExpression, Number
 
@@ -33,7 +34,7 @@ class Guards:
         self._requires_grad = list(map(_requires_grad, self._tensors))
         self._leaves = [t for t in self._tensors if t.requires_grad and t.is_leaf]
         self._grads = list(map(_grad, self._leaves))
-        self._hooks = [(hooks, list(hooks.items())) for hooks in survey.hooks]
+        self._hooks = [(hooks, list(hooks.items())) for path, hooks in survey.hooks.items() if path[-1] in RUN_IN_STEPS]
         self._sizes += [(hooks, len(known)) for hooks, known in self._hooks if known]
         self._tensor_hooks = list(map(_hooks_of, self._tensors))
         self._sizes += [(hooks, len(known)) for tables in self._tensor_hooks for hooks, known in tables]

@@ -34,6 +34,11 @@ def globals_of_modules(module: nn.Module) -> dict[str, Place]:
     return found
 
 
+def globals_of(function: types.FunctionType) -> dict[str, Place]:
+    """The same for one function and the helper functions that it mentions."""
+    return _globals(function, set())
+
+
 def _functions(cls: type) -> Iterator[types.FunctionType]:
     for member in vars(cls).values():
         parts = (member.fget, member.fset) if isinstance(member, property) else (getattr(member, "__func__", member),)
@@ -57,8 +62,13 @@ def _globals(function: types.FunctionType, seen: set[int]) -> dict[str, Place]:
 
 def _is_watched(value: Any) -> bool:
     if isinstance(value, dict | list | tuple):
-        return len(value) <= _MAX_ENTRIES
+        return not is_large(value)
     return isinstance(value, (*_PLAIN, types.SimpleNamespace)) or is_record(value)
+
+
+def is_large(value: Any) -> bool:
+    """Whether a value is a table with so many entries that it is data."""
+    return isinstance(value, dict | list | tuple) and len(value) > _MAX_ENTRIES
 
 
 def names_in(code: types.CodeType) -> Iterator[str]:

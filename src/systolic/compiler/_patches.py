@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.backends.mha
 import torch.compiler
+import torch.utils
 from torch import _VF, nn
 from torch._higher_order_ops import effects
 from torch._subclasses.functional_tensor import FunctionalTensor
@@ -21,6 +22,7 @@ from ._ctc_loss import ctc_loss
 from ._draws import numbering_draws
 from ._jax_op import numbering_calls
 from ._losses import gaussian_nll_loss
+from ._memory_writes import traced_set, traced_swap
 from ._recurrent import KINDS, fresh_flat_weights, network, refuse_packed, refusing_packed
 from ._within import one_hot
 
@@ -40,6 +42,9 @@ _FUNCTIONS: list[tuple[Any, str, Any]] = [
     (_VF, "_pack_padded_sequence", refuse_packed),
     # the fast paths of MultiheadAttention and TransformerEncoder are ops for CPUs and GPUs alone
     (torch.backends.mha, "get_fastpath_enabled", lambda: False),
+    # writes that replace a tensor's memory
+    (torch.utils, "swap_tensors", traced_swap),
+    (torch.Tensor, "set_", traced_set),
     # PyTorch orders its own checks of values by tokens, which only its own compiler threads through a graph
     (effects, "has_effects", lambda op, original=effects.has_effects: op not in _CHECKS and original(op)),
 ]

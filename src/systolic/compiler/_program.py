@@ -22,12 +22,12 @@ from ..runtime._dtypes import jax_dtype
 from ..runtime._placement import Placement
 from ._capture import Captured
 from ._check_watch import CheckWatch
-from ._effects import DeleteItem, OptimizerState
+from ._effects import OptimizerState, templates_of
 from ._graph import SlotInput
 from ._head_layout import with_heads_in_place
 from ._modules import SCOPE
 from ._symbols import Number
-from ._templates import Out, OutNumber, Template
+from ._templates import Template, output_numbers
 from ._train_state import TrainState
 from .lowering import Check, LoweringContext, interpret, is_fine
 
@@ -177,11 +177,25 @@ def _host(tensor: torch.Tensor) -> torch.Tensor:
     return tensor._cell.host() if isinstance(tensor, DeviceTensor) else tensor
 
 
-def fill(program: Program, cells: dict[int, Cell], template: Template, numbers: Sequence[Number]) -> Any:
-    """Build the Python value that a template stands for, tensors as DeviceTensors."""
+def fill(
+    program: Program,
+    cells: dict[int, Cell],
+    template: Template,
+    numbers: Sequence[Number],
+    made: dict[int, DeviceTensor] | None = None,
+) -> Any:
+    """Build the Python value that a template stands for, tensors as DeviceTensors.
+
+    Args:
+        program: the program that ran.
+        cells: its outputs.
+        template: the value.
+        numbers: the symbolic numbers of this run.
+        made: by output: the object made for another template of this run; what was one object in the step stays one.
+    """
 
     def tensor(index: int) -> Any:
-        return DeviceTensor(cells[index])
+        return DeviceTensor(cells[index]) if made is None else made.setdefault(index, DeviceTensor(cells[index]))
 
     def number(index: int) -> Any:
         return cells[index].host().item()  # host sync: user code keeps the number outside of the step
@@ -228,8 +242,7 @@ def _result_groups(captured: Captured) -> tuple[list[tuple[int, ...]], list[tupl
     They share no array, though an output may be in both: what effects keep becomes state, and later steps overwrite it.
     """
     moments = {i for e in captured.effects if isinstance(e, OptimizerState) for i in _indices(e.value)}
-    kept = [e.value for e in captured.effects if not isinstance(e, DeleteItem)]
-    others = {i for template in kept if template is not None for i in _indices(template)} - moments
+    others = {i for effect in captured.effects for template in templates_of(effect) for i in _indices(template)} - moments
     return _grouped(captured, _indices(captured.result)), _grouped(captured, others) + _grouped(captured, moments)
 
 
@@ -253,7 +266,7 @@ def _places(captured: Captured, layout: Layout) -> dict[int, tuple[int, int]]:
 
 
 def _indices(template: Template) -> list[int]:
-    return [leaf.index for leaf in template.leaves if isinstance(leaf, Out | OutNumber)]
+    return [index for leaf in template.leaves for index in output_numbers(leaf)]
 
 
 def _outputs(graph: fx.Graph) -> Sequence[Any]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
 from ._errors import is_user_frame
+from ._hook_scope import places_of_hooks
 from ._module_scope import Place, globals_of_modules, names_in
 from ._survey import is_record
 
@@ -50,14 +51,20 @@ class Scope(MutableMapping[str, Any]):
         """Nothing: the variables stay, `update` gives them their values."""
 
 
-def scope_with_globals(roots: dict[str, Any], module: nn.Module) -> Scope:
+def scope_with_globals(
+    roots: dict[str, Any], module: nn.Module, guests: Sequence[tuple[str, object, Sequence[Any]]] = ()
+) -> Scope:
     """Objects by name, together with the global variables that the methods of a module mention.
 
     Args:
         roots: the objects.
         module: its methods and those of its submodules are read, where their classes are the user's.
+        guests: other objects of which some methods run in the step: name, object, methods.
     """
-    return Scope({**_fixed(roots), **globals_of_modules(module)})
+    places = {**_fixed(roots), **globals_of_modules(module)}
+    for name, owner, hooks in guests:
+        places |= places_of_hooks(name, owner, hooks)
+    return Scope(places)
 
 
 def scope_of(function: Callable[..., Any]) -> Scope:

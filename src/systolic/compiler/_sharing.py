@@ -15,27 +15,13 @@ from ..runtime._device_tensor import DeviceTensor
 from ._capture import Captured
 from ._errors import CaptureError
 from ._graph import SlotInput
+from ._spans import Span, overlapping_spans
 from ._survey import Path, describe
 
 
 def overlapping(tensors: Sequence[torch.Tensor]) -> list[list[int]]:
     """Groups of tensors, by index, whose memory overlaps."""
-    spans = sorted((*_span(tensor), index) for index, tensor in enumerate(tensors) if tensor.numel())
-    groups: list[list[int]] = []
-    end = -1
-    for start, stop, index in spans:
-        if start < end:
-            groups[-1].append(index)
-        else:
-            groups.append([index])
-        end = max(end, stop)
-    return [group for group in groups if len(group) > 1]
-
-
-def _span(tensor: torch.Tensor) -> tuple[int, int]:
-    """The first byte and the one behind the last."""
-    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.data_ptr(), tensor.data_ptr() + (reach + 1) * tensor.element_size()
+    return overlapping_spans([Span.of(tensor, 0, tensor.data_ptr()) for tensor in tensors])
 
 
 def require_own_memory(captured: Captured, groups: Sequence[Sequence[Cell]]) -> None:

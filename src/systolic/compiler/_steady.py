@@ -10,8 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from ._capture import Captured, Slot
+from ._capture import Captured
+from ._hook_tables import hook_tables
 from ._optimizer_state import fill_first_state, forget_state
+from ._slots import Slot
 from ._survey import Survey, restoring
 from ._symbols import Number
 from ._templates import Template
@@ -85,7 +87,7 @@ def _leave_effects(captured: Captured, numbers: dict[str, Number]) -> None:
 def _restoring(roots: MutableMapping[str, Any]) -> Iterator[None]:
     survey = Survey(roots)
     states = [(optimizer, dict(optimizer.state)) for optimizer in survey.optimizers().values()]
-    gradients = [(tensor, tensor.grad) for tensor, _ in survey.slots() if tensor.is_leaf]
+    leaves = [(t, t.requires_grad, t.grad, dict(hook_tables(t))) for t, _ in survey.slots() if t.is_leaf]
     try:
         with restoring(survey):
             yield
@@ -93,5 +95,7 @@ def _restoring(roots: MutableMapping[str, Any]) -> Iterator[None]:
         for optimizer, state in states:
             optimizer.state.clear()
             optimizer.state.update(state)
-        for tensor, gradient in gradients:
-            tensor.grad = gradient
+        for tensor, requires_grad, gradient, hooks in leaves:
+            tensor.requires_grad_(requires_grad).grad = gradient
+            for name, _ in list(hook_tables(tensor)):
+                setattr(tensor, name, hooks.get(name))

@@ -9,6 +9,7 @@ import jax
 
 from ..runtime._cells import Cell
 from ..runtime._convert import to_host_array
+from ..runtime._device_tensor import DeviceTensor
 from ._program import Program, fill
 from ._symbols import Number
 from ._templates import filled
@@ -70,8 +71,9 @@ class StepResult:
     def apply_effects(self) -> None:
         """Leave in Python objects what the step left there."""
         cells = self.program.kept_cells(self.arrays)
+        made: dict[int, DeviceTensor] = {}
         for effect in self.program.captured.effects:
-            effect.apply(lambda template: fill(self.program, cells, template, self._numbers))
+            effect.apply(lambda template: fill(self.program, cells, template, self._numbers, made))
 
     def _flat(self, group: int) -> Any:
         return to_host_array(self.arrays[group]).reshape(-1)  # host sync: values to report

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ._hook_tables import RUN_IN_STEPS, Table, hook_tables
 from ._users import is_the_users
 
 Path = tuple[Any, ...]
@@ -21,7 +22,6 @@ _MODULE_INTERNALS = frozenset(vars(nn.Module())) - {"training"}
 # where recurrent modules keep their weights a second time; refreshed from the parameters in every forward
 _RECURRENT_CACHE = frozenset({"_flat_weight_refs"})
 _WALKED = (nn.Module, torch.optim.Optimizer, dict, list, types.SimpleNamespace, argparse.Namespace)
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _OPTIMIZER_INTERNALS = frozenset(vars(torch.optim.SGD([torch.zeros(1)]))) - {"param_groups", "state"}
 # switches between equivalent implementations of one optimizer; capture chooses them itself
 IMPLEMENTATION_SWITCHES = frozenset({"foreach", "fused", "capturable", "differentiable"})
@@ -38,7 +38,7 @@ class Survey:
         lists: the lists among the containers, those included that are only appended to.
         keys: which keys of a container matter.
         sets: every set with a copy of it.
-        hooks: the hook tables of every module.
+        hooks: the tables of hooks of every module, optimizer and tensor, by the owner's path and the attribute.
     """
 
     def __init__(self, roots: MutableMapping[str, Any], opaque_lists: Iterable[int] = ()) -> None:
@@ -48,7 +48,7 @@ class Survey:
         self.grads: dict[Path, torch.Tensor] = {}
         self.lists: dict[Path, list[Any]] = {}
         self.keys: dict[Path, list[Any]] = {}
-        self.hooks: list[dict[int, Any]] = []
+        self.hooks: dict[Path, Table] = {}
         self.sets: list[tuple[set[Any], frozenset[Any]]] = []
         self._seen: dict[int, Path] = {}
         self._opaque = set(opaque_lists)
@@ -58,9 +58,13 @@ class Survey:
     def _visit(self, item: Any, path: Path) -> None:
         if isinstance(item, torch.Tensor):
             self.tensors[path] = item
+            self.hooks.update({(*path, kind): table for kind, table in hook_tables(item)})
             if item.is_leaf and item.grad is not None:
                 self.grads[path] = item.grad
-        elif isinstance(item, _WALKED) or is_record(item):
+        elif isinstance(item, Attributes):
+            own = vars(item.owner)
+            self._visit_dict(own, path, [name for name in own if name in item.names])
+        elif isinstance(item, _WALKED) or is_record(item) or _is_omegaconf(item):
             self._visit_once(item, path)
         elif isinstance(item, tuple):
             self.values[path] = (type(item), len(item))
@@ -94,6 +98,8 @@ class Survey:
             self._visit_list(item, path)
         elif isinstance(item, dict):
             self._visit_dict(item, path, item.keys())
+        elif _is_omegaconf(item):
+            self._visit_dict(vars(item), path, [name for name in ("_content", "_val") if name in vars(item)])
         else:
             self._visit_dict(vars(item), path, vars(item).keys())
 
@@ -104,15 +110,18 @@ class Survey:
         own = vars(module)
         hidden = _MODULE_INTERNALS | _RECURRENT_CACHE if isinstance(module, nn.RNNBase) else _MODULE_INTERNALS
         self._visit_dict(own, path, [name for name in own if name not in hidden])
-        for kind in _HOOKS:
-            hooks = getattr(module, kind)
-            self.hooks.append(hooks)
-            if hooks:
-                self.values[(*path, kind)] = tuple(hooks.items())
+        self._note_hooks(module, path)
         self._visit_dict(module._modules, (*path, "_modules"), module._modules.keys())
+
+    def _note_hooks(self, owner: nn.Module | torch.optim.Optimizer | torch.Tensor, path: Path) -> None:
+        for kind, table in hook_tables(owner):
+            self.hooks[*path, kind] = table
+            if table and kind in RUN_IN_STEPS:
+                self.values[*path, kind] = tuple(table.items())
 
     def _visit_optimizer(self, optimizer: torch.optim.Optimizer, path: Path) -> None:
         self.values[(*path, "class")] = type(optimizer)
+        self._note_hooks(optimizer, path)
         for index, group in enumerate(optimizer.param_groups):
             names = [name for name in group if name not in IMPLEMENTATION_SWITCHES]
             self._visit_dict(group, (*path, "param_groups", index), names)
@@ -162,8 +171,9 @@ class Survey:
 
 @contextlib.contextmanager
 def restoring(survey: Survey) -> Iterator[None]:
-    """Put every container that was found back as it was: the same objects, with what they held."""
-    copies = [(container, copied(container)) for _, container in survey.every_container()]
+    """Put every container, set and table of hooks that was found back as it was: the same objects, with what they held."""
+    copies: list[tuple[Any, Any]] = [(container, copied(container)) for _, container in survey.every_container()]
+    copies += [(table, dict(table)) for table in survey.hooks.values()] + survey.sets
     try:
         yield
     finally:
@@ -178,6 +188,19 @@ def copied(container: Any) -> Any:
 
 
 @dataclasses.dataclass(frozen=True)
+class Attributes:
+    """Some attributes of an object that is like any other.
+
+    Attributes:
+        owner: the object.
+        names: the attributes that matter.
+    """
+
+    owner: object
+    names: frozenset[str]
+
+
+@dataclasses.dataclass(frozen=True)
 class _SameAs:
     """Stands for an object that was met before, at `path`."""
 
@@ -187,6 +210,11 @@ class _SameAs:
 def is_record(item: Any) -> bool:
     """Whether an object is an instance of a dataclass that keeps its fields in `__dict__`."""
     return dataclasses.is_dataclass(item) and not isinstance(item, type) and hasattr(item, "__dict__")
+
+
+def _is_omegaconf(item: Any) -> bool:
+    """Whether an object is a container of OmegaConf (which need not be installed), or a value in one."""
+    return type(item).__module__.startswith("omegaconf.") and hasattr(item, "__dict__")
 
 
 def set_at(survey: Survey, path: Path, value: Any) -> None:

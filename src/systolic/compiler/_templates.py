@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
@@ -17,6 +17,46 @@ class Out:
     """The program's output with this number."""
 
     index: int
+
+
+@dataclass(frozen=True)
+class OutLeaf(Out):
+    """Like `Out`, for a tensor that is a leaf of autograd: a new parameter, or another tensor that requires a gradient.
+
+    Attributes:
+        is_parameter: whether it is an `nn.Parameter`.
+        requires_grad: whether it requires a gradient.
+        grad: the number of the output that is its `.grad`, if it has one.
+    """
+
+    is_parameter: bool
+    requires_grad: bool
+    grad: int | None
+
+
+class Owner(Protocol):
+    """Something that holds a tensor object of the user's."""
+
+    tensor: torch.Tensor
+
+
+@dataclass(frozen=True)
+class OutView(Out):
+    """Like `Out`, for a view of a tensor of the state; `view_base` tells it later."""
+
+    base: Owner
+
+
+@dataclass(frozen=True)
+class Known:
+    """A tensor object that was there before the step, or (`aliased`) another object over its memory."""
+
+    owner: Owner
+    aliased: bool
+
+    def object(self) -> torch.Tensor:
+        """The object."""
+        return self.owner.tensor.detach() if self.aliased else self.owner.tensor
 
 
 @dataclass(frozen=True)
@@ -35,7 +75,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Template:
-    """A pytree whose leaves are `Out`, `OutNumber`, `Host`, or plain values."""
+    """A pytree whose leaves are `Out`, `Known`, `OutNumber`, `Host`, or plain values."""
 
     leaves: tuple[Any, ...]
     spec: TreeSpec
@@ -57,6 +97,14 @@ class Template:
 
 def filled(leaf: Any, outputs: Callable[[int], Any], number: Callable[[int], Any], symbols: Sequence[Number]) -> Any:
     """What one leaf of a template stands for."""
+    if isinstance(leaf, OutLeaf):
+        return _autograd_leaf(leaf, outputs)
+    if isinstance(leaf, OutView):
+        tensor = outputs(leaf.index)
+        tensor._systolic_base = leaf.base.tensor
+        return tensor
+    if isinstance(leaf, Known):
+        return leaf.object()
     if isinstance(leaf, Out):
         return outputs(leaf.index)
     if isinstance(leaf, OutNumber):
@@ -64,6 +112,29 @@ def filled(leaf: Any, outputs: Callable[[int], Any], number: Callable[[int], Any
     if isinstance(leaf, Host):
         return leaf.expression(symbols)
     return leaf
+
+
+def view_base(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The tensor of the state that a tensor was a view of in the step that stored it."""
+    return getattr(tensor, "_systolic_base", None)
+
+
+def _autograd_leaf(leaf: OutLeaf, outputs: Callable[[int], Any]) -> torch.Tensor:
+    tensor = outputs(leaf.index)
+    if leaf.is_parameter:
+        tensor._is_param = True
+    tensor.requires_grad_(leaf.requires_grad)
+    if leaf.grad is not None:
+        tensor.grad = outputs(leaf.grad)
+    return tensor
+
+
+def output_numbers(leaf: Any) -> Iterator[int]:
+    """The outputs that a leaf of a template needs."""
+    if isinstance(leaf, Out | OutNumber):
+        yield leaf.index
+    if isinstance(leaf, OutLeaf) and leaf.grad is not None:
+        yield leaf.grad
 
 
 class OutputList:
@@ -81,14 +152,14 @@ class OutputList:
             self.values.append(value)
         return self._index[id(value)]
 
-    def template(self, structure: Any) -> Template:
-        """`structure` with its tensors and device-side numbers made outputs."""
+    def template(self, structure: Any, of_tensor: Callable[[torch.Tensor], Any] | None = None) -> Template:
+        """`structure` with its tensors and device-side numbers made outputs; `of_tensor` makes the leaf of a tensor."""
         leaves, spec = tree_flatten(structure)
-        return Template(tuple(self._leaf(leaf) for leaf in leaves), spec)
+        return Template(tuple(self._leaf(leaf, of_tensor) for leaf in leaves), spec)
 
-    def _leaf(self, leaf: Any) -> Any:
+    def _leaf(self, leaf: Any, of_tensor: Callable[[torch.Tensor], Any] | None) -> Any:
         if isinstance(leaf, torch.Tensor):
-            return Out(self.add(leaf))
+            return Out(self.add(leaf)) if of_tensor is None else of_tensor(leaf)
         if isinstance(leaf, torch.SymInt | torch.SymFloat | torch.SymBool):
             if self._table.is_host_known(leaf):
                 return Host(self._table.expression(leaf))

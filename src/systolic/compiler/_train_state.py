@@ -10,7 +10,7 @@ import torch
 
 from ..runtime._device_tensor import DeviceTensor
 from ..sharding import StateEntry, StateKind
-from ._capture import Slot, slots_of
+from ._slots import Slot, slots_of
 from ._survey import Path, Survey, describe
 
 _MODEL = "model."

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import torch
 
+from . import _loading
 from ._hparams import HyperparametersMixin
 
 
-class LightningDataModule(HyperparametersMixin):
+class LightningDataModule(HyperparametersMixin, _loading.Checkpointed):
     """Data for all stages. Override the loaders that are needed."""
+
+    CHECKPOINT_HYPER_PARAMS_KEY = "datamodule_hyper_parameters"
+    CHECKPOINT_HYPER_PARAMS_NAME = "datamodule_hparams_name"
+    CHECKPOINT_HYPER_PARAMS_TYPE = "datamodule_hparams_type"
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,3 +67,27 @@ class LightningDataModule(HyperparametersMixin):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore `state_dict`."""
+
+    @classmethod
+    def load_from_checkpoint(
+        cls,
+        checkpoint_path: Any,
+        map_location: Any = None,
+        hparams_file: Any = None,
+        weights_only: bool | None = None,
+        **kwargs: Any,
+    ) -> Self:
+        """Build a data module from a checkpoint: with its saved hyperparameters, overridden by `kwargs`, and its state.
+
+        Args:
+            checkpoint_path: the file or URL.
+            map_location: where tensors go, as in `torch.load`; default: the CPU.
+            hparams_file: a .yaml or .csv file whose values replace the saved hyperparameters.
+            weights_only: False also reads objects that are no plain values, for files that you trust.
+            **kwargs: arguments of `__init__` that come before the saved ones.
+        """
+        checkpoint = _loading.read(checkpoint_path, map_location, weights_only)
+        datamodule = _loading.build(cls, checkpoint, hparams_file, kwargs)
+        if cls.__qualname__ in checkpoint:
+            datamodule.load_state_dict(checkpoint[cls.__qualname__])
+        return datamodule

@@ -1,13 +1,17 @@
-"""`save_hyperparameters`: remember what a module was built with."""
+"""`save_hyperparameters`: remember what a module or a data module was built with."""
 
 from __future__ import annotations
 
 import copy
-import inspect
 import types
+import warnings
 from argparse import Namespace
-from collections.abc import MutableMapping
+from collections.abc import Iterable, MutableMapping
 from typing import Any
+
+from torch import nn
+
+from ._arguments import calling_frame, init_arguments
 
 
 class AttributeDict(dict[str, Any]):
@@ -23,11 +27,22 @@ class AttributeDict(dict[str, Any]):
         self[name] = value
 
 
+Hyperparameters = AttributeDict | MutableMapping[str, Any]
+
+
+class _Initial:
+    """Holds the copy that nobody changes. Not a container: the survey of a step has no business in it."""
+
+    def __init__(self, value: Hyperparameters) -> None:
+        self.value = value
+
+
 class HyperparametersMixin:
     """Gives a class `save_hyperparameters` and `hparams`."""
 
-    _hparams: AttributeDict
-    _hparams_initial: AttributeDict
+    _hparams: Hyperparameters
+    _hparams_initial: _Initial
+    _hparams_name: str | None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -36,63 +51,103 @@ class HyperparametersMixin:
         vars(self).setdefault("_hparams", AttributeDict())
 
     def save_hyperparameters(
-        self, *args: Any, ignore: Any = None, frame: types.FrameType | None = None, logger: bool = True
+        self,
+        *args: Any,
+        ignore: str | Iterable[str] | None = None,
+        frame: types.FrameType | None = None,
+        logger: bool = True,
     ) -> None:
         """Remember arguments of `__init__` as `self.hparams`; they go to the loggers and into checkpoints.
 
         Args:
-            *args: names of arguments, or one dict or namespace of values; default: all arguments.
-            ignore: a name or names to leave out.
+            *args: names of arguments, or one dict, namespace or OmegaConf container of values; default: all arguments.
+            ignore: a name or names to leave out, those included that a base class has saved.
             frame: the frame of `__init__`; default: the caller's.
             logger: whether the loggers get them.
+
+        Raises:
+            ValueError: the value given is no container of named values, or a name is no argument of `__init__`.
         """
-        if len(args) == 1 and isinstance(args[0], (MutableMapping, Namespace)):
-            values = dict(args[0]) if isinstance(args[0], MutableMapping) else dict(vars(args[0]))
-        else:
-            values = _init_arguments(self, frame or _caller())
-            if args:
-                values = {name: values[name] for name in args}
-        skipped = {ignore} if isinstance(ignore, str) else set(ignore or ())
-        kept = {name: value for name, value in values.items() if name not in skipped}
         self._log_hyperparams = logger
-        self._hparams = AttributeDict({**getattr(self, "_hparams", {}), **kept})
-        self._hparams_initial = copy.deepcopy(self._hparams)
+        if len(args) == 1 and _is_empty(args[0]):
+            return
+        skipped = {ignore} if isinstance(ignore, str) else {name for name in ignore or () if isinstance(name, str)}
+        found = init_arguments(self, frame or calling_frame())
+        values = {name: value for name, value in found.items() if name not in skipped}
+        chosen, self._hparams_name = _chosen(args, values)
+        self._keep(_as_container(chosen))
+        for name in skipped:
+            self._hparams.pop(name, None)
+        self._warn_of_modules()
+        self._hparams_initial = _Initial(copy.deepcopy(self._hparams))
+
+    def _keep(self, values: Hyperparameters) -> None:
+        if isinstance(values, dict) and isinstance(self.hparams, dict):
+            self.hparams.update(values)
+        else:  # a container of another kind (OmegaConf) stays what it is
+            self._hparams = values
+
+    def _warn_of_modules(self) -> None:
+        names = [name for name, value in self._hparams.items() if isinstance(value, nn.Module)]
+        if names:
+            warnings.warn(
+                f"The hyperparameters {names} of {type(self).__name__} are modules. Their weights are in the state_dict "
+                f"already; leave them out with self.save_hyperparameters(ignore={names}), and give them to "
+                "load_from_checkpoint by name.",
+                stacklevel=3,
+            )
 
     @property
-    def hparams(self) -> AttributeDict:
-        """The saved hyperparameters, as a dict whose entries are attributes."""
+    def hparams(self) -> Any:
+        """The saved hyperparameters, as a dict whose entries are attributes; or the OmegaConf container that was saved."""
         if "_hparams" not in vars(self):
             self._hparams = AttributeDict()
         return self._hparams
 
     @property
-    def hparams_initial(self) -> AttributeDict:
-        """The hyperparameters as they were when they were saved."""
-        return copy.deepcopy(self._hparams_initial if "_hparams_initial" in vars(self) else AttributeDict())
+    def hparams_initial(self) -> Any:
+        """A copy of the hyperparameters as they were when they were saved."""
+        return copy.deepcopy(self._hparams_initial.value if "_hparams_initial" in vars(self) else AttributeDict())
 
 
-def _caller() -> types.FrameType:
-    frame = inspect.currentframe()
-    assert frame is not None
-    assert frame.f_back is not None
-    assert frame.f_back.f_back is not None
-    return frame.f_back.f_back
+def _is_empty(value: Any) -> bool:
+    return value is None or (hasattr(value, "__len__") and not len(value))
 
 
-def _init_arguments(owner: Any, frame: types.FrameType) -> dict[str, Any]:
-    """The arguments of every `__init__` of `owner` on the stack, the outermost (most derived) last."""
-    found: dict[str, Any] = {}
-    current: types.FrameType | None = frame
-    while current is not None and current.f_code.co_name == "__init__":
-        information = inspect.getargvalues(current)
-        if not information.args or information.locals.get(information.args[0]) is not owner:
-            break
-        values = {name: information.locals[name] for name in information.args[1:] if name in information.locals}
-        code = current.f_code
-        names = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
-        values.update({name: information.locals[name] for name in names})
-        if information.keywords:
-            values.update(information.locals[information.keywords])
-        found.update(values)
-        current = current.f_back
-    return found
+def _chosen(args: tuple[Any, ...], values: dict[str, Any]) -> tuple[Any, str | None]:
+    """What to save, and under which argument's name a checkpoint gives it back ("kwargs": each under its own)."""
+    if not args:
+        return values, "kwargs" if values else None
+    containers = [argument for argument in args if not isinstance(argument, str)]
+    if len(containers) == 1:
+        names = [name for name, value in values.items() if value is containers[0] or _equal(value, containers[0])]
+        return containers[0], names[0] if names else None
+    unknown = [name for name in args if isinstance(name, str) and name not in values]
+    if unknown:
+        raise ValueError(
+            f"save_hyperparameters({', '.join(map(repr, args))}): expected names of arguments of __init__ "
+            f"({', '.join(values) or 'there are none'}). Received: {', '.join(map(repr, unknown))}."
+        )
+    return {name: values[name] for name in args if isinstance(name, str)}, "kwargs"
+
+
+def _equal(value: Any, other: Any) -> bool:
+    return isinstance(value, type(other)) and bool(value == other)
+
+
+def _as_container(values: Any) -> Hyperparameters:
+    if isinstance(values, Namespace):
+        values = vars(values)
+    if isinstance(values, dict):
+        return AttributeDict(values)
+    if isinstance(values, MutableMapping) or is_omegaconf(values):
+        return values
+    raise ValueError(
+        "save_hyperparameters(value): expected a dict, a Namespace or an OmegaConf container, or names of arguments. "
+        f"Received: {type(values).__name__}. Wrap it, as in save_hyperparameters({{'name': value}})."
+    )
+
+
+def is_omegaconf(value: Any) -> bool:
+    """Whether a value is a container of OmegaConf, which need not be installed."""
+    return type(value).__module__.partition(".")[0] == "omegaconf"

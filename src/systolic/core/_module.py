@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import nn
 
 from ..data._containers import map_leaves
 from ..exceptions import MisconfigurationException
+from . import _loading
 from ._hooks import HostHooks, ModeHooks, TracedHooks
 from ._hparams import HyperparametersMixin
 from ._numbers import as_tensor
 
 
-class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, ModeHooks):
+class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, _loading.Checkpointed, ModeHooks):
     """A torch module with its training step, evaluation steps and optimizers.
 
     Example:
@@ -34,6 +35,8 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, ModeHooks):
     """
 
     CHECKPOINT_HYPER_PARAMS_KEY = "hyper_parameters"
+    CHECKPOINT_HYPER_PARAMS_NAME = "hparams_name"
+    CHECKPOINT_HYPER_PARAMS_TYPE = "hparams_type"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -292,16 +295,25 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, ModeHooks):
     def load_from_checkpoint(
         cls,
         checkpoint_path: Any,
-        map_location: Any = "cpu",
+        map_location: Any = None,
         hparams_file: Any = None,
-        strict: bool = True,
+        strict: bool | None = None,
+        weights_only: bool | None = None,
         **kwargs: Any,
-    ) -> Any:
-        """Build a module from a checkpoint: its saved hyperparameters, overridden by `kwargs`, then its weights."""
-        from ..checkpoint import load
+    ) -> Self:
+        """Build a module from a checkpoint: with its saved hyperparameters, overridden by `kwargs`; then load its weights.
 
-        checkpoint = load(checkpoint_path, map_location=map_location)
-        module = cls(**{**checkpoint.get(cls.CHECKPOINT_HYPER_PARAMS_KEY, {}), **kwargs})
+        Args:
+            checkpoint_path: the file or URL.
+            map_location: where tensors go, as in `torch.load`; default: the CPU.
+            hparams_file: a .yaml or .csv file whose values replace the saved hyperparameters.
+            strict: whether the weights must fit the module's exactly; default: yes.
+            weights_only: False also reads objects that are no plain values, for files that you trust.
+            **kwargs: arguments of `__init__` that come before the saved ones.
+        """
+        checkpoint = _loading.read(checkpoint_path, map_location, weights_only)
+        module = _loading.build(cls, checkpoint, hparams_file, kwargs)
+        module.configure_model()
         module.on_load_checkpoint(checkpoint)
-        module.load_state_dict(checkpoint["state_dict"], strict=strict)
+        module.load_state_dict(checkpoint["state_dict"], strict=strict is not False)
         return module

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from torch.overrides import handle_torch_function
 from torch.utils._pytree import tree_map_only
 
 from ._cells import Cell, ViewCell
@@ -54,19 +55,13 @@ class DeviceTensor(torch.Tensor):
         return result
 
     @property
-    def data(self) -> DeviceTensor:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def data(self) -> torch.Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The same value without gradient history; assigning to it changes what the next step uses."""
-        return DeviceTensor(self._cell)
+        return get_data(self)
 
     @data.setter
     def data(self, value: torch.Tensor) -> None:
-        if value.shape != self.shape:
-            raise ValueError(
-                f"A tensor on the devices keeps its shape: expected {tuple(self.shape)}, received {tuple(value.shape)}. "
-                "Assign a new nn.Parameter to the module to change the shape."
-            )
-        self._cell.host().copy_(value.detach())
-        self._cell.mark_written()
+        set_data(self, value)
 
     def numpy(self, *, force: bool = False) -> np.ndarray[Any, Any]:
         """The current value, read-only: a write through NumPy could not be noticed."""
@@ -109,6 +104,36 @@ class DeviceTensor(torch.Tensor):
             return to_plain(self).__reduce_ex__(protocol)
         # the host copy itself: a value that occurs under two names (tied weights) is then written once
         return _as_kind_of(self, self._cell.host()).__reduce_ex__(protocol)
+
+
+def get_data(tensor: torch.Tensor) -> torch.Tensor:
+    """What `tensor.data` is."""
+    if not isinstance(tensor, DeviceTensor):
+        return tensor.data
+    # Python code of a subclass goes past PyTorch's function modes, and a step is traced under one
+    return handle_torch_function(get_data, (tensor,), tensor) if in_function_mode() else DeviceTensor(tensor._cell)
+
+
+def set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    """What `tensor.data = value` does."""
+    if not isinstance(tensor, DeviceTensor):
+        tensor.data = value
+        return
+    if in_function_mode():
+        handle_torch_function(set_data, (tensor,), tensor, value)
+        return
+    if value.shape != tensor.shape:
+        raise ValueError(
+            f"A tensor on the devices keeps its shape: expected {tuple(tensor.shape)}, received {tuple(value.shape)}. "
+            "Assign a new nn.Parameter to the module to change the shape."
+        )
+    tensor._cell.host().copy_(value.detach())
+    tensor._cell.mark_written()
+
+
+def in_function_mode() -> bool:
+    """Whether a mode is active that wants to see every function called on tensors."""
+    return torch._C._len_torch_function_stack() > 0
 
 
 def _view_of(cell: Cell | ViewCell, view: Callable[[torch.Tensor], Any], result: Any) -> Any:

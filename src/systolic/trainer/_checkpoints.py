@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from ..checkpoint import snapshot
+from ..core import hyperparameters_of
 from ..exceptions import MisconfigurationException
 
 
@@ -57,8 +58,9 @@ def _contents(trainer: Any, weights_only: bool) -> dict[str, Any]:
         if trainer._placement is not None:
             contents["random_state"] = torch.from_numpy(trainer._placement.random_state().astype(np.int64))
         trainer._hooks.callbacks("on_save_checkpoint", contents)
-    if module.hparams:
-        contents[module.CHECKPOINT_HYPER_PARAMS_KEY] = dict(module.hparams)
+    for owner in (module, trainer.datamodule):
+        if owner is not None:
+            contents |= hyperparameters_of(owner)
     module.on_save_checkpoint(contents)
     return contents
 

@@ -18,6 +18,7 @@ from ..data import check_limit
 from ..exceptions import MisconfigurationException
 from ..loggers import DummyLogger, TensorBoardLogger, require_logger
 from ..optim import LRSchedulerConfig
+from ..utilities._overrides import overrides
 from ..utilities._suggest import suggest
 from ._legacy_hooks import require_current_hooks
 
@@ -165,7 +166,7 @@ def require_trainable(trainer: Any, model: Any) -> None:
     """Raise for a module without training_step or configure_optimizers, or that does what the trainer is asked to do."""
     require_module(model)
     for name in ("training_step", "configure_optimizers"):
-        if not overrides(model, name):
+        if not overrides(model, name, LightningModule):
             raise MisconfigurationException(f"No `{name}()` method defined: {type(model).__name__} needs it for trainer.fit.")
     if model.automatic_optimization:
         return
@@ -179,11 +180,6 @@ def require_trainable(trainer: Any, model: Any) -> None:
             f"Trainer(accumulate_grad_batches={trainer.accumulate_grad_batches}) has no effect in manual optimization. "
             "Remove it and step the optimizer every N-th batch in training_step."
         )
-
-
-def overrides(model: LightningModule, name: str) -> bool:
-    """Whether a module has its own version of a method."""
-    return name in vars(model) or getattr(type(model), name, None) is not getattr(LightningModule, name)
 
 
 def monitored(trainer: Any, config: LRSchedulerConfig) -> torch.Tensor | None:
@@ -209,14 +205,37 @@ def monitored(trainer: Any, config: LRSchedulerConfig) -> torch.Tensor | None:
 
 
 def log_hyperparameters(trainer: Any) -> None:
-    """Give the loggers what `save_hyperparameters` remembered, once."""
-    module = trainer.lightning_module
-    if trainer._logged_hyperparameters or not (module._log_hyperparams and module.hparams):
+    """Give the loggers what module and data module remembered with `save_hyperparameters`, once."""
+    if trainer._logged_hyperparameters:
+        return
+    owners = [owner for owner in (trainer.lightning_module, trainer.datamodule) if owner is not None]
+    values = _merged([owner.hparams_initial for owner in owners if owner._log_hyperparams and owner.hparams])
+    if not values:
         return
     for logger in trainer.loggers:
-        logger.log_hyperparams(module.hparams_initial)
+        logger.log_hyperparams(values)
         logger.save()
     trainer._logged_hyperparameters = True
+
+
+def _merged(found: list[Any]) -> Any:
+    """The hyperparameters of several owners as one; of a single one as it is."""
+    if len(found) < 2:
+        return found[0] if found else None
+    first, second = found
+    different = [name for name in first if name in second and not _same(first[name], second[name])]
+    if different:
+        raise MisconfigurationException(
+            f"The module and the data module both have the hyperparameters {different}, with different values, and a logger "
+            "has one place for each name. Rename them, or save those of one with save_hyperparameters(logger=False)."
+        )
+    return {**first, **second}
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor):
+        return one is other
+    return type(one) is type(other) and bool(one == other)
 
 
 def print_table(values: list[dict[str, float]], stage: str) -> None:

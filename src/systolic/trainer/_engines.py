@@ -45,7 +45,8 @@ def make_engine(trainer: Any, step: Any, stage: str, results: Results | None) ->
         roots["batch"] = step.statics.numbers
         if results is None:
             roots |= {f"optimizer{i}": optimizer for i, optimizer in enumerate(trainer.optimizers)}
-        scope = scope_with_globals(roots, trainer.lightning_module)
+        guests = trainer._hooks.in_steps() if results is None else []
+        scope = scope_with_globals(roots, trainer.lightning_module, guests)
         scope.places |= datamodule_places(trainer._hooks, trainer.datamodule)
         engine = compiled = Engine(step, lambda: scope, trainer._placement, CompileNotice(trainer))
         compiled.check = step.padded.require_mask_used if trainer.pad_batches and stage != "predict" else None

@@ -10,9 +10,12 @@ from typing import Any
 from ..callbacks import Callback
 from ..core import LightningDataModule, LightningModule
 from ..profilers import Profiler
+from ..utilities._overrides import overrides
 from ._observed import profiled
 
 Bound = Callable[..., Any]
+IN_STEPS = ("on_before_zero_grad", "on_before_backward", "on_after_backward", "on_before_optimizer_step")
+"""The hooks of callbacks that run inside the step."""
 
 
 class HookTable:
@@ -78,18 +81,24 @@ class HookTable:
     def overridden(self, name: str) -> list[Bound]:
         """The callbacks' methods for a hook, without those that do nothing."""
         if name not in self._of_callbacks:
-            default = getattr(Callback, name)
-            self._of_callbacks[name] = [
-                self._of_callback(c, name) for c in self._callbacks if getattr(type(c), name, default) is not default
-            ]
+            overriding = [callback for callback in self._callbacks if overrides(callback, name, Callback)]
+            self._of_callbacks[name] = [self._of_callback(callback, name) for callback in overriding]
         return self._of_callbacks[name]
+
+    def in_steps(self) -> list[tuple[str, Callback, list[Bound]]]:
+        """The callbacks with hooks inside the step: a name for each, the callback, and these hooks."""
+        found: list[tuple[str, Callback, list[Bound]]] = []
+        for number, callback in enumerate(self._callbacks):
+            hooks = [getattr(callback, name) for name in IN_STEPS if overrides(callback, name, Callback)]
+            if hooks:
+                found.append((f"callbacks[{number}] ({type(callback).__name__})", callback, hooks))
+        return found
 
     def module_hook(self, name: str) -> Bound | None:
         """The module's method for a hook, or None where it does nothing."""
         if name not in self._of_module:
-            own = getattr(type(self._module), name, None)
-            is_default = own is getattr(LightningModule, name, None) and name not in vars(self._module)
-            self._of_module[name] = None if is_default else self._named(getattr(self._module, name), name)
+            overridden = overrides(self._module, name, LightningModule)
+            self._of_module[name] = self._named(getattr(self._module, name), name) if overridden else None
         return self._of_module[name]
 
     def data_hook(self, name: str) -> Bound | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..core import LightningModule
 from ..exceptions import MisconfigurationException
+from ..utilities._overrides import overrides
 
 _OUTPUTS = "keep what you need in a list of the module in `{step}`, and use and clear it in `{hook}`"
 _WHOLE_BATCH = "do it at the end of `{step}`, which sees the batch of all cores"
@@ -61,14 +62,10 @@ def require_current_hooks(model: LightningModule) -> None:
                 f"Instead, {instead}."
             )
     for (name, parameter), instead in REMOVED_PARAMETERS.items():
-        if _overridden(model, name) and parameter in _required(getattr(model, name)):
+        if overrides(model, name, LightningModule) and parameter in _required(getattr(model, name)):
             raise MisconfigurationException(
                 f"`{type(model).__name__}.{name}` takes `{parameter}`, which Lightning 2.0 removed. Instead, {instead}."
             )
-
-
-def _overridden(model: LightningModule, name: str) -> bool:
-    return name in vars(model) or getattr(type(model), name) is not getattr(LightningModule, name)
 
 
 def _required(method: Any) -> set[str]:

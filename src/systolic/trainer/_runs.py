@@ -10,12 +10,13 @@ from typing import Any
 import torch
 
 from ..callbacks import Callback
-from ..core import Ties
+from ..core import LightningModule, Ties
 from ..data import BatchPadder
 from ..metrics import Results, StepLog
 from ..optim import LRSchedulerConfig
 from ..plugins import CheckpointIO
 from ..runtime._placement import Placement
+from ..utilities._overrides import overrides
 from ..utilities.random_state import isolated_random_state
 from . import _checkpoints, _defaults, _loaders
 from ._engines import make_engine, release_engines
@@ -160,7 +161,7 @@ class TrainerRuns(TrainerTuning, TrainerServices):
     def _prepare_training(self) -> None:
         model = self.lightning_module
         loaders, _ = self._evaluation_loaders("validation")
-        has_step = _defaults.overrides(model, "validation_step")
+        has_step = overrides(model, "validation_step", LightningModule)
         self.enable_validation = has_step and bool(loaders) and any(self.num_val_batches)
         self._set_validation_interval()
         self._configure_optimizers()

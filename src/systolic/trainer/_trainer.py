@@ -13,6 +13,7 @@ from ..plugins import choose_checkpoint_io
 from ..precision import resolve_matmul_precision, resolve_precision
 from ..profilers import Profiler, make_profiler
 from ..runtime._platform import Devices
+from ..utilities._overrides import overrides
 from ..utilities._traceback import ShortTracebacks
 from . import _checkpoint_choice, _checkpoints, _data_checks, _defaults, _loaders
 from ._arguments import TrainerArguments
@@ -269,7 +270,7 @@ class Trainer(TrainerArguments, TrainerPreflight, TrainerRuns):
         chosen, model = model is not None, self._model_or_last(method, model)
         if isinstance(dataloaders, LightningDataModule):
             dataloaders, datamodule = None, dataloaders
-        if not _defaults.overrides(model, f"{stage}_step"):
+        if not overrides(model, f"{stage}_step", LightningModule):
             raise MisconfigurationException(
                 f"No `{stage}_step()` method defined to run with this call. Add one to {type(model).__name__}."
             )
