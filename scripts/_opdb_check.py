@@ -18,8 +18,8 @@ from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from systolic.compiler import CaptureError
-from systolic.compiler._capture import Call, Captured, capture
-from systolic.compiler._graph import TensorInput
+from systolic.compiler.capture._graph import TensorInput
+from systolic.compiler.capture._trace import Call, Captured, capture
 from systolic.compiler.lowering import LoweringContext, interpret
 from systolic.runtime._convert import to_jax_array
 

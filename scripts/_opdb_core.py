@@ -11,7 +11,7 @@ from _opdb_pool import Report
 from torch._decomp import core_aten_decompositions
 from torch._ops import OpOverload
 
-from systolic.compiler._decompose import REFUSED
+from systolic.compiler.capture._op_policy import REFUSED
 from systolic.compiler.lowering import find_lowering
 
 aten = torch.ops.aten

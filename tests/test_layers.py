@@ -82,3 +82,22 @@ def test_only_the_process_layer_knows_the_processes(path: Path) -> None:
     text = path.read_text()
     for name in ("jax.process_", "jax.distributed", "multihost_utils", "_src.distributed"):
         assert name not in text, f"{path.relative_to(SOURCE)} asks JAX about processes itself: {name}"
+
+
+COMPILER = SOURCE / "compiler"
+# Rooms of the compiler: each may import those behind it, by their faces; and the files beside the rooms.
+ROOMS = ["driver", "capture", "passes", "kernels", "lowering"]
+IN_ROOMS = sorted(path for room in ROOMS for path in (COMPILER / room).rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", IN_ROOMS, ids=lambda p: str(p.relative_to(COMPILER)))
+def test_rooms_of_the_compiler_import_downwards_by_the_face(path: Path) -> None:
+    own = ROOMS.index(path.relative_to(COMPILER).parts[0])
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(node, ast.ImportFrom) or node.level != 2 or node.module is None:
+            continue
+        room, *inner = node.module.split(".")
+        if room in ROOMS:
+            assert ROOMS.index(room) > own, f"{path.relative_to(COMPILER)} imports {node.module}, which stands above it"
+            # kernels are lowerings themselves, and use what lowerings use
+            assert not inner or room == "lowering", f"{path.relative_to(COMPILER)} imports {node.module} past its face"

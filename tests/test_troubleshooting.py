@@ -18,7 +18,7 @@ from diagnostics.doctor.holding import held, make_machine
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import systolic as L
-from systolic.compiler._shape_changes import require_programs
+from systolic.compiler.driver._recompilation import require_programs
 from systolic.data import scale_loader
 from systolic.runtime._chips import chip_files
 from systolic.runtime._no_tpu import no_tpu

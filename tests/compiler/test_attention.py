@@ -13,7 +13,7 @@ from torch.nn.functional import scaled_dot_product_attention as imported_directl
 from torch.utils.checkpoint import checkpoint
 
 import systolic
-from systolic.compiler import _attention
+from systolic.compiler.kernels import _attention
 from systolic.compiler.lowering._context import LoweringContext, lowering_context
 
 

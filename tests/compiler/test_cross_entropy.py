@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from step_check import check_step, count
 
-from systolic.compiler import _cross_entropy
 from systolic.compiler.lowering._context import LoweringContext, lowering_context
+from systolic.compiler.passes import _cross_entropy
 
 aten = torch.ops.aten
 FORWARD = torch.ops.systolic.cross_entropy.default

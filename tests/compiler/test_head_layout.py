@@ -15,8 +15,8 @@ from step_check import gradients_of
 from torch import nn
 
 import systolic
-from systolic.compiler._head_layout import _heads_sum, with_heads_in_place
 from systolic.compiler.lowering import LoweringContext, interpret
+from systolic.compiler.passes._head_layout import _heads_sum, with_heads_in_place
 from systolic.runtime._dtypes import jax_dtype
 
 

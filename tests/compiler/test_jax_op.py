@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import systolic
-from systolic.compiler._jax_op import _FUNCTIONS
+from systolic.compiler.kernels._jax_op import _FUNCTIONS
 
 
 def swish(x: jax.Array, *, slope: float = 1.0) -> jax.Array:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from systolic.compiler._mixed_product import mixed_product
+from systolic.compiler.kernels._mixed_product import mixed_product
 
 SCORES = "...qd,...kd->...qk"
 

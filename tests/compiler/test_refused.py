@@ -10,8 +10,8 @@ import torch.nn.functional as F
 
 import systolic
 from systolic.compiler import UnsupportedOpError
-from systolic.compiler._decompose import refuse_op
-from systolic.compiler._refused import REFUSED
+from systolic.compiler.capture._op_policy import refuse_op
+from systolic.compiler.capture._refused import REFUSED
 
 T = torch.Tensor
 

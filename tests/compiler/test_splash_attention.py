@@ -11,8 +11,8 @@ import pytest
 from jax.experimental import topologies
 from jax.sharding import Mesh
 
-from systolic.compiler._attention import plain_attention
-from systolic.compiler._splash_attention import splash_attention, splash_supports
+from systolic.compiler.kernels._attention import plain_attention
+from systolic.compiler.kernels._splash_attention import splash_attention, splash_supports
 
 
 def operands(heads: int, key_heads: int, lengths: tuple[int, int], features: int, dtype: str) -> list[jax.Array]:

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-from systolic.compiler._engine import bind, release
+from systolic.compiler.driver._engine import bind, release
 from systolic.runtime._cells import flush, make_cells
 from systolic.runtime._device_tensor import DeviceTensor, to_plain
 from systolic.runtime._placement import Placement

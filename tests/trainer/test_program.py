@@ -15,7 +15,7 @@ from runs import Line, Recorder, batches, trainer
 from torch.utils.data import DataLoader, TensorDataset
 
 import systolic as L
-from systolic.compiler import _program
+from systolic.compiler.driver import _program
 from systolic.runtime import _cells, _convert
 from systolic.trainer import _reporting
 

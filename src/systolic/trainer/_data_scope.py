@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from types import FunctionType
 from typing import Any
 
-from ..compiler._module_scope import Place, names_in
-from ..compiler._scope import scope_of
+from ..compiler.capture import Place, names_in, scope_of
 from ..core import LightningDataModule
 from ._hooks import HookTable
 

@@ -11,7 +11,7 @@ import torch
 from torch._subclasses.functional_tensor import dispatch_functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from systolic.compiler._draws import DrawNumbers
+from systolic.compiler.capture._rng_numbering import DrawNumbers
 from systolic.compiler.lowering import LoweringContext, interpret
 from systolic.runtime._dtypes import jax_dtype
 

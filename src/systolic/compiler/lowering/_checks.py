@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from torch._ops import OpOverload
 
-from .._modules import LINE
+from ._node_meta import LINE
 
 if TYPE_CHECKING:
     from ._context import LoweringContext

@@ -13,9 +13,9 @@ from torch import fx
 from torch._ops import OpOverload
 
 from ...runtime._dtypes import jax_dtype
-from .._modules import LINE, SCOPE
 from ._channels_last import ChannelsLast, layout_aware, ordinary
 from ._context import LoweringContext, lowering_context
+from ._node_meta import LINE, SCOPE
 from ._table import find_lowering
 
 

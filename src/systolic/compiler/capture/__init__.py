@@ -1,0 +1,31 @@
+"""Run a PyTorch function once under its tracer: one functional graph, and all that it depends on."""
+
+from ._aliasing import overlapping as overlapping
+from ._aliasing import require_own_memory as require_own_memory
+from ._effects import OptimizerState as OptimizerState
+from ._effects import templates_of as templates_of
+from ._fixpoint import forget_unused as forget_unused
+from ._fixpoint import steady as steady
+from ._graph import SlotInput as SlotInput
+from ._guards import Guards as Guards
+from ._guards import changes as changes
+from ._module_scope import Place as Place
+from ._module_scope import names_in as names_in
+from ._object_graph import Path as Path
+from ._object_graph import Survey as Survey
+from ._object_graph import describe as describe
+from ._object_graph import set_at as set_at
+from ._optimizer_state import fill_first_state as fill_first_state
+from ._output_tree import Template as Template
+from ._output_tree import filled as filled
+from ._output_tree import output_numbers as output_numbers
+from ._scope import scope_of as scope_of
+from ._scope import scope_with_globals as scope_with_globals
+from ._slots import Slot as Slot
+from ._symbol_errors import may_come_from_symbols as may_come_from_symbols
+from ._symbols import Number as Number
+from ._trace import Call as Call
+from ._trace import Captured as Captured
+from ._trace import capture as capture
+from ._trace import slots_of as slots_of
+from ._train_state import TrainState as TrainState

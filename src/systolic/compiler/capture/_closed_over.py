@@ -1,0 +1,90 @@
+"""Tensors that user code reaches by a way which the survey does not know: a closure, a plain object."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map_only
+
+from ...runtime._device_tensor import set_data
+from .._errors import CaptureError, user_line_of
+from ._memory_writes import SET_DATA, assign_data, traced_set
+
+
+class Stragglers(TorchFunctionMode):
+    """While the user's code is traced, use a stand-in for every ordinary tensor: the state's own, or a constant's.
+
+    Attributes:
+        active: whether the user's code is running.
+        lines: by id of a stand-in: the line that gave it other memory, or another shape, last.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.active = False
+        self.lines: dict[int, str] = {}
+        self._stand_ins: dict[int, torch.Tensor] = {}
+        self._state: set[int] = set()
+        self._constants: dict[int, tuple[torch.Tensor, FunctionalTensor]] = {}
+
+    def know(self, stand_ins: dict[int, torch.Tensor]) -> None:
+        """Take the stand-ins of the state, by id of a state tensor."""
+        self._stand_ins = stand_ins
+        self._state = {id(stand_in) for stand_in in stand_ins.values()}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call the function with stand-ins."""
+        kwargs = kwargs or {}
+        if not self.active:
+            return func(*args, **kwargs)
+        args, kwargs = tree_map_only(torch.Tensor, self._stand_in, (args, kwargs))
+        if func == SET_DATA or func is set_data:
+            return self._set_data(*args)
+        if not (args and id(args[0]) in self._state):
+            return func(*args, **kwargs)
+        shape = args[0].shape
+        result = func(*args, **kwargs)
+        if func is traced_set or args[0].shape != shape:
+            self.lines[id(args[0])] = user_line_of()
+        return result
+
+    def _set_data(self, target: torch.Tensor, value: Any) -> None:
+        if any(target is stand_in for _, stand_in in self._constants.values()):
+            raise _lost(target, f"\n  used at {user_line_of()}\n")
+        assign_data(target, value)
+        self.lines[id(target)] = user_line_of()
+
+    def _stand_in(self, tensor: torch.Tensor) -> torch.Tensor:
+        if isinstance(tensor, (FunctionalTensor, FakeTensor)):
+            return tensor
+        if id(tensor) in self._stand_ins:
+            return self._stand_ins[id(tensor)]
+        if _torch._is_functional_tensor(tensor) or torch._C._get_dispatch_mode(_FUNCTIONAL) is None:
+            return tensor  # the tracer's own work on its tensors
+        if id(tensor) not in self._constants:
+            self._constants[id(tensor)] = (tensor, FunctionalTensor.to_functional(tensor.detach()))
+        return self._constants[id(tensor)][1]
+
+    def require_unchanged(self) -> None:
+        """Raise when the step wrote to a tensor that belongs to none of the objects it was given."""
+        for tensor, stand_in in self._constants.values():
+            _torch._sync(stand_in)
+            if _torch._functionalize_has_data_mutation(stand_in.elem):
+                raise _lost(tensor, " ")
+
+
+def _lost(tensor: torch.Tensor, where: str) -> CaptureError:
+    return CaptureError(
+        f"The step changes a tensor of shape {tuple(tensor.shape)} in place that is not part of its modules "
+        f"or optimizers, so the change would be lost.{where}Register the tensor as a buffer of the module, or "
+        "return the new value."
+    )
+
+
+# PyTorch's own interface to functionalization, which its type stubs leave out
+_torch: Any = torch
+_FUNCTIONAL = torch._C._TorchDispatchModeKey.FUNCTIONAL

@@ -1,0 +1,201 @@
+"""What a step leaves behind in Python objects, besides new values of the tensors that were there before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from ._hook_tables import HookEffect
+from ._object_graph import IMPLEMENTATION_SWITCHES, Path, Survey
+from ._output_tree import Template
+
+Fill = Callable[[Template], Any]
+
+
+@dataclass(frozen=True)
+class SetItem:
+    """`container[key] = value`, for attributes, dict entries and list elements."""
+
+    container: Any
+    path: Path
+    value: Template
+
+    def apply(self, fill: Fill) -> None:
+        """Carry it out."""
+        self.container[self.path[-1]] = fill(self.value)
+
+
+@dataclass(frozen=True)
+class DeleteItem:
+    """`del container[key]`."""
+
+    container: Any
+    path: Path
+
+    def apply(self, fill: Fill) -> None:
+        """Carry it out."""
+        self.container.pop(self.path[-1], None)
+
+
+@dataclass(frozen=True)
+class ResizeList:
+    """A list that got shorter, or whose elements moved."""
+
+    container: list[Any]
+    path: Path
+    value: Template
+
+    def apply(self, fill: Fill) -> None:
+        """Carry it out."""
+        self.container[:] = fill(self.value)
+
+
+@dataclass(frozen=True)
+class Append:
+    """Elements added at the end of a list; the elements before them are not looked at."""
+
+    container: list[Any]
+    path: Path
+    value: Template
+
+    def apply(self, fill: Fill) -> None:
+        """Carry it out."""
+        self.container.extend(fill(self.value))
+
+
+@dataclass(frozen=True)
+class OptimizerState:
+    """A parameter's first entries in `optimizer.state`."""
+
+    optimizer: torch.optim.Optimizer
+    parameter: torch.Tensor
+    value: Template
+
+    def apply(self, fill: Fill) -> None:
+        """Carry it out."""
+        self.optimizer.state[self.parameter] = fill(self.value)
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """`parameter.grad` that is left after the step, or was removed by it (None)."""
+
+    parameter: torch.Tensor
+    value: Template | None
+
+    def apply(self, fill: Fill) -> None:
+        """Carry it out."""
+        self.parameter.grad = None if self.value is None else fill(self.value)
+
+
+@dataclass(frozen=True)
+class RequiresGrad:
+    """`tensor.requires_grad_(flag)`."""
+
+    tensor: torch.Tensor
+    flag: bool
+
+    def apply(self, fill: Fill) -> None:
+        """Carry it out."""
+        self.tensor.requires_grad_(self.flag)
+
+
+@dataclass(frozen=True)
+class SetContents:
+    """What a set holds after the step."""
+
+    container: set[Any]
+    value: Template
+
+    def apply(self, fill: Fill) -> None:
+        """Carry it out."""
+        self.container.clear()
+        self.container.update(fill(self.value))
+
+
+Effect = SetItem | DeleteItem | ResizeList | Append | SetContents | OptimizerState | Gradient | RequiresGrad | HookEffect
+
+
+def templates_of(effect: Effect) -> list[Template]:
+    """The values that an effect needs."""
+    value = None if isinstance(effect, DeleteItem | RequiresGrad | HookEffect) else effect.value
+    return [] if value is None else [value]
+
+
+class Finals(Protocol):
+    """Which tensors stand where at the end of a step."""
+
+    def updates_in_place(self, path: Path, now: torch.Tensor) -> bool:
+        """Whether a tensor that stands where another one stood is an ordinary update of that one."""
+        ...
+
+    def template(self, structure: Any) -> Template:
+        """A value that the step left, with its tensors as outputs."""
+        ...
+
+
+def container_effects(
+    survey: Survey,
+    before: dict[Path, Any],
+    opaque: Iterable[Path],
+    finals: Finals,
+) -> list[Effect]:
+    """Compare every container with its copy from before the step.
+
+    Args:
+        survey: the walk made before the step.
+        before: a shallow copy of each container, with what stood in it as the step began.
+        opaque: lists that are only appended to.
+        finals: what becomes of the tensors.
+    """
+    effects: list[Effect] = []
+    for path, container in survey.containers.items():
+        if isinstance(container, list):
+            effects += _list_effects(path, container, before[path], finals)
+        else:
+            effects += _dict_effects(path, container, before[path], finals)
+    for path in opaque:
+        effects += _list_effects(path, survey.lists[path], before[path], finals)
+    effects += [SetContents(item, finals.template(list(item))) for item, old in survey.sets if item != old]
+    return effects
+
+
+def _list_effects(path: Path, new: list[Any], old: list[Any], finals: Finals) -> list[Effect]:
+    if len(new) < len(old):
+        return [ResizeList(new, path, finals.template(list(new)))]
+    effects: list[Effect] = []
+    for index, (was, now) in enumerate(zip(old, new, strict=False)):
+        here = (*path, index)
+        if was is not now and not _all_in_place(here, was, now, finals):
+            effects.append(SetItem(new, here, finals.template(now)))
+    if len(new) > len(old):
+        effects.append(Append(new, path, finals.template(new[len(old) :])))
+    return effects
+
+
+def _dict_effects(path: Path, new: dict[Any, Any], old: dict[Any, Any], finals: Finals) -> list[Effect]:
+    effects: list[Effect] = []
+    for key, now in new.items():
+        here = (*path, key)
+        unchanged = key in old and (old[key] is now or _all_in_place(here, old[key], now, finals))
+        if not unchanged and key not in IMPLEMENTATION_SWITCHES:
+            effects.append(SetItem(new, here, finals.template(now)))
+    effects += [DeleteItem(new, (*path, key)) for key in old if key not in new]
+    return effects
+
+
+def _all_in_place(path: Path, was: Any, now: Any, finals: Finals) -> bool:
+    """Whether a value is the old one, or holds new values for tensors of the same kind at the same places."""
+    if isinstance(now, torch.Tensor):
+        return isinstance(was, torch.Tensor) and finals.updates_in_place(path, now)
+    if isinstance(now, tuple) and isinstance(was, tuple) and len(now) == len(was):
+        return all(_all_in_place((*path, i), a, b, finals) for i, (a, b) in enumerate(zip(was, now, strict=True)))
+    if was is now:
+        return True
+    if isinstance(now, torch.SymInt | torch.SymFloat):
+        return False
+    plain = (bool, int, float, str, bytes, type(None))
+    return isinstance(now, plain) and type(was) is type(now) and was == now

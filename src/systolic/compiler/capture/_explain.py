@@ -1,0 +1,58 @@
+"""Turn the tracer's errors into ones that say what the user's line did and what to do instead."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+)
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+from ...utilities._entries import Entry, see
+from .._errors import CaptureError, DataDependentError, user_line_of
+
+
+@contextlib.contextmanager
+def explained() -> Iterator[None]:
+    """Inside the block, errors about values that only the device knows are raised as `DataDependentError`."""
+    try:
+        yield
+    except CaptureError:
+        raise
+    except (GuardOnDataDependentSymNode, DataDependentOutputException) as error:
+        raise DataDependentError(_value_needed(user_line_of(error))) from None
+    except DynamicOutputShapeException as error:
+        raise DataDependentError(_shape_needed(user_line_of(error), str(error.func))) from None
+    except TypeError as error:
+        if "FunctionalTensor.__format__" in str(error):
+            raise DataDependentError(_value_needed(user_line_of(error))) from None
+        raise
+    except RuntimeError as error:
+        if "data-dependent" in str(error) or "unbacked symint" in str(error).lower():
+            raise DataDependentError(_value_needed(user_line_of(error))) from None
+        raise
+
+
+def _value_needed(line: str) -> str:
+    return (
+        "The step asks for the value of a tensor while it is being traced (an `if`, `while`, `int()`, `bool()`, "
+        "`len()` or a formatted string that depends on it). The step becomes one program, compiled once; the value "
+        "exists only when that program runs.\n"
+        f"  used at {line}\n"
+        "Ways on: choose between values with torch.where(condition, a, b) or multiply by a mask; log a value with "
+        "self.log(...), which costs nothing; move the decision to a callback hook such as on_train_batch_end; "
+        f"or run in eager PyTorch with Trainer(compile=False).{see(Entry.DATA_DEPENDENT)}"
+    )
+
+
+def _shape_needed(line: str, op: str) -> str:
+    return (
+        f"The op {op} gives a tensor whose shape depends on values (boolean indexing, nonzero, unique, ...). "
+        "A compiled program has fixed shapes.\n"
+        f"  used at {line}\n"
+        "Ways on: keep the full shape and use torch.where or a mask in the reduction; prepare such selections in the "
+        f"dataset or collate function, which run on the host; or use Trainer(compile=False).{see(Entry.DATA_DEPENDENT)}"
+    )

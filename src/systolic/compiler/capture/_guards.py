@@ -1,0 +1,246 @@
+"""Is a captured graph still valid? Fast when nothing changed; exact about what changed when something did (C5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from operator import attrgetter, is_
+from typing import Any
+
+import torch
+from torch.utils.hooks import RemovableHandle
+
+from ._hook_tables import RUN_IN_STEPS
+from ._object_graph import Path, Survey, describe
+from ._symbols import HostExpression, Number
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
+_requires_grad = attrgetter("requires_grad")
+_grad = attrgetter("grad")
+
+
+class Guards:
+    """The conditions under which one graph holds.
+
+    The fast check compares the identity of every value that the survey found; Python keeps the identity of an
+    attribute that nobody assigned. Where an identity differs, equality of type and value decides.
+    """
+
+    def __init__(self, survey: Survey, variable: Sequence[Path], conditions: list[tuple[HostExpression, str]]) -> None:
+        self._conditions = [condition for condition, _ in conditions]
+        self._items = list(_items(survey, set(variable)))
+        self._sets = survey.sets
+        self._sizes = [(o.state, len(o.state)) for o in survey.optimizers().values()]
+        self._tensors = survey.trainable_tensors()
+        self._requires_grad = list(map(_requires_grad, self._tensors))
+        self._leaves = [t for t in self._tensors if t.requires_grad and t.is_leaf]
+        self._grads = list(map(_grad, self._leaves))
+        self._hooks = [(hooks, list(hooks.items())) for path, hooks in survey.hooks.items() if path[-1] in RUN_IN_STEPS]
+        self._sizes += [(hooks, len(known)) for hooks, known in self._hooks if known]
+        self._tensor_hooks = list(map(_hooks_of, self._tensors))
+        self._sizes += [(hooks, len(known)) for tables in self._tensor_hooks for hooks, known in tables]
+        self._registered = RemovableHandle.next_id
+        self._variables = [(*_located(survey, p), type(survey.values[p])) for p in variable]
+        self._tuples = [(c, key, c[key], _inner(self._variables, c, key)) for c, key, inner, _ in self._variables if inner]
+        self._identical = self._identity_check()
+
+    def unchanged(self, numbers: Sequence[Number]) -> bool:
+        """Whether nothing at all was assigned: the fast half of `hold` and `same_gradients`.
+
+        Args:
+            numbers: the values of the symbolic numbers.
+        """
+        return (
+            self._identical()
+            and RemovableHandle.next_id == self._registered
+            and (not self._sets or all(current == copy for current, copy in self._sets))
+            and (not self._tuples or all(c[key] is known for c, key, known, _ in self._tuples))
+            and (not self._conditions or all(condition(numbers) for condition in self._conditions))
+        )
+
+    def hold(self, numbers: Sequence[Number]) -> bool:
+        """Whether the graph is valid for the objects as they are now.
+
+        Args:
+            numbers: the values of the symbolic numbers.
+        """
+        return (
+            self._equal()
+            and list(map(_requires_grad, self._tensors)) == self._requires_grad
+            and [g is None for g in map(_grad, self._leaves)] == [g is None for g in self._grads]
+            and all(len(container) == size for container, size in self._sizes)
+            and all(current == copy for current, copy in self._sets)
+            and all(_same_but_for(inner, c[key], known) for c, key, known, inner in self._tuples)
+            and all(condition(numbers) for condition in self._conditions)
+            and (RemovableHandle.next_id == self._registered or self._same_hooks())
+        )
+
+    def same_gradients(self) -> bool:
+        """Whether every `.grad` is the tensor object that it was."""
+        return all(map(is_, map(_grad, self._leaves), self._grads))
+
+    def accept_gradients(self) -> None:
+        """Take the gradients that are there now for the known ones."""
+        self._grads = list(map(_grad, self._leaves))
+        self._identical = self._identity_check()
+
+    def variable_values(self) -> list[Number] | None:
+        """The current values of the numbers that the graph takes as inputs; None when one changed its type."""
+        values = [_reached(container[key], inner) for container, key, inner, _ in self._variables]
+        return values if all(type(v) is k for v, (*_, k) in zip(values, self._variables, strict=True)) else None
+
+    def _equal(self) -> bool:
+        """The exact check of values; when it passes, the fast check is made anew for the objects that are there now."""
+        renewed = False
+        for container, size, entries in self._items:
+            if len(container) != size:
+                return False
+            for position, (key, known) in enumerate(entries):
+                current = container[key]
+                if current is known:
+                    continue
+                if not _same_plain(current, known):
+                    return False
+                entries[position] = (key, current)
+                renewed = True
+        if renewed:
+            self._identical = self._identity_check()
+        return True
+
+    def _identity_check(self) -> Callable[[], bool]:
+        return _compiled_check(self._items, self._sizes, self._tensors, self._requires_grad, self._leaves, self._grads)
+
+    def _same_hooks(self) -> bool:
+        """Somewhere a hook was registered: was it on one of our modules or tensors?"""
+        if any(list(hooks.items()) != known for hooks, known in self._hooks):
+            return False
+        if list(map(_hooks_of, self._tensors)) != self._tensor_hooks:
+            return False
+        self._registered = RemovableHandle.next_id
+        return True
+
+
+def _same_plain(a: Any, b: Any) -> bool:
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, tuple) and not isinstance(a, torch.Size):
+        return len(a) == len(b) and all(x is y or _same_plain(x, y) for x, y in zip(a, b, strict=True))
+    return isinstance(a, _PLAIN) and a == b
+
+
+HookTable = tuple[dict[int, Any], list[tuple[int, Any]]]
+
+
+def _hooks_of(tensor: torch.Tensor) -> list[HookTable]:
+    """The hooks on a tensor's gradient: each table that there is, with what stands in it."""
+    tables = (tensor._backward_hooks, tensor._post_accumulate_grad_hooks)
+    return [(table, list(table.items())) for table in tables if table is not None]
+
+
+Variable = tuple[Any, Any, Path, type]
+
+
+def _located(survey: Survey, path: Path) -> tuple[Any, Any, Path]:
+    """The container that holds a value, the key in it, and the way on from there through tuples."""
+    depth = max(d for d in range(len(path)) if path[:d] in survey.containers)
+    return survey.containers[path[:depth]], path[depth], path[depth + 1 :]
+
+
+def _reached(value: Any, inner: Path) -> Any:
+    for index in inner:
+        value = value[index]
+    return value
+
+
+def _inner(variables: list[Variable], container: Any, key: Any) -> frozenset[Path]:
+    return frozenset(inner for c, k, inner, _ in variables if c is container and k == key)
+
+
+def _same_but_for(variable: Collection[Path], a: Any, b: Any) -> bool:
+    """Whether two values are equal, where the elements of tuples at `variable` do not count."""
+    if () in variable:
+        return True
+    if not variable:
+        return a is b or _same_plain(a, b)
+    if type(a) is not type(b) or len(a) != len(b):
+        return False
+    ways = [[path[1:] for path in variable if path[0] == index] for index in range(len(a))]
+    return all(_same_but_for(way, x, y) for way, x, y in zip(ways, a, b, strict=True))
+
+
+Item = tuple[Any, int, list[tuple[Any, Any]]]
+
+
+def _items(survey: Survey, variable: set[Path]) -> Iterator[Item]:
+    """Every container with its length and the values that must stay."""
+    free = {path[:depth] for path in variable for depth in range(1, len(path) + 1) if path[: depth - 1] in survey.containers}
+    free -= survey.containers.keys()
+    for path, container in survey.containers.items():
+        keys = [key for key in survey.keys[path] if (*path, key) not in free]
+        yield container, len(container), [(key, container[key]) for key in keys]
+
+
+def _compiled_check(
+    items: list[Item],
+    sizes: list[tuple[Any, int]],
+    tensors: list[torch.Tensor],
+    flags: list[bool],
+    leaves: list[torch.Tensor],
+    grads: list[torch.Tensor | None],
+) -> Callable[[], bool]:
+    """A function that compares identities. Generated, because it runs before every step: about 20 ns per value."""
+    names: dict[str, Any] = {}
+    lines = ["def identical():"]
+
+    def name(value: Any) -> str:
+        names[f"v{len(names)}"] = value
+        return f"v{len(names) - 1}"
+
+    def require(tests: list[str]) -> None:
+        lines.append(f"    if {' or '.join(tests)}: return False")
+
+    for container, size, entries in items:
+        holder = name(container)
+        require([f"len({holder}) != {size}", *(f"{holder}[{name(k)}] is not {name(v)}" for k, v in entries)])
+    for container, size in sizes:
+        require([f"len({name(container)}) != {size}"])
+    for tensor, flag in zip(tensors, flags, strict=True):
+        require([f"{name(tensor)}.requires_grad is not {flag}"])
+    for tensor, grad in zip(leaves, grads, strict=True):
+        require([f"{name(tensor)}.grad is not {name(grad)}"])
+    lines.append("    return True")
+    # default arguments are locals, which Python reads faster than globals
+    lines[0] = f"def identical({', '.join(f'{name}={name}' for name in names)}):"
+    exec("\n".join(lines), names)  # the source holds only names made here
+    return names["identical"]
+
+
+def changes(old: Survey, new: Survey) -> list[tuple[Path, str]]:
+    """What differs between two walks, each with a text for people: `model.scale: 0.5 -> 0.7`."""
+    found: list[tuple[Path, str]] = []
+    for path in {**old.values, **new.values}:
+        was, now = old.values.get(path, _ABSENT), new.values.get(path, _ABSENT)
+        if was is not now and not (type(was) is type(now) and was == now):
+            found.append((path, f"{describe(path)}: {_short(was)} -> {_short(now)}"))
+    for path in {**old.tensors, **new.tensors}:
+        text = _tensor_change(old.tensors.get(path), new.tensors.get(path))
+        if text:
+            found.append((path, f"{describe(path)}: {text}"))
+    for path in old.grads.keys() ^ new.grads.keys():
+        found.append(((*path, "grad"), f"{describe(path)}.grad: {'set' if path in new.grads else 'removed'}"))
+    return found
+
+
+_ABSENT = type("Absent", (), {"__repr__": lambda self: "(absent)"})()
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _tensor_change(was: torch.Tensor | None, now: torch.Tensor | None) -> str:
+    if was is now:
+        return ""
+    if was is None or now is None:
+        return "new tensor" if was is None else "tensor removed"
+    return "another tensor object"

@@ -1,0 +1,242 @@
+"""Walk the Python objects that a step uses: which tensors they hold, and which plain values."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import types
+from collections.abc import Iterable, Iterator, MutableMapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from .._users import is_the_users
+from ._hook_tables import RUN_IN_STEPS, Table, hook_tables
+
+Path = tuple[Any, ...]
+
+# nn.Module's own bookkeeping: walked by kind (parameters, buffers, submodules) or not part of what a step computes
+_MODULE_INTERNALS = frozenset(vars(nn.Module())) - {"training"}
+# where recurrent modules keep their weights a second time; refreshed from the parameters in every forward
+_RECURRENT_CACHE = frozenset({"_flat_weight_refs"})
+_WALKED = (nn.Module, torch.optim.Optimizer, dict, list, types.SimpleNamespace, argparse.Namespace)
+_OPTIMIZER_INTERNALS = frozenset(vars(torch.optim.SGD([torch.zeros(1)]))) - {"param_groups", "state"}
+# switches between equivalent implementations of one optimizer; capture chooses them itself
+IMPLEMENTATION_SWITCHES = frozenset({"foreach", "fused", "capturable", "differentiable"})
+
+
+class Survey:
+    """What a walk over some roots found. Paths start with the name of the root.
+
+    Attributes:
+        tensors: every tensor by path; one that is reachable by several paths appears under each.
+        values: everything else by path: plain values, and objects that are compared by identity.
+        containers: the dicts and lists that hold them: where a path's last key is looked up or set.
+        grads: the `.grad` of every tensor that has one, by the path of its owner.
+        lists: the lists among the containers, those included that are only appended to.
+        keys: which keys of a container matter.
+        sets: every set with a copy of it.
+        hooks: the tables of hooks of every module, optimizer and tensor, by the owner's path and the attribute.
+    """
+
+    def __init__(self, roots: MutableMapping[str, Any], opaque_lists: Iterable[int] = ()) -> None:
+        self.tensors: dict[Path, torch.Tensor] = {}
+        self.values: dict[Path, Any] = {}
+        self.containers: dict[Path, Any] = {}
+        self.grads: dict[Path, torch.Tensor] = {}
+        self.lists: dict[Path, list[Any]] = {}
+        self.keys: dict[Path, list[Any]] = {}
+        self.hooks: dict[Path, Table] = {}
+        self.sets: list[tuple[set[Any], frozenset[Any]]] = []
+        self._seen: dict[int, Path] = {}
+        self._opaque = set(opaque_lists)
+        self._objects: dict[Path, Any] = {}
+        self._visit_dict(roots, (), roots.keys())
+
+    def _visit(self, item: Any, path: Path) -> None:
+        if isinstance(item, torch.Tensor):
+            self.tensors[path] = item
+            self.hooks.update({(*path, kind): table for kind, table in hook_tables(item)})
+            if item.is_leaf and item.grad is not None:
+                self.grads[path] = item.grad
+        elif isinstance(item, Attributes):
+            own = vars(item.owner)
+            self._visit_dict(own, path, [name for name in own if name in item.names])
+        elif isinstance(item, _WALKED) or is_record(item) or _is_omegaconf(item):
+            self._visit_once(item, path)
+        elif isinstance(item, tuple):
+            self.values[path] = (type(item), len(item))
+            for index, element in enumerate(item):
+                self._visit(element, (*path, index))
+        elif isinstance(item, set):
+            self.values[path] = frozenset(item)
+            self.sets.append((item, frozenset(item)))
+        else:
+            self.values[path] = item
+            if is_the_users(type(item).__module__) and hasattr(item, "__dict__") and not isinstance(item, type):
+                self._visit_numbers(item, path)
+
+    def _visit_numbers(self, item: Any, path: Path) -> None:
+        """Numbers and flags of an object like any other; what else it holds (data, files, tensors) is left alone."""
+        if id(item) not in self._seen:
+            self._seen[id(item)] = path
+            self._visit_dict(vars(item), path, [k for k, v in vars(item).items() if type(v) in (bool, int, float)])
+
+    def _visit_once(self, item: Any, path: Path) -> None:
+        if id(item) in self._seen:
+            self.values[path] = _SameAs(self._seen[id(item)])
+            return
+        self._seen[id(item)] = path
+        self._objects[path] = item
+        if isinstance(item, nn.Module):
+            self._visit_module(item, path)
+        elif isinstance(item, torch.optim.Optimizer):
+            self._visit_optimizer(item, path)
+        elif isinstance(item, list):
+            self._visit_list(item, path)
+        elif isinstance(item, dict):
+            self._visit_dict(item, path, item.keys())
+        elif _is_omegaconf(item):
+            self._visit_dict(vars(item), path, [name for name in ("_content", "_val") if name in vars(item)])
+        else:
+            self._visit_dict(vars(item), path, vars(item).keys())
+
+    def _visit_module(self, module: nn.Module, path: Path) -> None:
+        self.values[(*path, "class")] = type(module)
+        for kind in ("_parameters", "_buffers"):
+            self._visit_dict(getattr(module, kind), (*path, kind), getattr(module, kind).keys())
+        own = vars(module)
+        hidden = _MODULE_INTERNALS | _RECURRENT_CACHE if isinstance(module, nn.RNNBase) else _MODULE_INTERNALS
+        self._visit_dict(own, path, [name for name in own if name not in hidden])
+        self._note_hooks(module, path)
+        self._visit_dict(module._modules, (*path, "_modules"), module._modules.keys())
+
+    def _note_hooks(self, owner: nn.Module | torch.optim.Optimizer | torch.Tensor, path: Path) -> None:
+        for kind, table in hook_tables(owner):
+            self.hooks[*path, kind] = table
+            if table and kind in RUN_IN_STEPS:
+                self.values[*path, kind] = tuple(table.items())
+
+    def _visit_optimizer(self, optimizer: torch.optim.Optimizer, path: Path) -> None:
+        self.values[(*path, "class")] = type(optimizer)
+        self._note_hooks(optimizer, path)
+        for index, group in enumerate(optimizer.param_groups):
+            names = [name for name in group if name not in IMPLEMENTATION_SWITCHES]
+            self._visit_dict(group, (*path, "param_groups", index), names)
+        for number, parameter in enumerate(p for group in optimizer.param_groups for p in group["params"]):
+            if state := optimizer.state.get(parameter):
+                self._visit_dict(state, (*path, "state", number), state.keys())
+        own = vars(optimizer)
+        self._visit_dict(own, path, [name for name in own if name not in _OPTIMIZER_INTERNALS | {"state", "param_groups"}])
+
+    def _visit_list(self, item: list[Any], path: Path) -> None:
+        self.lists[path] = item
+        if id(item) in self._opaque:
+            return
+        self.containers[path] = item
+        self.keys[path] = list(range(len(item)))
+        self.values[(*path, "len")] = len(item)
+        for index, element in enumerate(item):
+            self._visit(element, (*path, index))
+
+    def _visit_dict(self, item: MutableMapping[Any, Any], path: Path, keys: Iterable[Any]) -> None:
+        self.containers[path] = item
+        self.keys[path] = list(keys)
+        for key in self.keys[path]:
+            self._visit(item[key], (*path, key))
+
+    def every_container(self) -> Iterator[tuple[Path, Any]]:
+        """The containers, and the lists that are only appended to."""
+        yield from self.containers.items()
+        yield from ((path, item) for path, item in self.lists.items() if path not in self.containers)
+
+    def optimizers(self) -> dict[Path, torch.optim.Optimizer]:
+        """Every optimizer that was walked, by the path at which it was first met."""
+        return {p: item for p, item in self._objects.items() if isinstance(item, torch.optim.Optimizer)}
+
+    def trainable_tensors(self) -> list[torch.Tensor]:
+        """Tensors whose `requires_grad` and `.grad` matter: all but the state of optimizers."""
+        found = {id(t): t for path, t in self.tensors.items() if "state" not in path and t.is_floating_point()}
+        return list(found.values())
+
+    def slots(self) -> Iterator[tuple[torch.Tensor, list[Path]]]:
+        """Every distinct tensor with all its paths, in the order of discovery."""
+        paths: dict[int, list[Path]] = {}
+        for path, tensor in self.tensors.items():
+            paths.setdefault(id(tensor), []).append(path)
+        yield from ((self.tensors[found[0]], found) for found in paths.values())
+
+
+@contextlib.contextmanager
+def restoring(survey: Survey) -> Iterator[None]:
+    """Put every container, set and table of hooks that was found back as it was: the same objects, with what they held."""
+    copies: list[tuple[Any, Any]] = [(container, copied(container)) for _, container in survey.every_container()]
+    copies += [(table, dict(table)) for table in survey.hooks.values()] + survey.sets
+    try:
+        yield
+    finally:
+        for container, contents in copies:
+            container.clear()
+            container.extend(contents) if isinstance(container, list) else container.update(contents)
+
+
+def copied(container: Any) -> Any:
+    """A list or dict of its own with what a container holds."""
+    return list(container) if isinstance(container, list) else dict(container)
+
+
+@dataclasses.dataclass(frozen=True)
+class Attributes:
+    """Some attributes of an object that is like any other.
+
+    Attributes:
+        owner: the object.
+        names: the attributes that matter.
+    """
+
+    owner: object
+    names: frozenset[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class _SameAs:
+    """Stands for an object that was met before, at `path`."""
+
+    path: Path
+
+
+def is_record(item: Any) -> bool:
+    """Whether an object is an instance of a dataclass that keeps its fields in `__dict__`."""
+    return dataclasses.is_dataclass(item) and not isinstance(item, type) and hasattr(item, "__dict__")
+
+
+def _is_omegaconf(item: Any) -> bool:
+    """Whether an object is a container of OmegaConf (which need not be installed), or a value in one."""
+    return type(item).__module__.startswith("omegaconf.") and hasattr(item, "__dict__")
+
+
+def set_at(survey: Survey, path: Path, value: Any) -> None:
+    """Put `value` where `path` points, rebuilding the tuples on the way (they cannot be changed in place)."""
+    for depth in range(len(path) - 1, -1, -1):
+        container = survey.containers.get(path[:depth])
+        if container is not None:
+            key, inner = path[depth], path[depth + 1 :]
+            container[key] = _replaced(container[key], inner, value) if inner else value
+            return
+    raise AssertionError(f"no container for {path}")
+
+
+def _replaced(item: Any, path: Path, value: Any) -> Any:
+    if not path:
+        return value
+    elements = list(item)
+    elements[path[0]] = _replaced(elements[path[0]], path[1:], value)
+    return type(item)(*elements) if hasattr(item, "_fields") else type(item)(elements)
+
+
+def describe(path: Path) -> str:
+    """A path as the user would write it: `model.layers.0.weight`."""
+    hidden = {"_modules", "_parameters", "_buffers"}
+    return ".".join(str(part) for part in path if part not in hidden)

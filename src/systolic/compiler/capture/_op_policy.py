@@ -1,0 +1,96 @@
+"""Which ops are recorded, which are split into simpler ones, and which are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch._decomp import core_aten_decompositions
+from torch._ops import OpOverload
+
+from ...utilities._entries import Entry, see
+from .._errors import UnsupportedOpError, user_line_of
+from ..lowering import find_lowering
+from ._op_origins import current_module
+from ._refused import CONDITIONS, REFUSED
+
+
+def refuse_op(op: OpOverload, reason: str) -> None:
+    """Never lower `op`, and say why; for ops whose result shape depends on data, or that are known to be wrong."""
+    REFUSED[op] = reason
+
+
+class OpPolicy(Mapping[OpOverload, Callable[..., Any]]):
+    """A decomposition table for the tracer.
+
+    An op in the lowering table is recorded as it is. Another is decomposed by PyTorch's own rules, until only ops in
+    the table are left. One that has neither is an error, raised on the line that called it.
+    """
+
+    def __init__(self) -> None:
+        self._rules = core_aten_decompositions()
+
+    def __contains__(self, op: object) -> bool:
+        if not isinstance(op, OpOverload) or _is_internal(op):
+            return False
+        return op in REFUSED or op in CONDITIONS or find_lowering(op) is None
+
+    def __getitem__(self, op: OpOverload) -> Callable[..., Any]:
+        if op in REFUSED:
+            return _refusal(op, REFUSED[op])
+        if op in CONDITIONS:
+            return _conditional(op, CONDITIONS[op])
+        if op in self._rules:
+            return self._rules[op]
+        if torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), torch._C.DispatchKey.CompositeImplicitAutograd):
+            return op.decompose
+        return _refusal(op, "systolic has no lowering for it")
+
+    def __iter__(self) -> Iterator[OpOverload]:
+        return (op for op in self._rules if isinstance(op, OpOverload))
+
+    def __len__(self) -> int:
+        return len(self._rules)
+
+
+def _is_internal(op: OpOverload) -> bool:
+    """Questions about shapes and other bookkeeping of the tracer; they leave nothing in the graph."""
+    return op.namespace in ("prim", "profiler", "streams") or op in _BOOKKEEPING
+
+
+_BOOKKEEPING = {
+    torch.ops.aten.size.default,
+    torch.ops.aten.sym_size.default,
+    torch.ops.aten.stride.default,
+    torch.ops.aten.sym_stride.default,
+    torch.ops.aten.sym_storage_offset.default,
+    torch.ops.aten.sym_numel.default,
+    torch.ops.aten.is_contiguous.default,
+    torch.ops.aten.is_contiguous.memory_format,
+    torch.ops.aten.is_strides_like_format.default,
+    torch.ops.aten.is_non_overlapping_and_dense.default,
+    torch.ops.aten._local_scalar_dense.default,
+}
+
+
+def _conditional(op: OpOverload, condition: Callable[..., str | None]) -> Callable[..., Any]:
+    def decide(*args: Any, **kwargs: Any) -> Any:
+        reason = condition(*args, **kwargs)
+        return NotImplemented if reason is None else _refusal(op, reason)(*args, **kwargs)
+
+    return decide
+
+
+def _refusal(op: OpOverload, reason: str) -> Callable[..., Any]:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise UnsupportedOpError(
+            f"The op {op} cannot run inside the compiled step: {reason}.\n"
+            f"  used at {user_line_of()}\n"
+            f"  in module {current_module()}\n"
+            "Ways on: write the computation with other ops; teach systolic the op with "
+            f"systolic.register_lowering(torch.ops.{op}, jax_function); wrap a JAX function with systolic.jax_op; "
+            f"or run in eager PyTorch with Trainer(compile=False).{see(Entry.UNSUPPORTED_OP)}"
+        )
+
+    return refuse

@@ -1,0 +1,124 @@
+"""The variables that a function reaches by name."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from .._errors import is_user_frame
+from ._hook_scope import places_of_hooks
+from ._module_scope import Place, globals_of_modules, names_in
+from ._object_graph import is_record
+
+
+class Scope(MutableMapping[str, Any]):
+    """Variables by name. Reading and writing go to the variables themselves, wherever they are.
+
+    Attributes:
+        places: by name: a dict with the key in it, or a closure's cell with None.
+    """
+
+    def __init__(self, places: dict[str, Place]) -> None:
+        self.places = places
+
+    def __getitem__(self, name: str) -> Any:
+        holder, key = self.places[name]
+        return holder.cell_contents if key is None else holder[key]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        holder, key = self.places[name]
+        if key is None:
+            holder.cell_contents = value
+        else:
+            holder[key] = value
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError(f"the variable {name} cannot be removed from outside of its function")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.places)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def clear(self) -> None:
+        """Nothing: the variables stay, `update` gives them their values."""
+
+
+def scope_with_globals(
+    roots: dict[str, Any], module: nn.Module, guests: Sequence[tuple[str, object, Sequence[Any]]] = ()
+) -> Scope:
+    """Objects by name, together with the global variables that the methods of a module mention.
+
+    Args:
+        roots: the objects.
+        module: its methods and those of its submodules are read, where their classes are the user's.
+        guests: other objects of which some methods run in the step: name, object, methods.
+    """
+    places = {**_fixed(roots), **globals_of_modules(module)}
+    for name, owner, hooks in guests:
+        places |= places_of_hooks(name, owner, hooks)
+    return Scope(places)
+
+
+def scope_of(function: Callable[..., Any]) -> Scope:
+    """What a function uses: its closure, the globals that it and its helper functions mention, defaults, `self`."""
+    return Scope(_places(function, set()))
+
+
+def _places(function: Any, seen: set[int]) -> dict[str, Place]:
+    if isinstance(function, functools.partial):
+        bound = {f"argument{i}": value for i, value in enumerate(function.args)} | function.keywords
+        return {**_places(function.func, seen), **_fixed(bound)}
+    if isinstance(function, nn.Module):
+        return {**_fixed({"module": function}), **globals_of_modules(function)}
+    if inspect.ismethod(function):
+        return {**_fixed({"self": _walkable(function.__self__)}), **_places(function.__func__, seen)}
+    if inspect.isfunction(function):
+        return _variables(function, seen)
+    return _fixed({"self": _walkable(function)})
+
+
+def _fixed(values: dict[str, Any]) -> dict[str, Place]:
+    return {name: (values, name) for name in values}
+
+
+def _walkable(owner: Any) -> Any:
+    """An object in a form that a survey looks into: an instance of any other class as its attributes."""
+    known = isinstance(owner, (nn.Module, torch.optim.Optimizer)) or is_record(owner)
+    return owner if known or not hasattr(owner, "__dict__") else vars(owner)
+
+
+def _variables(function: types.FunctionType, seen: set[int]) -> dict[str, Place]:
+    if id(function) in seen:
+        return {}
+    seen.add(id(function))
+    names = set(names_in(function.__code__)) & function.__globals__.keys()
+    found: dict[str, Place] = {name: (function.__globals__, name) for name in sorted(names)}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        if cell != types.CellType():  # a variable that has no value yet
+            found[name] = (cell, None)
+    for defaults in (_positional_defaults(function), function.__kwdefaults__ or {}):
+        found |= _fixed(defaults)
+    found = {name: place for name, place in found.items() if _matters(Scope({name: place})[name])}
+    for name, place in list(found.items()):
+        helper = Scope({name: place})[name]
+        if inspect.isfunction(helper) and is_user_frame(helper.__code__.co_filename):
+            found |= {f"{name}.{inner}": where for inner, where in _places(helper, seen).items()}
+    return found
+
+
+def _positional_defaults(function: types.FunctionType) -> dict[str, Any]:
+    defaults = function.__defaults__ or ()
+    count = function.__code__.co_argcount
+    return dict(zip(function.__code__.co_varnames[count - len(defaults) : count], defaults, strict=True))
+
+
+def _matters(value: Any) -> bool:
+    return not (inspect.ismodule(value) or inspect.isclass(value))

@@ -1,0 +1,81 @@
+"""The tensors that a step reads or writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...runtime._cells import ViewCell
+from ...runtime._device_tensor import DeviceTensor
+from .._errors import CaptureError
+from ._object_graph import Path, Survey, describe
+
+
+@dataclass
+class Slot:
+    """A tensor that the step reads or writes: one parameter, buffer, optimizer moment, gradient, ...
+
+    Attributes:
+        tensor: the user's tensor object.
+        paths: where it was found; one tensor may be reachable in several ways (tied weights).
+        grad_of: the slot whose `.grad` it is, if it is one.
+    """
+
+    tensor: torch.Tensor
+    paths: list[Path]
+    grad_of: int | None = None
+
+
+def slots_of(survey: Survey) -> list[Slot]:
+    """Every distinct tensor that a walk found, then the gradients."""
+    slots = [Slot(tensor, paths) for tensor, paths in survey.slots()]
+    for slot in slots:
+        _require_own_cell(slot)
+    owner = {path: index for index, slot in enumerate(slots) for path in slot.paths}
+    grads: dict[int, Slot] = {}
+    for path, grad in survey.grads.items():
+        grads.setdefault(owner[path], Slot(grad, [], grad_of=owner[path]))
+    return slots + list(grads.values())
+
+
+def _require_own_cell(slot: Slot) -> None:
+    if isinstance(slot.tensor, DeviceTensor) and isinstance(slot.tensor._cell, ViewCell):
+        raise CaptureError(
+            f"{describe(slot.paths[0])} is a view of another tensor of the state (a row, a transpose, ...). On the devices "
+            "each tensor has memory of its own, so the view would not follow. Store a copy, with .clone(), or take the "
+            "view inside the step."
+        )
+
+
+def with_same_memory(slots: list[Slot]) -> list[tuple[int, int]]:
+    """Pairs of slots that are different objects over one cell (`self.last = weight.detach()`): a later one, and the first."""
+    first: dict[int, int] = {}
+    pairs: list[tuple[int, int]] = []
+    for index, slot in enumerate(slots):
+        if isinstance(slot.tensor, DeviceTensor):
+            known = first.setdefault(id(slot.tensor._cell), index)
+            if known != index:
+                pairs.append((index, known))
+    return pairs
+
+
+def cells_of_slots(slots: list[Slot]) -> list[Any]:
+    """Where the value of each slot's object lies; None for an object that is not on the devices."""
+    return [getattr(slot.tensor, "_cell", None) for slot in slots]
+
+
+def require_unexchanged(slots: list[Slot], cells: list[Any]) -> None:
+    """Refuse a step that exchanged the real objects of the state while it was traced: it would happen then only.
+
+    Args:
+        slots: the tensors of the state.
+        cells: what `cells_of_slots` said before the trace.
+    """
+    for slot, now, before in zip(slots, cells_of_slots(slots), cells, strict=True):
+        if now is not before:
+            raise CaptureError(
+                f"The step exchanges {describe(slot.paths[0])} with another tensor past the tracer. Call it as "
+                "`torch.utils.swap_tensors(a, b)`, not by a name imported from there; or exchange the values with copy_."
+            )

@@ -1,0 +1,91 @@
+"""The list of all that is different inside PyTorch for the thread that captures a step."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.backends.mha
+import torch.compiler
+import torch.utils
+from torch import _VF, nn
+from torch._higher_order_ops import effects
+from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.nn import functional
+from torch.optim import _adafactor
+
+from .._capture_thread import as_capture_thread, only_in_capture, replaced
+from ..kernels import (
+    KINDS,
+    ctc_loss,
+    fresh_flat_weights,
+    gaussian_nll_loss,
+    network,
+    numbering_calls,
+    one_hot,
+    refuse_packed,
+    refusing_packed,
+    scaled_dot_product_attention,
+)
+from ._memory_writes import traced_set, traced_swap
+from ._rng_numbering import numbering_draws
+
+_FUNCTIONS: list[tuple[Any, str, Any]] = [
+    # optimizers then keep lr and step as tensors instead of asking for their values
+    (torch.compiler, "is_compiling", lambda: True),
+    (FunctionalTensor, "__repr__", lambda self, *, tensor_contents=None: _traced_repr(self)),
+    # captured as one op each; user code reaches the first by either name
+    (functional, "scaled_dot_product_attention", scaled_dot_product_attention),
+    (torch._C._nn, "scaled_dot_product_attention", scaled_dot_product_attention),  # pyright: ignore[reportAttributeAccessIssue]
+    (torch, "ctc_loss", ctc_loss),
+    (functional, "gaussian_nll_loss", gaussian_nll_loss),
+    (functional, "one_hot", one_hot),
+    *((_VF, kind, network(kind)) for kind in KINDS),
+    # deeper down a packed sequence would only fail with a question about a value
+    *((owner, "forward", refusing_packed(owner.forward)) for owner in (nn.RNNBase, nn.LSTM, nn.GRU)),
+    (_VF, "_pack_padded_sequence", refuse_packed),
+    # the fast paths of MultiheadAttention and TransformerEncoder are ops for CPUs and GPUs alone
+    (torch.backends.mha, "get_fastpath_enabled", lambda: False),
+    # writes that replace a tensor's memory
+    (torch.utils, "swap_tensors", traced_swap),
+    (torch.Tensor, "set_", traced_set),
+    # PyTorch orders its own checks of values by tokens, which only its own compiler threads through a graph
+    (effects, "has_effects", lambda op, original=effects.has_effects: op not in _CHECKS and original(op)),
+]
+"""(module or class, name, what capture calls in its place)."""
+
+_CHECKS = (torch.ops.aten._linalg_check_errors.default,)
+
+
+@contextlib.contextmanager
+def capturing() -> Iterator[None]:
+    """Switch PyTorch to the behaviour that a captured step needs, for this thread, and back."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(as_capture_thread())
+        for owner, name, replacement in _FUNCTIONS:
+            stack.enter_context(replaced(owner, name, replacement))
+        stack.enter_context(_symbolic_extrema())
+        stack.enter_context(fresh_flat_weights())
+        stack.enter_context(numbering_calls())
+        stack.enter_context(numbering_draws())
+        yield
+
+
+@contextlib.contextmanager
+def _symbolic_extrema() -> Iterator[None]:
+    """Let Adafactor, which takes Python's `min` and `max` of values of tensors, be captured."""
+    scope: dict[str, Any] = _adafactor.__dict__  # a module's own name is found before the builtin of that name
+    scope.update(min=only_in_capture(torch.sym_min, min), max=only_in_capture(torch.sym_max, max))
+    try:
+        yield
+    finally:
+        del scope["min"], scope["max"]
+
+
+def _traced_repr(tensor: FunctionalTensor) -> str:
+    return (
+        f"tensor(shape={tuple(tensor.shape)}, dtype={tensor.dtype}; being traced: it has no value yet. The step is compiled "
+        "once, and this line runs only then. To see values use self.log(...), a callback, or Trainer(compile=False))"
+    )

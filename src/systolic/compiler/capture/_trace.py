@@ -1,0 +1,263 @@
+"""Run a step once under PyTorch's tracer and keep what it did as one functional graph."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.functional_tensor import dispatch_functionalize
+from torch.fx.experimental.proxy_tensor import decompose, make_fx
+
+from ._closed_over import Stragglers
+from ._effects import Append, Effect, Gradient, OptimizerState, RequiresGrad, container_effects
+from ._explain import explained
+from ._final_tensors import FinalTensors
+from ._fixed_shapes import fix_shapes
+from ._graph import SlotInput, TensorInput, clean_graph
+from ._hook_tables import hook_effects, share_hooks
+from ._memory_writes import share_memory
+from ._object_graph import Path, Survey, copied, restoring, set_at
+from ._op_origins import tracking_modules
+from ._op_policy import OpPolicy
+from ._output_tree import OutputList, Template
+from ._randomness import UnattributedDrawError, refusing_hidden_randomness
+from ._rng_numbering import number_draws
+from ._slots import Slot, cells_of_slots, require_unexchanged, slots_of, with_same_memory
+from ._symbols import HostExpression, Number, SymbolTable
+from ._torch_patches import capturing
+
+
+@dataclass
+class Captured:
+    """A step as a graph.
+
+    Attributes:
+        graph: functional aten ops. Placeholders: `inputs`, in order, then `scalars`.
+        inputs: what each tensor placeholder stands for.
+        scalars: host functions of the symbolic numbers: one per number that the graph needs.
+        slots: the state that the step was traced with.
+        slot_outputs: by slot: the number of the output that is its new value.
+        result: what the step returned.
+        effects: what else it left in Python objects.
+        symbol_paths: where the values of the symbolic numbers are found, behind the explicitly given ones.
+        guards: conditions on the symbolic numbers under which the graph is valid.
+        digest: identifies the graph; computed when it is first needed.
+        survey: the objects as they were; the plain values in it are frozen into the graph.
+        appended: ids of lists that the step appends to.
+    """
+
+    graph: fx.Graph
+    inputs: list[SlotInput | TensorInput]
+    scalars: list[HostExpression]
+    slots: list[Slot]
+    slot_outputs: dict[int, int]
+    output_count: int
+    result: Template
+    effects: list[Effect]
+    symbol_paths: list[Path]
+    guards: list[tuple[HostExpression, str]]
+    survey: Survey
+    appended: set[int] = field(default_factory=set)
+    digest: str = ""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call to capture.
+
+    Attributes:
+        function: the step; called with `rebuild(leaves)` and the symbolic numbers.
+        leaves: the tensors among its arguments; only shape and dtype matter here.
+        rebuild: from leaves to the positional arguments.
+        numbers: Python numbers that stay variable, handed to the function by name.
+        roots: the objects that the step uses, by name.
+        variable: paths below the roots whose numbers stay variable, too.
+        appended: ids of lists that earlier captures saw growing.
+    """
+
+    function: Callable[..., Any]
+    leaves: Sequence[Any]
+    rebuild: Callable[[list[Any]], tuple[Any, ...]]
+    numbers: dict[str, Number]
+    roots: MutableMapping[str, Any]
+    variable: frozenset[Path] = frozenset()
+    appended: frozenset[int] = frozenset()
+
+
+def capture(call: Call) -> Captured:
+    """Trace one call.
+
+    Raises:
+        CaptureError: when the step cannot be one program: an op without a lowering, control flow that depends on
+            device values, hidden random numbers; with the line of user code.
+    """
+    try:
+        return _Tracing(call, Survey(call.roots, call.appended)).run()
+    except UnattributedDrawError:
+        return _Tracing(call, Survey(call.roots, call.appended)).run(profiled=True)
+
+
+class _Tracing:
+    """The state of one capture."""
+
+    def __init__(self, call: Call, survey: Survey) -> None:
+        self.call = call
+        self.survey = survey
+        self.table = SymbolTable()
+        self.mode = FakeTensorMode(shape_env=self.table.shape_env, static_shapes=True, allow_non_fake_inputs=True)
+        self.slots = slots_of(survey)
+        self.symbol_paths = [p for p in survey.values if p in call.variable and _is_number(survey.values[p])]
+        self.outputs = OutputList(self.table)
+        self.slot_outputs: dict[int, int] = {}
+        self.effects: list[Effect] = []
+        self.result: Template | None = None
+
+    def run(self, profiled: bool = False) -> Captured:
+        call, fakes, cells = self.call, self._fakes(), cells_of_slots(self.slots)
+        with self._restoring(), capturing(), tracking_modules(call.roots, sys._getframe()), explained(), torch.enable_grad():
+            with refusing_hidden_randomness(profiled), Stragglers() as self.stragglers, self.mode:
+                values = [*call.numbers.values(), *(self.survey.values[p] for p in self.symbol_paths)]
+                symbols = [self.table.make(value) for value in values]
+                functional = dispatch_functionalize(lambda tensors, symbols: self._traced(tensors, symbols))
+                module = make_fx(_with_policy(functional), tracing_mode="real")(fakes, symbols)
+                number_draws(module.graph)
+        assert self.result is not None
+        require_unexchanged(self.slots, cells)
+        fix_shapes(module.graph, self.table)
+        cleaned = clean_graph(module, len(self.slots), len(call.leaves), self.table)
+        written = {s: o for s, o in self.slot_outputs.items() if cleaned.output_sources[o] != ("slot", s)}
+        self.finals.require_fresh_views({i.slot for i in cleaned.inputs if isinstance(i, SlotInput)}, set(written))
+        return Captured(
+            graph=cleaned.graph,
+            inputs=cleaned.inputs,
+            scalars=cleaned.scalars,
+            slots=self.slots,
+            slot_outputs=written,
+            output_count=len(self.outputs.values),
+            result=self.result,
+            effects=self.effects,
+            symbol_paths=self.symbol_paths,
+            guards=self.table.guards(),
+            survey=self.survey,
+            appended={id(e.container) for e in self.effects if isinstance(e, Append)},
+        )
+
+    def _fakes(self) -> list[torch.Tensor]:
+        tensors = [slot.tensor for slot in self.slots] + list(self.call.leaves)
+        with self.mode:
+            return [torch.empty(tuple(t.shape), dtype=t.dtype, device="cpu") for t in tensors]
+
+    def _traced(self, flat: list[torch.Tensor], symbols: list[Any]) -> list[Any]:
+        """The function that PyTorch's tracer runs: install stand-ins, call the step, collect what it left."""
+        self.stand_ins = flat[: len(self.slots)]
+        for index, first in with_same_memory(self.slots):
+            share_memory(self.stand_ins[index], self.stand_ins[first])
+        for slot, stand_in in zip(self.slots, self.stand_ins, strict=True):
+            if slot.tensor.requires_grad and slot.tensor.is_leaf:
+                stand_in.requires_grad_()
+                share_hooks(slot.tensor, stand_in)
+            if isinstance(slot.tensor, nn.Parameter):
+                stand_in._is_param = True  # pyright: ignore[reportAttributeAccessIssue]
+        self.stragglers.know({id(s.tensor): t for s, t in zip(self.slots, self.stand_ins, strict=True)})
+        given = len(self.call.numbers)
+        self._install(symbols[given:])
+        before = {path: copied(item) for path, item in self.survey.every_container()}
+        self.hooks_before = [dict(table) for table in self.survey.hooks.values()]
+        arguments = self.call.rebuild(flat[len(self.slots) :])
+        numbers = dict(zip(self.call.numbers, symbols[:given], strict=True))
+        self.stragglers.active = True
+        result = self.call.function(*arguments, **numbers)
+        self.stragglers.active = False
+        self.stragglers.require_unchanged()
+        self._collect(result, before)
+        return self.outputs.values
+
+    def _install(self, values: list[Any]) -> None:
+        for slot, stand_in in zip(self.slots, self.stand_ins, strict=True):
+            if slot.grad_of is not None:
+                self.stand_ins[slot.grad_of].grad = stand_in
+            for path in slot.paths:
+                set_at(self.survey, path, stand_in)
+        for path, value in zip(self.symbol_paths, values, strict=True):
+            set_at(self.survey, path, value)
+        for optimizer in self.survey.optimizers().values():
+            optimizer.state = self._rekeyed(optimizer.state)
+            for group in optimizer.param_groups:
+                switches = {"capturable": True, "foreach": False, "fused": None, "differentiable": False}
+                group.update({name: value for name, value in switches.items() if name in group})
+
+    def _rekeyed(self, state: Any) -> Any:
+        stand_in_of = {id(s.tensor): t for s, t in zip(self.slots, self.stand_ins, strict=True)}
+        return defaultdict(dict, {stand_in_of.get(id(key), key): value for key, value in state.items()})
+
+    def _collect(self, result: Any, before: dict[Path, Any]) -> None:
+        self.result = self.outputs.template(result)
+        self.finals = FinalTensors(self.survey, self.slots, self.stand_ins, before, self.outputs)
+        self.finals.require_followable(self.stragglers.lines)
+        for index, slot in enumerate(self.slots):
+            if slot.grad_of is None:
+                self.slot_outputs[index] = self.outputs.add(self.finals.value(index))
+        opaque = [path for path, item in self.survey.lists.items() if id(item) in self.call.appended]
+        self.effects = container_effects(self.survey, before, opaque, self.finals)
+        self.effects += [RequiresGrad(tensor, flag) for tensor, flag in self.finals.changed_flags()]
+        tables = list(self.survey.hooks.values())
+        self.effects += hook_effects(tables, self.hooks_before, self.slots, self.stand_ins)
+        self._collect_optimizer_state()
+        self._collect_gradients()
+
+    def _collect_optimizer_state(self) -> None:
+        owner = {id(t): s.tensor for s, t in zip(self.slots, self.stand_ins, strict=True)}
+        known = set(self.survey.containers)
+        for path, optimizer in self.survey.optimizers().items():
+            parameters = [p for group in optimizer.param_groups for p in group["params"]]
+            for number, parameter in enumerate(parameters):
+                state = optimizer.state.get(parameter)
+                if state and (*path, "state", number) not in known:
+                    tensor = owner[id(parameter)]
+                    self.effects.append(OptimizerState(optimizer, tensor, self.finals.template(dict(state))))
+
+    def _collect_gradients(self) -> None:
+        grad_slot = {s.grad_of: i for i, s in enumerate(self.slots) if s.grad_of is not None}
+        for index, slot in enumerate(self.slots):
+            if slot.grad_of is not None:
+                continue
+            now = self.finals.value(index)
+            grad = now.grad if now.is_leaf else None
+            if grad is not None and index in grad_slot:
+                self.slot_outputs[grad_slot[index]] = self.outputs.add(grad)
+            elif grad is not None:
+                self.effects.append(Gradient(self.slots[index].tensor, self.finals.template(grad)))
+            elif index in grad_slot:
+                self.effects.append(Gradient(self.slots[index].tensor, None))
+
+    @contextlib.contextmanager
+    def _restoring(self) -> Iterator[None]:
+        """Put every container back as it was; the step's effects are carried out later, with real values."""
+        states = [(optimizer, optimizer.state) for optimizer in self.survey.optimizers().values()]
+        try:
+            with restoring(self.survey):
+                yield
+        finally:
+            for optimizer, state in states:
+                optimizer.state = state
+
+
+def _with_policy(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, traced under our policy; given as an argument of make_fx, the policy would be copied into a dict."""
+
+    def traced(tensors: Any, symbols: Any) -> Any:
+        with decompose(OpPolicy()):
+            return function(tensors, symbols)
+
+    return traced
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

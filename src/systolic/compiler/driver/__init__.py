@@ -1,0 +1,10 @@
+"""Run captured steps: find the program that is valid now, compile it, call it, keep its state."""
+
+from ._check_watch import CheckWatch as CheckWatch
+from ._engine import Compile as Compile
+from ._engine import Engine as Engine
+from ._jit import JitFunction as JitFunction
+from ._jit import jit as jit
+from ._multi_step import GroupedRuns as GroupedRuns
+from ._program import Program as Program
+from ._result import StepResult as StepResult

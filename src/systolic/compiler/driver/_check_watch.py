@@ -1,0 +1,108 @@
+"""Raise what the checks inside compiled programs found, without making anybody wait for the devices."""
+
+from __future__ import annotations
+
+import linecache
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import jax
+
+from ...exceptions import OutOfRangeError
+from ...runtime._convert import to_host_array
+from ...runtime._placement import Placement
+from ...utilities._entries import Entry, see
+from ..capture import Number
+from ..lowering import Check, no_outcome
+
+_SECONDS_BETWEEN_LOOKS = 0.1
+
+
+@dataclass(frozen=True)
+class _Step:
+    checks: Sequence[Check]
+    numbers: Mapping[str, Number]
+
+
+class CheckWatch:
+    """The outcome of the checks of one engine's steps.
+
+    Programs pass it on from step to step on the devices, and change no state any more once a check has failed. So the
+    host need not look at every step: to fetch an array costs it more than a small step does.
+
+    Args:
+        placement: the devices.
+
+    Attributes:
+        outcome: what the next program takes.
+    """
+
+    def __init__(self, placement: Placement) -> None:
+        self._placement = placement
+        self._due = 0.0
+        self._forget()
+
+    def _forget(self) -> None:
+        self.outcome: jax.Array = self._placement.replicate(no_outcome())
+        self._steps: deque[_Step] = deque()
+        self._first = 1
+        self._asked: jax.Array | None = None
+
+    def add(self, outcome: jax.Array, checks: Sequence[Check], steps: Sequence[Mapping[str, Number]]) -> None:
+        """Take what a program returned; now and then begins to copy it to the host.
+
+        Args:
+            outcome: the outcome of all steps so far.
+            checks: what the program checks.
+            steps: for each step of the dispatch the numbers that name it.
+        """
+        if not checks:
+            return
+        self.outcome = outcome
+        for numbers in steps:
+            self._steps.append(_Step(checks, numbers))
+        now = time.monotonic()
+        if self._asked is None and now >= self._due:
+            self._due = now + _SECONDS_BETWEEN_LOOKS
+            outcome.copy_to_host_async()
+            self._asked = outcome
+
+    def look(self) -> None:
+        """Raise what was found before the host last asked, when the devices have come so far; does not wait."""
+        if self._asked is not None and self._asked.is_ready():  # pyright: ignore[reportAttributeAccessIssue]
+            self._examine(self._asked)
+
+    def settle(self) -> None:
+        """Raise what any step found; waits for all of them."""
+        if self._steps:
+            self._examine(self.outcome)
+
+    def _examine(self, outcome: jax.Array) -> None:
+        self._asked = None
+        steps, step, check, word = to_host_array(outcome).tolist()  # host sync: `settle` has to know; else it is there
+        if word:
+            found = self._steps[step - self._first]
+            self._forget()
+            raise _error(found.checks[check], word, found.numbers)
+        while self._first <= steps:
+            self._steps.popleft()
+            self._first += 1
+
+
+def _error(check: Check, word: int, step: Mapping[str, Number]) -> OutOfRangeError:
+    where = f"  used at {_code(check.line)}\n"
+    if step:
+        where += f"  in the step with {', '.join(f'{name} {value}' for name, value in step.items())}\n"
+    return OutOfRangeError(
+        f"{check.op}: {check.what} out of range. Expected: {check.allowed}. Received: {check.value(word)}.\n{where}"
+        "The state on the devices is what it was before this step. Correct the data, or make the table, the number of "
+        f"classes or the tensor as large as the data needs.{see(Entry.OUT_OF_RANGE)}"
+    )
+
+
+def _code(line: str) -> str:
+    """`file:line: code`."""
+    file, _, number = line.rpartition(":")
+    return f"{line}: {linecache.getline(file, int(number)).strip()}" if file else "(no line of user code on the stack)"

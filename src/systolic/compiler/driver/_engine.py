@@ -1,0 +1,437 @@
+"""Keep the programs of one step function, and know which of them is valid now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import jax
+import torch
+
+from ...runtime._cells import make_cells
+from ...runtime._compile_cache import keep_compiled_programs, watched_cache
+from ...runtime._device_tensor import DeviceTensor, bring_back, move_in_place
+from ...runtime._dtypes import torch_dtype
+from ...runtime._placement import Placement
+from ...sharding import StateEntry
+from ..capture import (
+    Call,
+    Captured,
+    Guards,
+    Number,
+    Path,
+    Survey,
+    TrainState,
+    capture,
+    changes,
+    describe,
+    fill_first_state,
+    forget_unused,
+    may_come_from_symbols,
+    overlapping,
+    require_own_memory,
+    set_at,
+    slots_of,
+    steady,
+)
+from ..passes import model_flops
+from ._check_watch import CheckWatch
+from ._memory_limit import require_memory
+from ._program import Executable, Program
+from ._recompilation import NameOf, argument, require_programs, shape_change
+from ._result import StepResult
+
+
+@dataclass(frozen=True)
+class Compile:
+    """One compilation: why, and how long it took.
+
+    Attributes:
+        reason: "first call", or what changed since the last program that could have been used.
+        trace_seconds: PyTorch's tracing.
+        compile_seconds: lowering and XLA; 0.0 when an equal program was already there.
+        is_new_executable: whether XLA was asked for a program.
+        saved_seconds: what XLA took in an earlier run, when the program was read from the cache on disk.
+    """
+
+    reason: str
+    trace_seconds: float
+    compile_seconds: float
+    is_new_executable: bool
+    saved_seconds: float = 0.0
+
+
+@dataclass
+class _Entry:
+    program: Program
+    guards: Guards
+    signature: Any
+    numbers: tuple[str, ...]
+    pending: bool = field(default=True)
+
+
+class Notice(Protocol):
+    """Is told of tracing and compilations; an error ends either without a word."""
+
+    def tracing(self, reason: str) -> None:
+        """PyTorch's tracing begins."""
+
+    def compiling(self, reason: str) -> None:
+        """XLA's compilation begins, of what was traced just now or earlier."""
+
+    def finished(self, trace_seconds: float, compile_seconds: float, saved_seconds: float) -> None:
+        """Both have ended; the cache on disk made compiling shorter by `saved_seconds`."""
+
+
+class _Silence:
+    def tracing(self, reason: str) -> None:
+        pass
+
+    def compiling(self, reason: str) -> None:
+        pass
+
+    def finished(self, trace_seconds: float, compile_seconds: float, saved_seconds: float) -> None:
+        pass
+
+
+class Engine:
+    """A step function with its compiled programs.
+
+    Args:
+        function: the step, in plain PyTorch.
+        roots: returns the objects that it uses, by name.
+        placement: the devices.
+        notice: is told of compilations.
+
+    Attributes:
+        compiles: every compilation so far.
+        program_limit: how many programs the step may have; None for any number.
+        name_of: names the tensors of the arguments in reasons for compiling.
+        check: is called with each new capture, and may refuse it.
+        memory_limit: a program that needs more bytes on one device is refused after it was compiled; None asks nothing.
+        temporary_bytes: what the largest program needs on each device besides its arguments and results.
+        watch: the outcome of the checks inside the steps.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        roots: Callable[[], MutableMapping[str, Any]],
+        placement: Placement,
+        notice: Notice | None = None,
+    ) -> None:
+        self.notice = notice or _Silence()
+        self.function = function
+        self.roots = roots
+        self.placement = placement
+        self.compiles: list[Compile] = []
+        self.temporary_bytes = 0
+        self.memory_limit: int | None = None
+        self.program_limit: int | None = None
+        self.check: Callable[[Captured], None] | None = None
+        self.name_of: NameOf = argument
+        self._flops: dict[str, int] = {}
+        self._entries: list[_Entry] = []
+        self._executables: dict[str, Executable] = {}
+        self._variable: set[Path] = set()
+        self._frozen: set[Path] = set()
+        self._proven: set[Path] = set()
+        self._appended: set[int] = set()
+        self.last_numbers: list[Number] = []
+        self.watch = CheckWatch(placement)
+
+    def run(
+        self,
+        leaves: Sequence[Any],
+        structure: Any,
+        rebuild: Callable[[list[Any]], tuple[Any, ...]],
+        numbers: dict[str, Number],
+    ) -> StepResult:
+        """Run one step.
+
+        Args:
+            leaves: the tensors of the arguments, as `jax.Array`s on the devices.
+            structure: a value that is equal for calls whose arguments differ in tensor values only.
+            rebuild: makes the positional arguments from a list of tensors.
+            numbers: Python numbers that may differ in every call.
+
+        Raises:
+            OutOfRangeError: an earlier step met an index that eager PyTorch refuses; this one was not run.
+        """
+        self.watch.look()
+        signature = _signature(leaves, structure)
+        found = self._find(signature, numbers)
+        if found is None:
+            found = self._capture(leaves, signature, rebuild, numbers)
+        entry, values = found
+        if entry.pending:
+            self._compile(entry, leaves, values)
+        self.last_numbers = values
+        program = entry.program
+        with jax.enable_x64(True):
+            state, arrays, outcome, key = program.function(*program.arguments(leaves, values))
+        program.keep(state, outcome, key, [numbers])
+        result = StepResult(program, arrays, values)
+        if program.captured.effects:
+            result.apply_effects()
+        return result
+
+    def ready(self, leaves: Sequence[Any], structure: Any, numbers: dict[str, Number]) -> tuple[Program | None, list[Number]]:
+        """The program that a step would run now, with its numbers, when it is compiled and changes no Python objects."""
+        found = self._find(_signature(leaves, structure), numbers)
+        if found is None or found[0].pending or found[0].program.captured.effects:
+            return None, []
+        return found[0].program, found[1]
+
+    def _find(self, signature: Any, numbers: dict[str, Number]) -> tuple[_Entry, list[Number]] | None:
+        for position, entry in enumerate(self._entries):
+            if entry.signature != signature:
+                continue
+            variable = _values_or_none(entry.guards)
+            if variable is None:
+                continue
+            values = [*numbers.values(), *variable]
+            if _fits(entry.guards.unchanged, values):
+                pass
+            elif not _fits(entry.guards.hold, values):
+                continue
+            elif not entry.guards.same_gradients():
+                self._rebind(entry)
+            if position:
+                self._entries.insert(0, self._entries.pop(position))
+            return entry, values
+        return None
+
+    def _rebind(self, entry: _Entry) -> None:
+        """Gradients were removed and came back as other tensors: the same graph, with other buffers."""
+        bind(self.roots(), self.placement, self._appended)
+        captured = entry.program.captured
+        for slot in captured.slots:
+            if slot.grad_of is not None:
+                gradient = captured.slots[slot.grad_of].tensor.grad
+                assert gradient is not None
+                slot.tensor = gradient
+        entry.program = Program(captured, self.placement, self._executables, self.watch)
+        entry.guards.accept_gradients()
+        if entry.program.is_new:
+            entry.pending = True
+            self.compiles.append(Compile("gradients lie in other buffers", 0.0, 0.0, True))
+
+    def _capture(
+        self,
+        leaves: Sequence[Any],
+        signature: Any,
+        rebuild: Callable[[list[Any]], tuple[Any, ...]],
+        numbers: dict[str, Number],
+    ) -> tuple[_Entry, list[Number]]:
+        roots = self.roots()
+        guessed = [(o, fill_first_state(o)) for o in Survey(roots, self._appended).optimizers().values()]
+        bind(roots, self.placement, self._appended)
+        reason = self._explain(signature, Survey(roots, self._appended))
+        self.notice.tracing(reason)
+        started = time.perf_counter()
+        captured = self._captured(leaves, rebuild, numbers, roots)
+        if forget_unused(guessed, captured):
+            captured = self._captured(leaves, rebuild, numbers, roots)
+        if self.check is not None:
+            self.check(captured)
+        require_own_memory(captured, self.placement.shared_memory)
+        traced = time.perf_counter() - started
+        self._appended |= captured.appended
+        program = Program(captured, self.placement, self._executables, self.watch)
+        guards = Guards(captured.survey, captured.symbol_paths, captured.guards)
+        entry = _Entry(program, guards, signature, tuple(numbers))
+        self._entries.insert(0, entry)
+        self.compiles.append(Compile(reason, traced, 0.0, program.is_new))
+        if not program.is_new:
+            self.notice.finished(traced, 0.0, 0.0)
+        variable = guards.variable_values()
+        assert variable is not None
+        return entry, [*numbers.values(), *variable]
+
+    def capture_steady(
+        self, leaves: Sequence[Any], rebuild: Callable[[list[Any]], tuple[Any, ...]], numbers: dict[str, Number]
+    ) -> Captured:
+        """Capture the step that repeats, moving nothing; arguments as for `run`, of which only shapes matter.
+
+        The objects are afterwards as they were before.
+        """
+        roots = self.roots()
+        self._explain(None, Survey(roots))
+        return steady(roots, numbers, lambda: self._captured(leaves, rebuild, numbers, roots))
+
+    def _captured(
+        self,
+        leaves: Sequence[Any],
+        rebuild: Callable[[list[Any]], tuple[Any, ...]],
+        numbers: dict[str, Number],
+        roots: MutableMapping[str, Any],
+    ) -> Captured:
+        fakes = [_Kind(leaf) for leaf in leaves]
+        make = lambda variable: Call(  # noqa: E731
+            self.function, fakes, rebuild, numbers, roots, frozenset(variable), frozenset(self._appended)
+        )
+        for variable in dict.fromkeys((frozenset(self._variable), frozenset(self._variable & self._proven))):
+            if not variable:
+                break
+            try:
+                captured = capture(make(variable))
+            except Exception as error:
+                # a symbolic number was used in a way that only a plain number allows: freeze it, and compile per value
+                if not may_come_from_symbols(error, variable):
+                    raise
+                continue
+            return self._proved(captured, variable)
+        return self._proved(capture(make(())), frozenset())
+
+    def _proved(self, captured: Captured, variable: frozenset[Path]) -> Captured:
+        """Remember which numbers can be variable, and freeze the others."""
+        self._frozen |= self._variable - variable
+        self._variable = set(variable)
+        self._proven |= variable
+        return captured
+
+    def _explain(self, signature: Any, survey: Survey) -> str:
+        if not self._entries:
+            self._variable |= {p for p in survey.values if p[-1] == "lr" and "param_groups" in p} - self._frozen
+            return "first call"
+        same = [entry for entry in self._entries if entry.signature == signature]
+        if not same:
+            if any(entry.signature[1] == signature[1] for entry in self._entries):
+                return f"other arguments that are no tensors: {signature[0]}"
+            return shape_change([entry.signature for entry in self._entries], signature, self.name_of)
+        found = changes(same[0].program.captured.survey, survey)
+        for path, _ in found:
+            was, now = same[0].program.captured.survey.values.get(path), survey.values.get(path)
+            if type(was) is type(now) and type(now) in (int, float) and path[-1] != "len" and path not in self._frozen:
+                self._variable.add(path)
+        return "; ".join(text for _, text in found[:5]) or "a condition on a number changed"
+
+    def _compile(self, entry: _Entry, leaves: Sequence[Any], values: list[Number]) -> None:
+        entry.pending = False
+        if entry.program.is_new:
+            last = self.compiles[-1]
+            if self.program_limit is not None:
+                new = [c.reason for c in self.compiles if c.is_new_executable]
+                require_programs(len(new) - 1, self.program_limit, new)
+            arguments = entry.program.arguments(leaves, values)
+            self.compiles[-1] = self.compiled(entry.program.function, arguments, last.reason, last.trace_seconds)
+
+    def compiled(self, function: Any, arguments: Sequence[Any], reason: str, trace_seconds: float = 0.0) -> Compile:
+        """Have XLA compile a jitted function for these arguments, through the cache on disk.
+
+        Raises:
+            OutOfMemoryError: the program needs more than `memory_limit`.
+        """
+        self.notice.compiling(reason)
+        started = time.perf_counter()
+        keep_compiled_programs()
+        with jax.enable_x64(True), watched_cache() as cache:
+            compiled = function.lower(*arguments).compile()
+        self.temporary_bytes = max(self.temporary_bytes, _temporary_bytes(compiled))
+        require_memory(compiled, self.memory_limit)
+        seconds = time.perf_counter() - started
+        self.notice.finished(trace_seconds, seconds, cache.saved_seconds)
+        return Compile(reason, trace_seconds, seconds, True, cache.saved_seconds)
+
+    def flush(self) -> None:
+        """Nothing waits: every step runs when it is asked for."""
+
+    def verify(self) -> None:
+        """Wait for the checks of every step so far.
+
+        Raises:
+            OutOfRangeError: a step met an index that eager PyTorch refuses.
+        """
+        self.watch.settle()
+
+    def model_flops(self) -> int | None:
+        """FLOPs of the program that ran last, over all devices; None before the first run."""
+        if not self._entries:
+            return None
+        program = self._entries[0].program
+        if program.fingerprint not in self._flops:
+            self._flops[program.fingerprint] = model_flops(program.captured.graph)
+        return self._flops[program.fingerprint]
+
+    def release(self) -> None:
+        """Give the objects ordinary CPU tensors again, with the current values, and forget the programs."""
+        release(self.roots())
+        self._entries.clear()
+
+
+def _signature(leaves: Sequence[Any], structure: Any) -> Any:
+    return structure, tuple([(leaf.shape, leaf.dtype) for leaf in leaves])
+
+
+def _temporary_bytes(compiled: Any) -> int:
+    analysis = compiled.memory_analysis()  # None where the compiler does not tell
+    return analysis.temp_size_in_bytes if analysis is not None else 0
+
+
+class _Kind:
+    """Shape and dtype of an array in PyTorch's terms."""
+
+    def __init__(self, array: Any) -> None:
+        self.shape = array.shape
+        self.dtype = torch_dtype(array.dtype)
+
+
+def _values_or_none(guards: Guards) -> list[Number] | None:
+    try:
+        return guards.variable_values()
+    except (KeyError, IndexError):  # the container lost the number: the graph is not valid any more
+        return None
+
+
+def _fits(check: Callable[[list[Number]], bool], values: list[Number]) -> bool:
+    try:
+        return check(values)
+    except (KeyError, IndexError):  # an attribute was deleted
+        return False
+
+
+def bind(roots: MutableMapping[str, Any], placement: Placement, appended: set[int]) -> None:
+    """Move every tensor that the roots hold to the devices, keeping the tensor objects."""
+    survey = Survey(roots, appended)
+    slots = [(tensor, paths) for tensor, paths in survey.slots() if not isinstance(tensor, DeviceTensor)]
+    shared = overlapping([tensor for tensor, _ in slots])
+    grads = {id(g): g for g in survey.grads.values() if not isinstance(g, DeviceTensor)}
+    for slot in slots:
+        _require_dense(*slot)
+    movable = [t for t, _ in slots] + list(grads.values())
+    entry_of = {id(tensor): entry for entry, tensor in _named(survey)}
+    shardings = [placement.state_sharding(entry_of[id(t)]) for t in movable]
+    cells = make_cells([t.detach() for t in movable], shardings)
+    placement.shared_memory += [[cells[index] for index in group] for group in shared]
+    for tensor, cell in zip(movable, cells, strict=True):
+        if tensor.is_leaf:
+            move_in_place(tensor, cell)
+        else:
+            for path in next(paths for t, paths in slots if t is tensor):
+                set_at(survey, path, DeviceTensor(cell))
+
+
+def _named(survey: Survey) -> Iterator[tuple[StateEntry, torch.Tensor]]:
+    state = TrainState.of_slots(slots_of(survey))
+    yield from zip(state.entries, state.tensors, strict=True)
+
+
+def _require_dense(tensor: torch.Tensor, paths: list[Path]) -> None:
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        raise ValueError(
+            f"{describe(paths[0])} is a {tensor.layout} tensor. systolic compiles dense tensors only; "
+            "call .to_dense() on it before training."
+        )
+
+
+def release(roots: MutableMapping[str, Any]) -> None:
+    """The reverse of `bind`."""
+    survey = Survey(roots)
+    for tensor, _ in survey.slots():
+        if isinstance(tensor, DeviceTensor):
+            bring_back(tensor)
+        if tensor.is_leaf and isinstance(tensor.grad, DeviceTensor):
+            bring_back(tensor.grad)

@@ -1,0 +1,133 @@
+"""`systolic.jit`: a PyTorch function as one XLA program."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
+
+import jax
+import torch
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from ...runtime._backends import jax_devices
+from ...runtime._cells import Cell
+from ...runtime._convert import to_jax_array
+from ...runtime._device_tensor import DeviceTensor
+from ...runtime._placement import Placement
+from ...sharding import StateRule, replicate_state
+from ...utilities._traceback import ShortTracebacks
+from ..capture import scope_of
+from ._engine import Compile, Engine
+
+if TYPE_CHECKING:
+    from jaxlib._jax import Device
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def jit(
+    function: Callable[P, R], *, devices: list[Device] | None = None, rule: StateRule = replicate_state
+) -> JitFunction[P, R]:
+    """Compile a PyTorch function, with everything that it changes, into one XLA program.
+
+    Modules and optimizers that the function uses (from its closure, its globals, its arguments, or `self`) may be
+    changed by it: parameters, buffers, optimizer state and plain attributes are updated as in eager PyTorch. From the
+    first call on their tensors live on the devices; `JitFunction.release` brings them back.
+
+    Args:
+        function: takes and returns tensors, nested in any pytree. It is traced once per combination of shapes.
+        devices: the devices to run on; default: the first one.
+        rule: how each tensor of the state lies on the devices; default: whole on each (`systolic.sharding`).
+
+    Returns:
+        A function with the same signature. Returned tensors are fetched when somebody looks at them. A call waits for the
+        devices only where the function has indices to check.
+
+    Raises:
+        OutOfRangeError: in a call, for an index, class or probability that eager PyTorch refuses; what the function would
+            have changed on the devices stays as it was.
+        CaptureError: on the first call, when the function cannot become one program; names the line.
+
+    Example:
+        >>> import torch, systolic
+        >>> model = torch.nn.Linear(4, 2)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> @systolic.jit
+        ... def step(x):
+        ...     optimizer.zero_grad()
+        ...     loss = model(x).square().mean()
+        ...     loss.backward()
+        ...     optimizer.step()
+        ...     return loss
+        >>> step(torch.ones(8, 4)).shape
+        torch.Size([])
+    """
+    return JitFunction(function, devices, rule)
+
+
+class JitFunction(Generic[P, R]):
+    """A compiled PyTorch function; see `jit`."""
+
+    def __init__(self, function: Callable[P, R], devices: list[Device] | None, rule: StateRule = replicate_state) -> None:
+        functools.update_wrapper(self, function)
+        self._function: Callable[..., Any] = function
+        self._placement = Placement(devices or jax_devices()[:1], rule=rule)
+        self._engine = Engine(function, lambda: scope_of(function), self._placement)
+        self._last: Any = None
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the program; compile it first where no valid one is there."""
+        leaves, spec = tree_flatten((args, kwargs))
+        tensors = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+        static = tuple((i, type(leaf), leaf) for i, leaf in enumerate(leaves) if not isinstance(leaf, torch.Tensor))
+        arrays = [_on_device(leaves[i], self._placement) for i in tensors]
+
+        def rebuild(values: list[Any]) -> tuple[Any, ...]:
+            filled = list(leaves)
+            for index, value in zip(tensors, values, strict=True):
+                filled[index] = value
+            return tree_unflatten(filled, spec)
+
+        self._engine.function = lambda a, k: self._function(*a, **k)
+        with ShortTracebacks():
+            result = self._engine.run(arrays, (spec, static), rebuild, {})
+        self._last = (result.program, arrays)
+        self._engine.verify()
+        return cast(R, result.value())
+
+    @property
+    def compiles(self) -> list[Compile]:
+        """Every compilation so far, with its reason and its cost."""
+        return self._engine.compiles
+
+    @property
+    def compile_count(self) -> int:
+        """How many XLA programs were compiled."""
+        return sum(c.is_new_executable for c in self._engine.compiles)
+
+    def graph(self) -> torch.fx.Graph:
+        """The aten graph of the program that ran last."""
+        return self._called()[0].captured.graph
+
+    def stablehlo(self) -> str:
+        """The StableHLO text of the program that ran last."""
+        program, arrays = self._called()
+        with jax.enable_x64(True):
+            return program.function.lower(*program.arguments(arrays, self._engine.last_numbers)).as_text()
+
+    def release(self) -> None:
+        """Turn the tensors of the function's objects into ordinary CPU tensors with the current values."""
+        self._engine.release()
+
+    def _called(self) -> Any:
+        if self._last is None:
+            raise RuntimeError("The function has no program yet: call it once first.")
+        return self._last
+
+
+def _on_device(tensor: torch.Tensor, placement: Placement) -> jax.Array:
+    if isinstance(tensor, DeviceTensor) and isinstance(tensor._cell, Cell) and tensor._cell.is_whole_array:
+        return tensor._cell.buffer.array
+    return placement.shard(to_jax_array(tensor))

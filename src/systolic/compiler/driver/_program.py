@@ -1,0 +1,417 @@
+"""A captured graph as a compiled XLA program, bound to the buffers that hold its state."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from jax.sharding import Sharding
+from torch import fx
+
+from ...runtime._cells import Buffer, Cell, TensorKind, cells_of, flush, plan_buffers
+from ...runtime._convert import to_jax_array
+from ...runtime._device_tensor import DeviceTensor
+from ...runtime._dtypes import jax_dtype
+from ...runtime._placement import Placement
+from ..capture import Captured, Number, OptimizerState, SlotInput, Template, TrainState, output_numbers, templates_of
+from ..lowering import SCOPE, Check, LoweringContext, interpret, is_fine
+from ..passes import with_heads_in_place
+from ._check_watch import CheckWatch
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Where a value lies in a buffer: `offset` -1 means that it is the whole buffer."""
+
+    buffer: int
+    offset: int
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a graph's values are packed into arrays; everything by number, so that it can be compared.
+
+    Attributes:
+        inputs: by placeholder: ("state", piece), ("leaf", i) or ("constant", i).
+        donated: the state's buffers that are overwritten, which come first: how each lies on the devices, before and after.
+        updates: by donated buffer: its pieces in order, each with the output that replaces it (None: unchanged).
+        results: groups of outputs that share an array each.
+        returned: how many of these groups are what the caller gets; effects keep the others.
+        draws: whether the program needs a random key.
+    """
+
+    inputs: tuple[tuple[str, Any], ...]
+    donated: tuple[Sharding, ...]
+    updates: tuple[tuple[tuple[Piece, int | None], ...], ...]
+    results: tuple[tuple[int, ...], ...]
+    returned: int
+    draws: bool
+
+
+@dataclass(frozen=True)
+class Executable:
+    """A jitted step.
+
+    Attributes:
+        function: takes what `Program.arguments` gives; returns the new state, the results, the outcome of the checks and
+            the next random key.
+        checks: the checks in it; filled when JAX traces the function.
+    """
+
+    function: Any
+    checks: list[Check]
+
+
+class Program:
+    """One compiled step, with the buffers that hold its state."""
+
+    def __init__(self, captured: Captured, placement: Placement, executables: dict[str, Executable], watch: CheckWatch) -> None:
+        self.captured = captured
+        self.watch = watch
+        self.placement = placement
+        self.buffers, self.layout = _lay_out(captured, _cells(captured, placement))
+        self.places = _places(captured, self.layout)
+        self._donated = self.buffers[: len(self.layout.donated)]
+        self._kept = self.buffers[len(self.layout.donated) :]
+        self._constants = [t.constant for t in captured.inputs if not isinstance(t, SlotInput) and t.constant is not None]
+        self._constant_arrays: list[Any] = []
+        self._constant_versions: list[Any] = []
+        self._scalars: Any = None
+        self._scalar_values: list[Any] = []
+        self._scalar_record = _number_record(captured.graph, len(captured.inputs))
+        if not captured.digest:
+            captured.digest = _digest(captured.graph)
+        self.fingerprint = f"{captured.digest} {self.layout}"
+        self.is_new = self.fingerprint not in executables
+        if self.is_new:
+            executables[self.fingerprint] = _executable(captured.graph, self.layout, placement)
+        self.function = executables[self.fingerprint].function
+        self.checks = executables[self.fingerprint].checks
+
+    def arguments(self, leaves: Sequence[Any], numbers: Sequence[Number]) -> tuple[Any, ...]:
+        """What the compiled function takes for these inputs."""
+        for buffer in self.buffers:
+            if buffer.mirrored:
+                flush(buffer)
+        return (
+            [buffer.array for buffer in self._donated],
+            [buffer.array for buffer in self._kept],
+            leaves,
+            self._current_constants() if self._constants else (),
+            self._scalar_array(numbers) if self.captured.scalars else None,
+            self.watch.outcome,
+            self.placement.key.array if self.layout.draws else None,
+        )
+
+    def keep(
+        self, state: list[jax.Array], outcome: jax.Array, key: jax.Array | None, steps: Sequence[Mapping[str, Number]]
+    ) -> None:
+        """Put the new state where everybody finds it; `steps` holds the numbers that name each step of the call."""
+        self.watch.add(outcome, self.checks, steps)
+        for buffer, array in zip(self._donated, state, strict=True):
+            buffer.array = array
+        if key is not None:
+            self.placement.key.array = key
+
+    def _current_constants(self) -> list[Any]:
+        versions = [_version(t) for t in self._constants]
+        if versions != self._constant_versions:
+            self._constant_arrays = [self.placement.replicate(to_jax_array(_host(t))) for t in self._constants]
+            self._constant_versions = versions
+        return self._constant_arrays
+
+    def scalar_words(self, numbers: Sequence[Number]) -> Any:
+        """What the program gets for these symbolic numbers."""
+        return _words([expression(numbers) for expression in self.captured.scalars], self._scalar_record)
+
+    def repeated(self, times: int) -> Any:
+        """A function that runs this many steps: leaves, scalars and results have a first dimension for the step."""
+        return _repeated(self.captured.graph, self.layout, self.placement, self.checks, times)
+
+    def _scalar_array(self, numbers: Sequence[Number]) -> Any:
+        values = [expression(numbers) for expression in self.captured.scalars]
+        if values != self._scalar_values:
+            self._scalar_values = values
+            self._scalars = self.placement.shard(_words(values, self._scalar_record))
+        return self._scalars
+
+    def result_cells(self, arrays: list[jax.Array]) -> dict[int, Cell]:
+        """What one run returned to its caller, by output number, as cells that own their arrays."""
+        return self._cells_of(self.layout.results[: self.layout.returned], arrays[: self.layout.returned])
+
+    def kept_cells(self, arrays: list[jax.Array]) -> dict[int, Cell]:
+        """What one run computed for attributes and other places that keep it, by output number."""
+        return self._cells_of(self.layout.results[self.layout.returned :], arrays[self.layout.returned :])
+
+    def _cells_of(self, groups: Sequence[tuple[int, ...]], arrays: list[jax.Array]) -> dict[int, Cell]:
+        cells: dict[int, Cell] = {}
+        for group, array in zip(groups, arrays, strict=True):
+            kinds = [_kind(self._output_value(i)) for i in group]
+            cells.update(zip(group, cells_of(Buffer(array), kinds), strict=True))
+        return cells
+
+    def _output_value(self, index: int) -> Any:
+        return _outputs(self.captured.graph)[index].meta["val"]
+
+
+def _version(tensor: torch.Tensor) -> Any:
+    """A value that differs when the tensor may have changed; one that another program updates always may."""
+    return object() if isinstance(tensor, DeviceTensor) else tensor._version
+
+
+def _host(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor._cell.host() if isinstance(tensor, DeviceTensor) else tensor
+
+
+def fill(
+    program: Program,
+    cells: dict[int, Cell],
+    template: Template,
+    numbers: Sequence[Number],
+    made: dict[int, DeviceTensor] | None = None,
+) -> Any:
+    """Build the Python value that a template stands for, tensors as DeviceTensors.
+
+    Args:
+        program: the program that ran.
+        cells: its outputs.
+        template: the value.
+        numbers: the symbolic numbers of this run.
+        made: by output: the object made for another template of this run; what was one object in the step stays one.
+    """
+
+    def tensor(index: int) -> Any:
+        return DeviceTensor(cells[index]) if made is None else made.setdefault(index, DeviceTensor(cells[index]))
+
+    def number(index: int) -> Any:
+        return cells[index].host().item()  # host sync: user code keeps the number outside of the step
+
+    return template.fill(tensor, number, numbers)
+
+
+def _cells(captured: Captured, placement: Placement) -> list[Cell]:
+    state = TrainState.of_slots(captured.slots)
+    return placement.cells(state.tensors, state.entries)
+
+
+def _lay_out(captured: Captured, cells: list[Cell]) -> tuple[list[Buffer], Layout]:
+    used = {i.slot for i in captured.inputs if isinstance(i, SlotInput)} | set(captured.slot_outputs)
+    changed = list(dict.fromkeys(cells[s].buffer for s in captured.slot_outputs))
+    kept = [b for b in dict.fromkeys(cells[s].buffer for s in sorted(used)) if b not in set(changed)]
+    buffers = changed + kept
+    number = {id(buffer): index for index, buffer in enumerate(buffers)}
+    new_value = {id(cells[s]): o for s, o in captured.slot_outputs.items()}
+
+    def piece(cell: Cell) -> Piece:
+        return Piece(number[id(cell.buffer)], cell.offset, tuple(cell.shape))
+
+    inputs: list[tuple[str, Any]] = []
+    constants = 0
+    for source in captured.inputs:
+        if isinstance(source, SlotInput):
+            inputs.append(("state", piece(cells[source.slot])))
+        elif source.constant is not None:
+            inputs.append(("constant", constants))
+            constants += 1
+        else:
+            inputs.append(("leaf", source.leaf))
+    updates = tuple(tuple((piece(c), new_value.get(id(c))) for c in buffer.cells) for buffer in changed)
+    returned, kept_results = _result_groups(captured)
+    results = tuple(returned + kept_results)
+    donated = tuple(buffer.array.sharding for buffer in changed)
+    return buffers, Layout(tuple(inputs), donated, updates, results, len(returned), _draws(captured.graph))
+
+
+def _result_groups(captured: Captured) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    """Groups of outputs that are returned to the caller, and of outputs that effects keep.
+
+    They share no array, though an output may be in both: what effects keep becomes state, and later steps overwrite it.
+    """
+    moments = {i for e in captured.effects if isinstance(e, OptimizerState) for i in _indices(e.value)}
+    others = {i for effect in captured.effects for template in templates_of(effect) for i in _indices(template)} - moments
+    return _grouped(captured, _indices(captured.result)), _grouped(captured, others) + _grouped(captured, moments)
+
+
+def _grouped(captured: Captured, indices: Iterable[int]) -> list[tuple[int, ...]]:
+    outputs = _outputs(captured.graph)
+    chosen = sorted(set(indices))
+    plan = plan_buffers([_kind(outputs[i].meta["val"]) for i in chosen])
+    return [tuple(chosen[k] for k in group) for group in plan]
+
+
+def _places(captured: Captured, layout: Layout) -> dict[int, tuple[int, int]]:
+    """Where in the arrays each output that is returned to the caller begins: array and element."""
+    outputs = _outputs(captured.graph)
+    found: dict[int, tuple[int, int]] = {}
+    for number, group in enumerate(layout.results[: layout.returned]):
+        offset = 0
+        for index in group:
+            found[index] = number, offset
+            offset += _kind(outputs[index].meta["val"])[0].numel()
+    return found
+
+
+def _indices(template: Template) -> list[int]:
+    return [index for leaf in template.leaves for index in output_numbers(leaf)]
+
+
+def _outputs(graph: fx.Graph) -> Sequence[Any]:
+    return next(iter(reversed(graph.nodes))).args[0]
+
+
+def _kind(value: Any) -> TensorKind:
+    if isinstance(value, torch.Tensor):
+        return value.shape, value.dtype
+    if isinstance(value, torch.SymInt):
+        return torch.Size(()), torch.int64
+    return torch.Size(()), torch.float32 if isinstance(value, torch.SymFloat) else torch.bool
+
+
+def _draws(graph: fx.Graph) -> bool:
+    ops = (n.target for n in graph.nodes if n.op == "call_function")
+    return any(torch.Tag.nondeterministic_seeded in getattr(op, "tags", ()) for op in ops)
+
+
+def _digest(graph: fx.Graph) -> str:
+    """Equal for graphs that compute the same in the same order."""
+    digest = hashlib.sha256()
+    numbers = {node: index for index, node in enumerate(graph.nodes)}
+    for node in graph.nodes:
+        target = node.target if node.op == "call_function" else node.op
+        arguments = fx.map_arg((node.args, node.kwargs), lambda n: f"%{numbers[n]}")
+        value = node.meta.get("val")
+        kind = (tuple(value.shape), value.dtype) if isinstance(value, torch.Tensor) else type(value)
+        digest.update(f"{target}{arguments}{kind}{node.meta.get('draw', '')}\n".encode())
+    return digest.hexdigest()
+
+
+def _step_function(graph: fx.Graph, layout: Layout, placement: Placement, checks: list[Check]) -> Callable[..., Any]:
+    outputs = _outputs(graph)
+    record = _number_record(graph, len(layout.inputs))
+    if placement.platform == "tpu":
+        graph = with_heads_in_place(graph)
+
+    def step(donated: Any, kept: Any, leaves: Any, constants: Any, scalars: Any, outcome: Any, key: Any) -> Any:
+        buffers = [*donated, *kept]
+        next_key, key = jax.random.split(key) if key is not None else (None, None)
+        options = {"mesh": placement.mesh, "names_lines": placement.names_lines}
+        context = LoweringContext(key, placement.batch_shards, placement.platform, **options)
+        sources = {"leaf": leaves, "constant": constants}
+        values = [_unpacked(buffers, i) if kind == "state" else sources[kind][i] for kind, i in layout.inputs]
+        values += [_number(scalars, record, name) for name in record.names or ()]
+        with jax.default_matmul_precision(placement.matmul_precision):
+            computed = interpret(graph, values, context)
+        checks[:], outcome = context.checks.made, context.checks.outcome(outcome)
+        new = [_packed([_update(buffers, p, o, computed) for p, o in pieces]) for pieces in layout.updates]
+        results = [_packed([_as_array(computed[i], outputs[i]) for i in group]) for group in layout.results]
+        if checks:
+            new = _unless_refused(outcome, new, donated, [_scope(outputs, pieces) for pieces in layout.updates])
+        return new, results, outcome, next_key
+
+    return step
+
+
+def _unless_refused(
+    outcome: jax.Array, new: Sequence[jax.Array], old: Sequence[jax.Array], scopes: Sequence[str]
+) -> list[jax.Array]:
+    """The new state, or the old one after a failed check; XLA puts the choice into the loop that writes the state."""
+    chosen = []
+    for after, before, scope in zip(new, old, scopes, strict=True):
+        with jax.named_scope(scope) if scope else contextlib.nullcontext():  # that loop has its last op's name
+            chosen.append(jnp.where(is_fine(outcome), after, before))
+    return chosen
+
+
+def _scope(outputs: Sequence[Any], pieces: Sequence[tuple[Piece, int | None]]) -> str:
+    """The scope of the op that computes a buffer's new value."""
+    numbers = [number for _, number in pieces if number is not None]
+    return outputs[numbers[0]].meta.get(SCOPE, "") if numbers else ""
+
+
+def _executable(graph: fx.Graph, layout: Layout, placement: Placement) -> Executable:
+    checks: list[Check] = []
+    return Executable(_jitted(_step_function(graph, layout, placement, checks), layout, placement), checks)
+
+
+def _repeated(graph: fx.Graph, layout: Layout, placement: Placement, checks: list[Check], times: int) -> Any:
+    step = _step_function(graph, layout, placement, checks)
+
+    def steps(donated: Any, kept: Any, leaves: Any, constants: Any, scalars: Any, outcome: Any, key: Any) -> Any:
+        def body(carry: Any, inputs: Any) -> Any:
+            state, outcome, key = carry
+            new, results, outcome, next_key = step(state, kept, inputs[0], constants, inputs[1], outcome, key)
+            return (new, outcome, next_key), results
+
+        stacked = [jnp.stack(leaf) if isinstance(leaf, list) else leaf for leaf in leaves]
+        carry, results = jax.lax.scan(body, (donated, outcome, key), (stacked, scalars), length=times)
+        state, outcome, key = carry
+        return state, results, outcome, key
+
+    return _jitted(steps, layout, placement)
+
+
+def _jitted(step: Callable[..., Any], layout: Layout, placement: Placement) -> Any:
+    whole = placement.whole
+    result_shardings = [whole if len(group) > 1 else None for group in layout.results]
+    shardings = (list(layout.donated), result_shardings, whole, whole if layout.draws else None)
+    return jax.jit(step, donate_argnums=(0,), out_shardings=shardings)
+
+
+def _number_record(graph: fx.Graph, skip: int) -> np.dtype[Any]:
+    """How the host's numbers lie in 32-bit words: a TPU has no float64, not even to convert from."""
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"][skip:]
+    return np.dtype([(f"number_{i}", _number_dtype(node)) for i, node in enumerate(placeholders)])
+
+
+def _number_dtype(node: fx.Node) -> Any:
+    """float32 for a float, which is what TPUs compute in, unless an op of a float64 model uses it."""
+    if not isinstance(node.meta["val"], torch.SymFloat):
+        return np.int64
+    values = (user.meta.get("val") for user in node.users)
+    wide = any(isinstance(v, torch.Tensor) and v.dtype in (torch.float64, torch.complex128) for v in values)
+    return np.float64 if wide else np.float32
+
+
+def _words(values: Sequence[Any], record: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    with np.errstate(over="ignore"):  # what is too large for float32 is infinite there, as on the device
+        return np.array([tuple(values)], record).view(np.int32)[None]
+
+
+def _number(words: jax.Array, record: np.dtype[Any], name: str) -> jax.Array:
+    """The number that `_words` put there."""
+    assert record.fields is not None, "a record has fields"
+    dtype, offset = record.fields[name][:2]  # pyright: ignore[reportArgumentType]
+    own = words[0, offset // 4 : (offset + dtype.itemsize) // 4]
+    if dtype == np.float32:
+        return jax.lax.bitcast_convert_type(own[0], jnp.float32)
+    if dtype == np.float64:
+        return jax.lax.bitcast_convert_type(own, jnp.float64)
+    return (own[1].astype(jnp.int64) << 32) | jax.lax.bitcast_convert_type(own[0], jnp.uint32).astype(jnp.int64)
+
+
+def _unpacked(buffers: list[jax.Array], piece: Piece) -> jax.Array:
+    array = buffers[piece.buffer]
+    if piece.offset < 0:
+        return array
+    size = int(np.prod(piece.shape, dtype=np.int64))
+    return array[piece.offset : piece.offset + size].reshape(piece.shape)
+
+
+def _update(buffers: list[jax.Array], piece: Piece, output: int | None, computed: Sequence[Any]) -> jax.Array:
+    return _unpacked(buffers, piece) if output is None else computed[output]
+
+
+def _as_array(value: Any, node: Any) -> jax.Array:
+    return jnp.asarray(value, jax_dtype(_kind(node.meta["val"])[1]))
+
+
+def _packed(arrays: list[jax.Array]) -> jax.Array:
+    return arrays[0] if len(arrays) == 1 else jnp.concatenate([a.reshape(-1) for a in arrays])

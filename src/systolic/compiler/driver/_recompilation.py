@@ -1,0 +1,69 @@
+"""Which argument has another shape than the programs that are there, and when that has to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...utilities._entries import Entry, see
+from .._errors import RecompileLimitError
+
+NameOf = Callable[[Any, int], str]
+"""From the structure of a call's arguments and the number of a tensor in them to what users call it."""
+
+
+def argument(structure: Any, index: int) -> str:
+    """The name of a tensor where nobody knows a better one."""
+    return f"argument {index}"
+
+
+def shape_change(known: Sequence[Any], signature: Any, name_of: NameOf) -> str:
+    """How a call's shapes differ from those of the most similar earlier call, dimension by dimension.
+
+    Args:
+        known: signatures of earlier calls: (structure, ((shape, dtype), ...)).
+        signature: that of the call.
+        name_of: names its tensors.
+    """
+    structure, kinds = signature
+    similar = [kinds_ for structure_, kinds_ in known if structure_ == structure and len(kinds_) == len(kinds)]
+    if not similar:
+        return f"other structure of the arguments, with the shapes {[tuple(shape) for shape, _ in kinds]}"
+    nearest = min((_differences(kinds_, kinds) for kinds_ in similar), key=len)
+    return ", ".join(f"{name_of(structure, index)}{text}" for index, text in nearest)
+
+
+def _differences(before: Sequence[Any], now: Sequence[Any]) -> list[tuple[int, str]]:
+    found: list[tuple[int, str]] = []
+    for index, ((old, old_dtype), (new, new_dtype)) in enumerate(zip(before, now, strict=True)):
+        if len(old) != len(new):
+            found.append((index, f": {len(old)} dimensions -> {len(new)}"))
+        else:
+            changed = [(axis, a, b) for axis, (a, b) in enumerate(zip(old, new, strict=True)) if a != b]
+            found += [(index, f" dimension {axis}: {a} -> {b}") for axis, a, b in changed]
+        if old_dtype != new_dtype:
+            found.append((index, f" dtype: {old_dtype} -> {new_dtype}"))
+    return found
+
+
+def require_programs(count: int, limit: int, reasons: Sequence[str]) -> None:
+    """Raise when a step needs one more program than it may have.
+
+    Args:
+        count: how many programs it has.
+        limit: how many it may have.
+        reasons: why they were compiled, the newest last.
+
+    Raises:
+        RecompileLimitError: the limit is reached; names what changed in the last calls.
+    """
+    if count < limit:
+        return
+    listed = "\n".join(f"  {reason}" for reason in reasons[-5:])
+    raise RecompileLimitError(
+        f"The step was compiled {count} times, and the next call needs yet another program. What changed:\n{listed}\n"
+        "Ways on: pad the batches to a few sizes with collate_fn=systolic.data.PadCollate(buckets=[64, 128, 256]), so that "
+        "few programs are needed (docs/ragged.md); drop the last batch (DataLoader(drop_last=True)) where only that one is "
+        "smaller, or fill it up with Trainer(pad_batches=True); or allow more programs with "
+        f"Trainer(recompile_limit=...), now {limit}.{see(Entry.RECOMPILING)}"
+    )

@@ -1,0 +1,87 @@
+"""What one run of a compiled step returned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from ...runtime._cells import Cell
+from ...runtime._convert import to_host_array
+from ...runtime._device_tensor import DeviceTensor
+from ..capture import Number, filled
+from ._program import Program, fill
+
+
+class StepResult:
+    """What one run returned. Nothing is fetched before somebody looks.
+
+    Attributes:
+        arrays: the program's results on the devices.
+        is_dispatched: whether the step was handed to the devices.
+    """
+
+    __slots__ = ("_cells", "_numbers", "_wanted", "arrays", "is_dispatched", "program")
+
+    def __init__(self, program: Program, arrays: list[jax.Array], numbers: Sequence[Number]) -> None:
+        self.program = program
+        self.arrays = arrays
+        self.is_dispatched = True
+        self._numbers = numbers
+        self._cells: dict[int, Cell] | None = None
+        self._wanted = False
+
+    def value(self) -> Any:
+        """The returned structure, with DeviceTensors."""
+        return fill(self.program, self._result_cells(), self.program.captured.result, self._numbers)
+
+    def fetch(self) -> None:
+        """Begin to copy small results to the host, without waiting."""
+        self._wanted = True
+        for array in self.arrays:
+            if array.size <= _FETCHED_ELEMENTS and not array.is_deleted():
+                array.copy_to_host_async()
+
+    def is_ready(self) -> bool:
+        """Whether the step has run."""
+        arrays: list[Any] = self.arrays  # JAX's type stubs lack `is_ready`
+        return self.is_dispatched and all(a.is_deleted() or a.is_ready() for a in arrays)
+
+    def scalars(self, name: str) -> dict[str, float]:
+        """The numbers in the dict that the step returned under `name`; waits for the step."""
+        hosts: dict[int, Any] = {}
+
+        def number(index: int) -> float:
+            group, offset = self.program.places[index]
+            if self.arrays[group].is_deleted():  # user code kept a result, and a later step overwrote its array
+                return self._result_cells()[index].host().item()
+            if group not in hosts:
+                hosts[group] = self._flat(group)
+            return hosts[group][offset].item()
+
+        leaves = self.program.captured.result.entry(name)
+        return {key: filled(leaf, number, number, self._numbers) for key, leaf in leaves.items()}
+
+    def wait(self) -> None:
+        """Wait until the step has run."""
+        jax.block_until_ready(self.arrays or self.program.buffers[0].array)
+
+    def apply_effects(self) -> None:
+        """Leave in Python objects what the step left there."""
+        cells = self.program.kept_cells(self.arrays)
+        made: dict[int, DeviceTensor] = {}
+        for effect in self.program.captured.effects:
+            effect.apply(lambda template: fill(self.program, cells, template, self._numbers, made))
+
+    def _flat(self, group: int) -> Any:
+        return to_host_array(self.arrays[group]).reshape(-1)  # host sync: values to report
+
+    def _result_cells(self) -> dict[int, Cell]:
+        if self._cells is None:
+            self._cells = self.program.result_cells(self.arrays)
+        return self._cells
+
+
+_FETCHED_ELEMENTS = 4096
+"""Results up to this size are logged values; larger ones are outputs that nobody may want."""

@@ -1,0 +1,201 @@
+"""Scaled dot-product attention as one op; which kernel computes it is decided when the program is lowered."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import torch
+
+from ..lowering._context import current
+from ._jax_op import op_with_kernels
+from ._keys import bernoulli, next_key
+from ._mixed_product import mixed_product
+from ._splash_attention import splash_attention, splash_supports
+
+Mask = jax.Array | None
+
+
+def plain_attention(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    mask: Mask,
+    draw: Mask,
+    *,
+    causal: bool,
+    scale: float,
+    dropout: float,
+) -> jax.Array:
+    """Attention by its definition: products of the inputs' dtype, accumulated in float32 at least; softmax in that.
+
+    Args:
+        query: (..., heads, length, features).
+        key: (..., heads or a divisor, other length, features).
+        value: (..., heads or a divisor, other length, other features).
+        mask: broadcasts to (..., heads, length, other length); booleans say what takes part, numbers are added.
+        draw: random key data, for dropout.
+        causal: whether position i sees the positions up to i only.
+        scale: what scores are multiplied by.
+        dropout: the share of probabilities that is set to zero.
+    """
+    key, value = _repeated(key, query), _repeated(value, query)
+    wide = jnp.promote_types(query.dtype, jnp.float32)
+    scores = mixed_product("...qd,...kd->...qk", query, key) * jnp.asarray(scale, wide)
+    probabilities = _softmax(_masked(scores, mask, causal))
+    if draw is not None:
+        kept = bernoulli(draw, 1 - dropout, probabilities.shape)
+        probabilities = probabilities * kept.astype(wide) * (0.0 if dropout == 1 else 1 / (1 - dropout))
+    return mixed_product("...qk,...kd->...qd", probabilities, value).astype(query.dtype)
+
+
+def _repeated(x: jax.Array, query: jax.Array) -> jax.Array:
+    """Keys or values with one head for every head of the query (grouped-query attention)."""
+    if x.ndim < 3 or x.shape[-3] in (1, query.shape[-3]):
+        return x
+    return jnp.repeat(x, query.shape[-3] // x.shape[-3], axis=-3)
+
+
+def _masked(scores: jax.Array, mask: Mask, causal: bool) -> jax.Array:
+    if mask is not None and mask.dtype != jnp.bool_:
+        scores = scores + mask.astype(scores.dtype)
+    elif mask is not None:
+        scores = jnp.where(mask, scores, -jnp.inf)
+    if causal:
+        scores = jnp.where(jnp.tri(*scores.shape[-2:], dtype=jnp.bool_), scores, -jnp.inf)
+    return scores
+
+
+def _softmax(scores: jax.Array) -> jax.Array:
+    """Softmax in which a row that may look nowhere is zero, as in PyTorch; its gradient is zero, too."""
+    peak = jax.lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True, initial=-jnp.inf))
+    empty = peak == -jnp.inf
+    exponentials = jnp.exp(scores - jnp.where(empty, 0, peak))
+    return exponentials / jnp.where(empty, 1, jnp.sum(exponentials, axis=-1, keepdims=True))
+
+
+def _gpu_attention(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    mask: Mask,
+    draw: Mask,
+    *,
+    causal: bool,
+    scale: float,
+    dropout: float,
+) -> jax.Array:
+    """Attention by cuDNN where it can; JAX wants (batch, length, heads, features)."""
+    if not _cudnn_supports(query, key, value, mask, draw, causal):
+        return plain_attention(query, key, value, mask, draw, causal=causal, scale=scale, dropout=dropout)
+    swapped = [jnp.swapaxes(x, 1, 2) for x in (query, key, value)]
+    whole = None if mask is None else jnp.broadcast_to(mask, (*query.shape[:-1], key.shape[-2]))
+    result = jax.nn.dot_product_attention(
+        swapped[0], swapped[1], swapped[2], mask=whole, is_causal=causal, scale=scale, implementation="cudnn"
+    )
+    result = jnp.swapaxes(result, 1, 2)
+    # cuDNN adds a large negative number, so a row that may look nowhere sees everything
+    return result if whole is None else jnp.where(whole.any(-1, keepdims=True), result, 0)
+
+
+def _cudnn_supports(query: jax.Array, key: jax.Array, value: jax.Array, mask: Mask, draw: Mask, causal: bool) -> bool:
+    lengths = (query.shape[-2], key.shape[-2])
+    return (
+        query.ndim == key.ndim == value.ndim == 4
+        and query.dtype in (jnp.bfloat16, jnp.float16)
+        and query.shape[0] == key.shape[0] == value.shape[0]
+        and key.shape == value.shape
+        and query.shape[-3] % key.shape[-3] == 0
+        and query.shape[-1] == key.shape[-1] <= 128
+        and query.shape[-1] % 8 == 0
+        and draw is None
+        and (mask is None or (mask.dtype == jnp.bool_ and not causal and all(n % 2 == 0 for n in lengths)))
+        and (not causal or lengths[0] == lengths[1])
+    )
+
+
+def _tpu_attention(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    mask: Mask,
+    draw: Mask,
+    *,
+    causal: bool,
+    scale: float,
+    dropout: float,
+) -> jax.Array:
+    """Attention on TPU by a kernel that never forms the whole matrix of scores, where there is one."""
+    mesh = current().mesh
+    if mask is not None or draw is not None or not splash_supports(query, key, value, mesh):
+        return plain_attention(query, key, value, mask, draw, causal=causal, scale=scale, dropout=dropout)
+    return splash_attention(query, key, value, causal=causal, scale=scale, mesh=mesh)
+
+
+_attention = op_with_kernels(plain_attention, {"gpu": _gpu_attention, "tpu": _tpu_attention})
+
+
+def scaled_dot_product_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """PyTorch's function of this name, as one op."""
+    query, key, value, attn_mask = _autocast(query, key, value, attn_mask)
+    _require_valid(query, key, value, attn_mask, dropout_p, enable_gqa)
+    draw = next_key() if dropout_p > 0 else None
+    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
+    return _attention(query, key, value, attn_mask, draw, causal=bool(is_causal), scale=factor, dropout=float(dropout_p))
+
+
+def _autocast(*tensors: torch.Tensor | None) -> Any:
+    """What autocast does to the arguments of an op of its lower-precision list."""
+    if not torch.is_autocast_enabled("cpu"):
+        return tensors
+    dtype = torch.get_autocast_dtype("cpu")
+    narrow = (torch.float32, torch.float16, torch.bfloat16)
+    return [t if t is None or t.dtype not in narrow else t.to(dtype) for t in tensors]
+
+
+def _require_valid(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    dropout: float,
+    grouped: bool,
+) -> None:
+    """Refuse what PyTorch refuses."""
+    if not query.dtype == key.dtype == value.dtype:
+        raise RuntimeError(
+            "Expected query, key, and value to have the same dtype, but got query.dtype: "
+            f"{query.dtype}, key.dtype: {key.dtype}, and value.dtype: {value.dtype} instead."
+        )
+    if mask is not None and mask.dtype not in (torch.bool, torch.float32, query.dtype):
+        raise RuntimeError(
+            "Expected attn_mask dtype to be bool or float or to match query dtype, but got attn_mask.dtype: "
+            f"{mask.dtype} and query.dtype: {query.dtype} instead."
+        )
+    if not 0 <= dropout <= 1:
+        raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {dropout}")
+    if grouped and any(query.shape[-3] % x.shape[-3] for x in (key, value)):
+        raise RuntimeError(
+            "Number of heads in key and value must divide the number of heads in query: "
+            f"query has {query.shape[-3]}, key {key.shape[-3]}, value {value.shape[-3]}."
+        )
+    if not grouped and any(x.ndim > 2 and query.ndim > 2 and _clash(x.shape[-3], query.shape[-3]) for x in (key, value)):
+        raise RuntimeError(
+            f"query has {query.shape[-3]} heads, key {key.shape[-3]} and value {value.shape[-3]}. "
+            "Pass enable_gqa=True for grouped-query attention."
+        )
+
+
+def _clash(one: int, other: int) -> bool:
+    return one != other and 1 not in (one, other)

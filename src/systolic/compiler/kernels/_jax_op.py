@@ -1,0 +1,331 @@
+"""`systolic.jax_op`: a JAX function as a differentiable PyTorch function, one opaque op in a captured graph."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from torch import fx
+from torch.overrides import handle_torch_function, has_torch_function
+
+from ...runtime._backends import jax_devices
+from ...runtime._convert import to_jax_array, to_torch_tensor
+from ...runtime._dtypes import jax_dtype, torch_dtype
+from .._capture_thread import is_capture_thread
+from ..lowering import lowers
+from ..lowering._context import current
+from ..lowering._pullback import conjugate
+
+Kernel = Callable[..., Any]
+
+NO_CALL = -1
+"""The number of a call whose backward must not use what its forward left: see `_call_number`."""
+
+
+def jax_op(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a JAX (or Pallas) function callable on torch tensors, in modules, with gradients of any order.
+
+    In a compiled step the function becomes part of the XLA program; gradients come from `jax.vjp`. In eager PyTorch
+    it runs on the CPU with the same results.
+
+    Args:
+        function: a pure JAX function. Positional arguments are arrays (or pytrees of arrays), keyword arguments are
+            static: hashable Python values. Returns an array or a pytree of arrays. It is traced with 64-bit types
+            enabled, as PyTorch has them: say `jnp.ones(n, x.dtype)` where a bare `jnp.ones(n)` would be float64.
+
+    Returns:
+        A function with the same signature on tensors. Make it once, outside of the step: every new `function` object
+        is traced anew.
+
+    Raises:
+        TypeError: when called, for positional arguments that are no tensors and for keyword arguments that are not
+            static.
+
+    Example:
+        >>> import torch, jax, systolic
+        >>> swish = systolic.jax_op(lambda x, *, slope=1.0: x * jax.nn.sigmoid(slope * x))
+        >>> x = torch.ones(3, requires_grad=True)
+        >>> swish(x, slope=2.0).sum().backward()
+        >>> x.grad.shape
+        torch.Size([3])
+    """
+    return op_with_kernels(function, {})
+
+
+def op_with_kernels(function: Callable[..., Any], kernels: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:
+    """Like `jax_op`, with equivalents of `function` that compiled programs for some platforms use instead of it.
+
+    Args:
+        function: the reference; also what second derivatives are made of.
+        kernels: by platform ("gpu", "tpu", "cpu"): another function with the same signature.
+    """
+
+    @functools.wraps(function)
+    def op(*args: Any, **static: Any) -> Any:
+        leaves, structure = jax.tree.flatten(args)
+        _require_tensors(function, leaves, static)
+        settings = tuple(sorted((name, type(value), value) for name, value in static.items()))
+        plain = _OfLeaves(function, structure, settings)
+        variants = tuple((name, _OfLeaves(kernel, structure, settings)) for name, kernel in kernels.items())
+        results = _call(plain, variants, *leaves)
+        return jax.tree.unflatten(jax.tree.structure(_announced(plain, _kinds(leaves))), results)
+
+    return op
+
+
+@dataclass(frozen=True)
+class _OfLeaves:
+    """A user's function as one of flat arrays; equal when function, structure and static arguments are."""
+
+    function: Callable[..., Any]
+    structure: Any
+    settings: tuple[tuple[str, type, Any], ...]
+
+    def __call__(self, *arrays: Any) -> Any:
+        return self.function(*jax.tree.unflatten(self.structure, arrays), **{name: value for name, _, value in self.settings})
+
+
+@dataclass(frozen=True)
+class _Gradient:
+    """From a kernel's inputs and the cotangents of its results to the cotangents of the wanted inputs."""
+
+    kernel: Kernel
+    wanted: tuple[int, ...]
+    arity: int
+
+    def __call__(self, *arrays: Any) -> tuple[Any, ...]:
+        _, pull = _vjp(self.kernel, self.wanted, arrays[: self.arity])
+        return pull(arrays[self.arity :])
+
+
+@dataclass(frozen=True)
+class _Function:
+    """What a number in the graph stands for.
+
+    Attributes:
+        plain: the kernel for every platform without a better one.
+        kernels: better ones, by platform.
+        wanted: the inputs that the caller will ask gradients of.
+        forward: the number of the function whose gradient this is.
+    """
+
+    plain: Kernel
+    kernels: tuple[tuple[str, Kernel], ...]
+    wanted: tuple[int, ...]
+    forward: int | None = None
+
+    def kernel_for(self, platform: str) -> Kernel:
+        """The fastest kernel that can do what is asked of it: special ones have no second derivatives."""
+        if self.forward is not None and self.wanted:
+            return self.plain
+        return dict(self.kernels).get(platform, self.plain)
+
+    def arity_of_forward(self) -> int:
+        """Of a gradient: how many of its inputs are those of the function."""
+        assert isinstance(self.plain, _Gradient), "only a gradient has a forward"
+        return self.plain.arity
+
+    def gradient(self, arity: int) -> tuple[Kernel, tuple[tuple[str, Kernel], ...]]:
+        """The gradient of the plain kernel, and those of the others."""
+        kernels = () if self.forward is not None else self.kernels
+        return _Gradient(self.plain, self.wanted, arity), tuple(
+            (name, _Gradient(kernel, self.wanted, arity)) for name, kernel in kernels
+        )
+
+
+# a graph names a function by its number, so that equal graphs have equal text; nothing is ever removed
+_NUMBERS: dict[_Function, int] = {}
+_FUNCTIONS: list[_Function] = []
+
+
+def _number_of(function: _Function) -> int:
+    if function not in _NUMBERS:
+        _NUMBERS[function] = len(_FUNCTIONS)
+        _FUNCTIONS.append(function)
+    return _NUMBERS[function]
+
+
+def described(number: int) -> _Function:
+    """What a number in the graph stands for."""
+    return _FUNCTIONS[number]
+
+
+def calls_of(graph: fx.Graph, function: Callable[..., Any]) -> Iterator[tuple[fx.Node, tuple[Any, ...]]]:
+    """Calls of a JAX function in a captured graph, without its gradients, and its arguments as `jax.ShapeDtypeStruct`."""
+    for node in graph.nodes:
+        if node.target is torch.ops.systolic.jax_call.default:
+            plain = described(node.args[1]).plain
+            if isinstance(plain, _OfLeaves) and plain.function is function:
+                values = (source.meta["val"] for source in node.args[0])
+                leaves = [jax.ShapeDtypeStruct(tuple(v.shape), jax_dtype(v.dtype)) for v in values]
+                yield node, jax.tree.unflatten(plain.structure, leaves)
+
+
+def _vjp(kernel: Kernel, wanted: tuple[int, ...], inputs: Sequence[Any]) -> tuple[list[Any], Callable[..., Any]]:
+    """The results, and the pullback of the differentiable results to the wanted inputs, in PyTorch's convention."""
+
+    def of_wanted(*values: Any) -> tuple[list[Any], list[Any]]:
+        filled = list(inputs)
+        for index, value in zip(wanted, values, strict=True):
+            filled[index] = value
+        results = _leaves(kernel, filled)
+        return [r for r in results if jnp.issubdtype(r.dtype, jnp.inexact)], results
+
+    smooth, pull, results = jax.vjp(of_wanted, *[jnp.asarray(inputs[i]) for i in wanted], has_aux=True)
+
+    def pullback(cotangents: Sequence[Any]) -> tuple[Any, ...]:
+        pairs = zip(cotangents, smooth, strict=True)
+        return tuple(conjugate(g) for g in pull([conjugate(c.astype(r.dtype)) for c, r in pairs]))
+
+    return results, pullback
+
+
+def _leaves(kernel: Kernel, arrays: Sequence[Any]) -> list[Any]:
+    return [jnp.asarray(result) for result in jax.tree.leaves(kernel(*arrays))]
+
+
+_LIBRARY = torch.library.Library("systolic", "FRAGMENT")
+_LIBRARY.define("jax_call(Tensor[] inputs, int function, int call) -> Tensor[]")
+
+
+@torch.library.impl(_LIBRARY, "jax_call", "CompositeExplicitAutograd")
+def _run_on_cpu(inputs: Sequence[torch.Tensor], function: int, call: int) -> list[torch.Tensor]:
+    kernel = _jitted(_FUNCTIONS[function].plain)
+    with jax.enable_x64(True), jax.default_device(jax_devices("cpu")[0]):
+        results = jax.tree.leaves(kernel(*[to_jax_array(t) for t in inputs]))
+        # copied: JAX owns the memory of its results, and may share it with the inputs
+        return [to_torch_tensor(np.array(result)) for result in results]
+
+
+@torch.library.register_fake("systolic::jax_call", lib=_LIBRARY)
+def _fake(inputs: Sequence[torch.Tensor], function: int, call: int) -> list[torch.Tensor]:
+    results = jax.tree.leaves(_announced(_FUNCTIONS[function].plain, _kinds(inputs)))
+    return [torch.empty(r.shape, dtype=torch_dtype(r.dtype), device="cpu") for r in results]
+
+
+@lowers(torch.ops.systolic.jax_call.default)
+def _lower(inputs: Sequence[Any], function: int, call: int) -> list[Any]:
+    described = _FUNCTIONS[function]
+    kernel = described.kernel_for(current().platform)
+    stash = current().stash.setdefault(call, {}) if call != NO_CALL else {}
+    if described.forward in stash and not described.wanted:
+        arity, pull = stash[described.forward]
+        return pull(inputs[arity:])
+    if not described.wanted:
+        return _leaves(kernel, inputs)
+    results, pull = _vjp(kernel, described.wanted, inputs)
+    stash[function] = (len(inputs), pull)
+    return results
+
+
+@functools.cache
+def _jitted(kernel: Kernel) -> Callable[..., Any]:
+    return jax.jit(kernel)
+
+
+Kind = tuple[tuple[int, ...], torch.dtype]
+
+
+def _kinds(tensors: Sequence[torch.Tensor]) -> tuple[Kind, ...]:
+    return tuple((tuple(int(size) for size in t.shape), t.dtype) for t in tensors)
+
+
+@functools.lru_cache(maxsize=4096)
+def _announced(kernel: Kernel, kinds: tuple[Kind, ...]) -> Any:
+    """What the kernel returns, with shapes and dtypes in place of arrays."""
+    with jax.enable_x64(True):
+        return jax.eval_shape(kernel, *[jax.ShapeDtypeStruct(shape, jax_dtype(dtype)) for shape, dtype in kinds])
+
+
+class _Differentiable(torch.autograd.Function):
+    """One call of a function by number; its gradient is such a call again."""
+
+    @staticmethod
+    def forward(function: int, call: int, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(torch.ops.systolic.jax_call.default(tensors, function, call))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
+        ctx.function, ctx.call, *tensors = inputs
+        ctx.smooth = [t.dtype.is_floating_point or t.dtype.is_complex for t in output]
+        ctx.mark_non_differentiable(*[t for t, smooth in zip(output, ctx.smooth, strict=True) if not smooth])
+        ctx.save_for_backward(*tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        inputs, function = ctx.saved_tensors, _FUNCTIONS[ctx.function]
+        plain, kernels = function.gradient(len(inputs))
+        smooth = [c for c, smooth in zip(cotangents, ctx.smooth, strict=True) if smooth]
+        found = _call(plain, kernels, *inputs, *smooth, forward=(ctx.function, ctx.call))
+        gradients = dict(zip(function.wanted, found, strict=True))
+        return None, None, *(gradients.get(index) for index in range(len(inputs)))
+
+
+def _call(
+    plain: Kernel,
+    kernels: tuple[tuple[str, Kernel], ...],
+    *tensors: torch.Tensor,
+    forward: tuple[int | None, int | None] = (None, None),
+) -> tuple[torch.Tensor, ...]:
+    """Call a kernel on tensors; `forward` is the function and the call whose gradient this is."""
+    if has_torch_function(tensors):
+        return handle_torch_function(_call, tensors, plain, kernels, *tensors, forward=forward)
+    wanted = tuple(i for i, t in enumerate(tensors) if t.requires_grad) if torch.is_grad_enabled() else ()
+    number = _number_of(_Function(plain, kernels, wanted, forward[0]))
+    call = _call_number() if forward[1] is None else forward[1]
+    return _Differentiable.apply(number, call, *tensors)  # pyright: ignore[reportReturnType]
+
+
+_COUNTERS: list[Iterator[int]] = []
+
+
+@contextlib.contextmanager
+def numbering_calls() -> Iterator[None]:
+    """Number the calls inside the block from 0, so that capturing the same step twice gives the same graph."""
+    _COUNTERS.append(itertools.count())
+    try:
+        yield
+    finally:
+        _COUNTERS.pop()
+
+
+def _call_number() -> int:
+    """A number by which the lowering of the backward call finds what the forward call left.
+
+    Inside activation checkpointing (which hooks saved tensors) there is none: backward shall compute again, not keep.
+    """
+    autograd = torch._C._autograd  # pyright: ignore[reportAttributeAccessIssue]
+    hooked = autograd._top_saved_tensors_default_hooks(True) is not None
+    return next(_COUNTERS[-1]) if is_capture_thread() and not hooked else NO_CALL
+
+
+def _require_tensors(function: Callable[..., Any], leaves: Sequence[Any], static: Mapping[str, Any]) -> None:
+    name = getattr(function, "__name__", repr(function))
+    for leaf in leaves:
+        if not isinstance(leaf, torch.Tensor):
+            raise TypeError(
+                f"{name} takes tensors as positional arguments. Received: {leaf!r} ({type(leaf).__name__}). "
+                "Pass other values by keyword: they are static."
+            )
+    for key, value in static.items():
+        if isinstance(value, torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool) or not _hashable(value):
+            raise TypeError(
+                f"{name} expects a hashable Python value for {key}: keyword arguments are static. Received a "
+                f"{type(value).__name__}. Pass tensors by position, and tuples in place of lists."
+            )
+
+
+def _hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True

@@ -1,0 +1,39 @@
+"""Checks of integers in functions that PyTorch splits, while it traces, into ops that take any integer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import torch
+from torch.nn import functional
+
+from ..lowering import lowers
+from ..lowering._context import current
+
+_LIBRARY = torch.library.Library("systolic", "FRAGMENT")
+_LIBRARY.define("within(Tensor values, int low, int high, str what, str op) -> Tensor")
+
+within: Callable[[torch.Tensor, int, int, str, str], torch.Tensor] = torch.ops.systolic.within.default
+"""The same values; the host raises an error where one is below `low` or not below `high`."""
+
+
+@torch.library.register_fake("systolic::within", lib=_LIBRARY)
+def _fake(values: torch.Tensor, low: int, high: int, what: str, op: str) -> torch.Tensor:
+    return torch.empty_like(values)
+
+
+@lowers(torch.ops.systolic.within.default)
+def _lower(values: jax.Array, low: int, high: int, what: str, op: str) -> jax.Array:
+    current().require_in_range(values, high, low=low, what=what, op=op)
+    return values
+
+
+_one_hot = functional.one_hot
+
+
+def one_hot(tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
+    """PyTorch's function of this name; where it would have to look for the largest class, it refuses as before."""
+    if num_classes > 0 and tensor.dtype == torch.int64:
+        tensor = within(tensor, 0, num_classes, "class", "one_hot")
+    return _one_hot(tensor, num_classes)
