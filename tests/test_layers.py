@@ -31,6 +31,7 @@ LAYERS = [
     {"compiler"},
     {"runtime"},
     {"distributed"},
+    {"compat"},
     {"utilities"},
     {"exceptions"},
 ]

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..core import LightningDataModule, LightningModule
 from ..exceptions import MisconfigurationException, PossibleUserWarning
-from . import _defaults
+from ..utilities._overrides import overrides
 
 
 def require_one_source(method: str, datamodule: LightningDataModule | None, **loaders: Any) -> None:
@@ -32,7 +32,7 @@ def require_one_source(method: str, datamodule: LightningDataModule | None, **lo
 
 def warn_of_unused_validation(model: LightningModule, loaders: Any, datamodule: LightningDataModule | None) -> None:
     """Warn when fit will not validate although one half of what it needs is there."""
-    has_step, name = _defaults.overrides(model, "validation_step"), type(model).__name__
+    has_step, name = overrides(model, "validation_step", LightningModule), type(model).__name__
     has_data = loaders is not None or _defines_validation_data(datamodule if datamodule is not None else model)
     if has_data and not has_step:
         warnings.warn(f"There is validation data, and {name} has no `validation_step`: fit does not validate.", stacklevel=3)
@@ -46,5 +46,5 @@ def warn_of_unused_validation(model: LightningModule, loaders: Any, datamodule: 
 
 
 def _defines_validation_data(owner: LightningModule | LightningDataModule) -> bool:
-    method = getattr(type(owner), "val_dataloader", None)
-    return "val_dataloader" in vars(owner) or method not in (None, LightningDataModule.val_dataloader)
+    # without one of its own, a module has none, and a datamodule the base class's, which gives nothing
+    return overrides(owner, "val_dataloader", LightningDataModule) and getattr(owner, "val_dataloader", None) is not None

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..callbacks import Callback
 from ..core import LightningDataModule, LightningModule
 from ..profilers import Profiler
-from ._observed import profiled
+from ..utilities._overrides import overrides
+
+if TYPE_CHECKING:
+    from ._trainer import Trainer
 
 Bound = Callable[..., Any]
 
@@ -27,7 +31,7 @@ class HookTable:
 
     def __init__(
         self,
-        trainer: Any,
+        trainer: Trainer,
         callbacks: list[Callback],
         module: LightningModule,
         datamodule: LightningDataModule | None = None,
@@ -78,18 +82,16 @@ class HookTable:
     def overridden(self, name: str) -> list[Bound]:
         """The callbacks' methods for a hook, without those that do nothing."""
         if name not in self._of_callbacks:
-            default = getattr(Callback, name)
-            self._of_callbacks[name] = [
-                self._of_callback(c, name) for c in self._callbacks if getattr(type(c), name, default) is not default
-            ]
+            assert hasattr(Callback, name), f"{name} is no hook of callbacks"
+            chosen = [callback for callback in self._callbacks if overrides(callback, name, Callback)]
+            self._of_callbacks[name] = [self._of_callback(callback, name) for callback in chosen]
         return self._of_callbacks[name]
 
     def module_hook(self, name: str) -> Bound | None:
         """The module's method for a hook, or None where it does nothing."""
         if name not in self._of_module:
-            own = getattr(type(self._module), name, None)
-            is_default = own is getattr(LightningModule, name, None) and name not in vars(self._module)
-            self._of_module[name] = None if is_default else self._named(getattr(self._module, name), name)
+            own = overrides(self._module, name, LightningModule)
+            self._of_module[name] = self._named(getattr(self._module, name), name) if own else None
         return self._of_module[name]
 
     def data_hook(self, name: str) -> Bound | None:
@@ -102,8 +104,7 @@ class HookTable:
         own, datamodule = self.module_hook(name), self._datamodule
         if datamodule is None:
             return own
-        default = getattr(LightningDataModule, name)
-        overridden = name in vars(datamodule) or getattr(type(datamodule), name) is not default
+        overridden = overrides(datamodule, name, LightningDataModule)
         if own is not None:
             modules, datas = f"{type(self._module).__name__}.{name}", f"{type(datamodule).__name__}.{name}"
             used = f"{datas}, and not through {modules}" if overridden else f"{modules}: {datas} is not overridden"
@@ -137,3 +138,14 @@ def step_arguments(function: Bound, batch: Any, batch_idx: Any, dataloader_idx: 
     variadic = any(p.kind is p.VAR_POSITIONAL for p in inspect.signature(function).parameters.values())
     available = [batch, batch_idx, dataloader_idx]
     return available[:2] if variadic else available[: max(1, len(parameters))]
+
+
+def profiled(hook: Callable[..., Any], profiler: Profiler, action: str) -> Callable[..., Any]:
+    """A hook whose calls are one action of the profiler."""
+
+    @functools.wraps(hook)
+    def call(*args: Any) -> Any:
+        with profiler.profile(action):
+            return hook(*args)
+
+    return call

@@ -5,8 +5,10 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from ..core import LightningModule
+from torch import nn
+
 from ..exceptions import MisconfigurationException
+from ..utilities._overrides import overrides
 
 _OUTPUTS = "keep what you need in a list of the module in `{step}`, and use and clear it in `{hook}`"
 _WHOLE_BATCH = "do it at the end of `{step}`, which sees the batch of all cores"
@@ -48,8 +50,12 @@ REMOVED_PARAMETERS = {
 """By method and parameter: what to write instead."""
 
 
-def require_current_hooks(model: LightningModule) -> None:
+def require_current_hooks(model: nn.Module, base: type[nn.Module]) -> None:
     """Raise for a module with methods, or parameters of methods, that nobody serves any more.
+
+    Args:
+        model: the user's module.
+        base: LightningModule, whose own methods are up to date.
 
     Raises:
         MisconfigurationException: names the method and says what to write instead.
@@ -61,14 +67,10 @@ def require_current_hooks(model: LightningModule) -> None:
                 f"Instead, {instead}."
             )
     for (name, parameter), instead in REMOVED_PARAMETERS.items():
-        if _overridden(model, name) and parameter in _required(getattr(model, name)):
+        if overrides(model, name, base) and parameter in _required(getattr(model, name)):
             raise MisconfigurationException(
                 f"`{type(model).__name__}.{name}` takes `{parameter}`, which Lightning 2.0 removed. Instead, {instead}."
             )
-
-
-def _overridden(model: LightningModule, name: str) -> bool:
-    return name in vars(model) or getattr(type(model), name) is not getattr(LightningModule, name)
 
 
 def _required(method: Any) -> set[str]:
