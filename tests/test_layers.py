@@ -82,3 +82,27 @@ def test_only_the_process_layer_knows_the_processes(path: Path) -> None:
     text = path.read_text()
     for name in ("jax.process_", "jax.distributed", "multihost_utils", "_src.distributed"):
         assert name not in text, f"{path.relative_to(SOURCE)} asks JAX about processes itself: {name}"
+
+
+def test_no_function_of_the_trainer_takes_a_trainer_of_no_type() -> None:
+    untyped = [
+        f"{path.relative_to(SOURCE)}:{node.lineno}"
+        for path in (SOURCE / "trainer").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.arg) and node.arg in ("trainer", "run")
+        if node.annotation is None or ast.unparse(node.annotation) == "Any"
+    ]
+    assert untyped == []
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_nobody_outside_touches_private_attributes_of_the_trainer(path: Path) -> None:
+    if path.is_relative_to(SOURCE / "trainer"):
+        return
+    reaches = [
+        f"{path.relative_to(SOURCE)}:{node.lineno} {ast.unparse(node)}"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__")
+        if ast.unparse(node.value).rpartition(".")[2] in ("trainer", "_trainer")
+    ]
+    assert reaches == []

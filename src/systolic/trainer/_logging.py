@@ -68,8 +68,8 @@ def _full_name(name: str, loader: int | None, options: LogOptions) -> str:
     return name if loader is None or not options.add_dataloader_idx else f"{name}/dataloader_idx_{loader}"
 
 
-_BATCH_HOOKS = ("_batch_start", "_batch_end")
-"""Endings of the hooks that run for each batch."""
+_BATCH_STARTS, _BATCH_ENDS = {stage.batch_start for stage in Stage}, {stage.batch_end for stage in Stage}
+"""The hooks that run for each batch; the first argument of the latter is the step's output."""
 
 
 def _log_on_host(run: Run, name: str, value: Any, options: LogOptions) -> None:
@@ -79,7 +79,7 @@ def _log_on_host(run: Run, name: str, value: Any, options: LogOptions) -> None:
             f"self.log({name!r}, ...) was called where nothing is logged. Call it from a training or evaluation hook."
         )
     hook, arguments = run.hooks.running
-    of_batch = hook.endswith(_BATCH_HOOKS)
+    of_batch = hook in _BATCH_STARTS | _BATCH_ENDS
     if options.on_step and not of_batch:
         raise MisconfigurationException(
             f"self.log({name!r}, ..., on_step=True) was called in {hook or 'no hook'}, which does not run for each step. "
@@ -98,7 +98,7 @@ def _log_on_host(run: Run, name: str, value: Any, options: LogOptions) -> None:
         run.reporting.host_value(entry, number, in_training)
         return
     weighs = entry.on_epoch and entry.reduction == "mean"
-    batch = arguments[hook.endswith("_end")]
+    batch = arguments[hook in _BATCH_ENDS]
     weight = (options.batch_size or batch_size_of(batch)) if weighs else 1
     run.reporting.host_batch_value(entry, number, weight, in_training)
 

@@ -74,7 +74,7 @@ class TrainStep(Step):
         """Run the step; returns the user's output and the values to report."""
         with self.entered(batch, epoch, global_step) as (batch, log):
             if not self.run.module.automatic_optimization:
-                return self._manual(batch, batch_idx, log)
+                return _manual(self, batch, batch_idx, log)
             output, finite = self._optimize(batch, batch_idx, epoch)
             return {"output": output, "logged": log.finish(), "steps": int(self.updates), "finite": finite}
 
@@ -108,21 +108,8 @@ class TrainStep(Step):
         else:
             module.optimizer_step(epoch, batch_idx, optimizer, closure)
             _require_closure_called(outputs)
-            self._let_go_of_gradients(optimizer)
+            _let_go_of_gradients(run, optimizer)
         return outputs[-1], finite
-
-    def _manual(self, batch: Any, batch_idx: Any, log: StepLog) -> dict[str, Any]:
-        state = self.run.module_state
-        before = state.manual_steps
-        output = self.users(batch, batch_idx)
-        return {"output": _detached(output, None), "logged": log.finish(), "steps": state.manual_steps - before}
-
-    def _let_go_of_gradients(self, optimizer: torch.optim.Optimizer) -> None:
-        """They are kept until here for hooks; as part of the state they would cost as much memory as the parameters."""
-        if self.run.config.accumulate_grad_batches > 1 or self.run.hooks.module_hook("optimizer_zero_grad") is not None:
-            return
-        for parameter in (p for group in optimizer.param_groups for p in group["params"]):
-            parameter.grad = None
 
 
 class EvaluationStep(Step):
@@ -132,6 +119,22 @@ class EvaluationStep(Step):
         """Run the step; returns the user's output and the values to report."""
         with torch.no_grad(), self.entered(batch, epoch, global_step) as (batch, log):
             return {"output": self.users(batch, batch_idx), "logged": log.finish()}
+
+
+def _manual(step: Step, batch: Any, batch_idx: Any, log: StepLog) -> dict[str, Any]:
+    """Manual optimization: the user's method does it all, and its optimizer steps are counted."""
+    state = step.run.module_state
+    before = state.manual_steps
+    output = step.users(batch, batch_idx)
+    return {"output": _detached(output, None), "logged": log.finish(), "steps": state.manual_steps - before}
+
+
+def _let_go_of_gradients(run: Run, optimizer: torch.optim.Optimizer) -> None:
+    """They are kept until here for hooks; as part of the state they would cost as much memory as the parameters."""
+    if run.config.accumulate_grad_batches > 1 or run.hooks.module_hook("optimizer_zero_grad") is not None:
+        return
+    for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+        parameter.grad = None
 
 
 def _require_closure_called(outputs: list[Any]) -> None:
