@@ -62,7 +62,7 @@ class EvaluationLoop:
 
     def _run_loader(self, index: int, loader: Any, limit: int | float) -> None:
         run, stage, config, hooks = self._run, self.stage, self._run.config, self._run.hooks
-        engine, arguments, paced = self.engine, self.runner.arguments, self.runner.paced
+        engine, runner = self.engine, self.runner
         assert run.evaluated is not None, "an evaluation has begun"
         self.step.dataloader_idx = run.evaluated.current = index
         starts, ends = hooks.anybody(stage.batch_start), hooks.anybody(stage.batch_end)
@@ -80,7 +80,9 @@ class EvaluationLoop:
         for batch in observed_batches(batches, config.profiler, stage):
             if starts:
                 call_on_batch(hooks, stage.batch_start, batch, run.placement, batch.index, index)
-            result = paced(engine.run(*arguments(batch, index)))
+            result = engine.run(*runner.arguments(batch, index))
+            if runner.starves:
+                runner.pace(result)
             run.reporting.dispatched(result, self.results, False)
             if ends:
                 hooks.both(stage.batch_end, result.value()["output"], batch.host, batch.index, index)

@@ -117,7 +117,7 @@ class FitLoop:
         """One epoch. From here to the compiled program it is one call: `engine.run`."""
         run = self._run
         hooks, reporting, module, counters = run.hooks, run.reporting, run.module, run.counters
-        engine, arguments, paced = self.engine, self.runner.arguments, self.runner.paced
+        engine, arguments, starves = self.engine, self.runner.arguments, self.runner.starves
         starts, ends = hooks.anybody("on_train_batch_start"), hooks.anybody("on_train_batch_end")
         scheduled = bool(run.schedulers) and module.automatic_optimization
         seen = 0
@@ -129,8 +129,10 @@ class FitLoop:
                 if scheduled:
                     self._schedule(batch.index)
                 break
-            result = paced(engine.run(*arguments(batch, *self._phase(batch))))
+            result = engine.run(*arguments(batch, *self._phase(batch)))
             seen += 1
+            if starves:
+                self.runner.pace(result)
             if run.config.detect_anomaly and module.automatic_optimization:
                 require_finite(result.value()["finite"], batch.index, counters.epoch, counters.global_step)
             self._count(result)

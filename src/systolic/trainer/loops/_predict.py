@@ -69,7 +69,9 @@ class PredictionLoop:
         batches = feed(loader, run.placement, depth=config.prefetch_batches, limit=limit, **options)
         for batch in observed_batches(batches, config.profiler, _STAGE):
             call_on_batch(hooks, _STAGE.batch_start, batch, run.placement, batch.index, index)
-            result = runner.paced(runner.engine.run(*runner.arguments(batch, index)))
+            result = runner.engine.run(*runner.arguments(batch, index))
+            if runner.starves:
+                runner.pace(result)
             output = result.value()["output"]
             hooks.both(_STAGE.batch_end, output, batch.host, batch.index, index)
             hooks.callbacks("on_step_dispatched", batch.index)

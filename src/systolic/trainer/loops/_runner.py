@@ -19,7 +19,7 @@ Arguments = tuple[list[Any], tuple[Any, ...], Callable[[list[Any]], tuple[Any, .
 
 
 class BatchRunner:
-    """Runs one stage's step: `runner.paced(runner.engine.run(*runner.arguments(batch)))`.
+    """Runs one stage's step: `runner.engine.run(*runner.arguments(batch))`.
 
     The engine is called by the loop itself, so that no frame stands between them.
 
@@ -30,6 +30,7 @@ class BatchRunner:
 
     Attributes:
         engine: what runs the step.
+        starves: whether devices are simulated cores, whose thread pool starves when many steps wait for it.
     """
 
     def __init__(self, run: Run, step: Step, stage: Stage) -> None:
@@ -37,7 +38,7 @@ class BatchRunner:
         self.step = step
         self.engine = make_engine(run, step, stage, step.results)
         placement = run.placement
-        self._starves = placement is not None and placement.platform == "cpu" and len(run.config.devices) > 1
+        self.starves = placement is not None and placement.platform == "cpu" and len(run.config.devices) > 1
 
     def arguments(self, batch: FedBatch, *place: Any) -> Arguments:
         """The engine's arguments for a batch.
@@ -51,19 +52,17 @@ class BatchRunner:
         numbers = {"batch_idx": batch.index, "epoch": counters.epoch, "global_step": counters.global_step}
         return batch.leaves, (key, *place), rebuild, numbers
 
-    def paced(self, result: StepOutcome) -> StepOutcome:
-        """On simulated cores, wait for the step before the last one: their thread pool starves otherwise."""
-        if self._starves and result.is_dispatched:
-            in_flight = self.run.in_flight
-            in_flight.append(result)
-            if len(in_flight) > 1:
-                self._wait_for(in_flight.popleft(), result)
-        return result
-
-    def _wait_for(self, earlier: StepOutcome, result: StepOutcome) -> None:
-        alive = [array for array in earlier.arrays if not array.is_deleted()]  # others went into a later step
-        with self.run.profiler.profile(THROTTLE):
-            for array in alive:
-                array.block_until_ready()  # host sync: simulated cores share one pool of threads
-            if not alive:
-                result.wait()
+    def pace(self, result: StepOutcome) -> None:
+        """Wait for the step before the last one; to be called after each step where `starves` says so."""
+        if not result.is_dispatched:
+            return
+        in_flight = self.run.in_flight
+        in_flight.append(result)
+        if len(in_flight) > 1:
+            earlier = in_flight.popleft()
+            alive = [array for array in earlier.arrays if not array.is_deleted()]  # others went into a later step
+            with self.run.profiler.profile(THROTTLE):
+                for array in alive:
+                    array.block_until_ready()  # host sync: simulated cores share one pool of threads
+                if not alive:
+                    result.wait()  # host sync: the same
