@@ -32,6 +32,7 @@ LAYERS = [
     {"runtime"},
     {"sharding"},
     {"distributed"},
+    {"compat"},
     {"utilities"},
     {"exceptions"},
 ]
@@ -101,3 +102,27 @@ def test_rooms_of_the_compiler_import_downwards_by_the_face(path: Path) -> None:
             assert ROOMS.index(room) > own, f"{path.relative_to(COMPILER)} imports {node.module}, which stands above it"
             # kernels are lowerings themselves, and use what lowerings use
             assert not inner or room == "lowering", f"{path.relative_to(COMPILER)} imports {node.module} past its face"
+
+
+def test_no_function_of_the_trainer_takes_a_trainer_of_no_type() -> None:
+    untyped = [
+        f"{path.relative_to(SOURCE)}:{node.lineno}"
+        for path in (SOURCE / "trainer").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.arg) and node.arg in ("trainer", "run")
+        if node.annotation is None or ast.unparse(node.annotation) == "Any"
+    ]
+    assert untyped == []
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_nobody_outside_touches_private_attributes_of_the_trainer(path: Path) -> None:
+    if path.is_relative_to(SOURCE / "trainer"):
+        return
+    reaches = [
+        f"{path.relative_to(SOURCE)}:{node.lineno} {ast.unparse(node)}"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__")
+        if ast.unparse(node.value).rpartition(".")[2] in ("trainer", "_trainer")
+    ]
+    assert reaches == []

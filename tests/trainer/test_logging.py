@@ -163,7 +163,7 @@ def test_item_of_a_logged_loss_costs_no_sync(monkeypatch: pytest.MonkeyPatch) ->
             seen_while_training.append(len(reads))
 
     trainer.callbacks.append(Watch())
-    trainer._reporting._bar_due = float("inf")
+    trainer.run.reporting._bar_due = float("inf")
     trainer.fit(module, loader())
     assert seen_while_training[1:] == seen_while_training[1:2] * 4
     metrics = trainer.callback_metrics

@@ -46,5 +46,5 @@ def warn_of_unused_validation(model: LightningModule, loaders: Any, datamodule: 
 
 
 def _defines_validation_data(owner: LightningModule | LightningDataModule) -> bool:
-    method = getattr(type(owner), "val_dataloader", None)
-    return "val_dataloader" in vars(owner) or method not in (None, LightningDataModule.val_dataloader)
+    # without one of its own, a module has none, and a datamodule the base class's, which gives nothing
+    return overrides(owner, "val_dataloader", LightningDataModule) and getattr(owner, "val_dataloader", None) is not None

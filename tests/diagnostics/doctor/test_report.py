@@ -12,9 +12,9 @@ import pytest
 from diagnostics.doctor.holding import held, make_machine
 
 from systolic.cli import main
+from systolic.compat import OBSOLETE
 from systolic.diagnostics.doctor import Level, check_chips, check_devices, check_environment, examine, initial_environment
 from systolic.runtime._chips import Holders, find_holders
-from systolic.runtime._obsolete import OBSOLETE
 
 
 # promise 19: L#6692

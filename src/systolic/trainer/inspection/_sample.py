@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import DataLoader
 
-from ..data import CombinedLoader, MergedLoader
-from ..exceptions import MisconfigurationException
-from ..runtime._dtypes import jax_dtype
-from ._feed import FedBatch, feed
-from ._hook_changes import call_on_batch
-from ._padding import padder_for
+from ...data import CombinedLoader, MergedLoader
+from ...exceptions import MisconfigurationException
+from ...runtime._dtypes import jax_dtype
+from .._hook_changes import call_on_batch
+from .._padding import padder_for
+from .._stage import Stage
+from ..loops._feed import FedBatch, feed
+
+if TYPE_CHECKING:
+    from .._run import Run
 
 
 @dataclass(frozen=True)
@@ -36,26 +40,26 @@ class Sample:
     notes: tuple[str, ...] = ()
 
 
-def sample(trainer: Any, given: Any, scaled: Any, batch_size: int | None, hook: str, *indices: int) -> Sample:
-    """Load one batch and scale its shapes to all cores of the trainer.
+def sample(run: Run, given: Any, scaled: Any, batch_size: int | None, stage: Stage, *indices: int) -> Sample:
+    """Load one batch and scale its shapes to all cores of the run.
 
     A slice of 2,048 cores has batches that a laptop should not load, and often larger than the data set at hand. So one
     core's batch is loaded, and the first dimension of its tensors is multiplied.
 
     Args:
-        trainer: with the devices of the slice.
+        run: with the devices of the slice.
         given: the user's loader.
         scaled: that loader as fit would use it, its batches scaled to all cores.
         batch_size: samples on each core, instead of the loader's.
-        hook: is called with the loaded batch, and may change it.
+        stage: its hook before a step is called with the loaded batch, and may change it.
         indices: the hook's arguments after the batch.
 
     Raises:
         MisconfigurationException: the batch cannot be scaled to `batch_size`.
     """
-    cores = trainer.num_devices
-    scales = trainer.use_distributed_sampler and _are_data_loaders(given)
-    one = _first(trainer, given if scales else scaled, hook, indices)
+    cores = run.config.num_devices
+    scales = run.config.use_distributed_sampler and _are_data_loaders(given)
+    one = _first(run, given if scales else scaled, stage, indices)
     size = _size(one)
     if scales and all(leaf.ndim == 0 or leaf.shape[0] == size for leaf in one.leaves):
         return _resized(one, size, (batch_size or size) * cores, cores)
@@ -68,7 +72,7 @@ def sample(trainer: Any, given: Any, scaled: Any, batch_size: int | None, hook: 
             "The batch size cannot be changed from outside: not every tensor of a batch has the samples in its first "
             f"dimension. Received shapes {[tuple(leaf.shape) for leaf in one.leaves]} for {size} samples."
         )
-    whole = one if not scales else _first(trainer, scaled, hook, indices)
+    whole = one if not scales else _first(run, scaled, stage, indices)
     total = _size(whole)
     note = "the batch was loaded as it is, because its tensors do not all have the samples in their first dimension"
     return Sample(whole, [_kind(leaf) for leaf in whole.leaves], total, -(-total // cores), (note,) if scales else ())
@@ -83,12 +87,13 @@ def samples_per_epoch(given: Any) -> int | None:
         return None
 
 
-def _first(trainer: Any, loader: Iterable[Any], hook: str, indices: Sequence[int]) -> FedBatch:
+def _first(run: Run, loader: Iterable[Any], stage: Stage, indices: Sequence[int]) -> FedBatch:
     """The first batch as the step would get it, after the hook that may change it; its tensors stay on the host."""
-    options = {"transform": trainer._before_transfer(), "precision": trainer._precision, "pad": padder_for(trainer, loader)}
+    options = {"transform": run.before_transfer(), "precision": run.config.numerics, "pad": padder_for(run, loader)}
     batches = feed(_fresh(loader), None, depth=0, limit=1, **options)
     batch = next(iter(batches))
-    call_on_batch(trainer._hooks, hook, batch, None, *indices)
+    call_on_batch(run.hooks, stage.batch_start, batch, None, *indices)
+    batch.statics = batch.spec.statics  # on the host they were left out, and the step will be compiled
     return batch
 
 

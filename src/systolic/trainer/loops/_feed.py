@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..data import (
+from ...data import (
     ArrayBatches,
     BatchPadder,
     BatchSpec,
@@ -23,10 +23,10 @@ from ..data import (
     iterate,
     num_batches,
 )
-from ..precision import Precision
-from ..runtime._convert import to_jax_array
-from ..runtime._placement import Placement
-from ..runtime._prefetch import Prefetcher
+from ...precision import Precision
+from ...runtime._convert import to_jax_array
+from ...runtime._placement import Placement
+from ...runtime._prefetch import Prefetcher
 
 # JAX warns of every fork, because a child that calls JAX could hang; the workers of a DataLoader do not call it
 warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)

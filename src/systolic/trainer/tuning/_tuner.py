@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from ..callbacks import BatchSizeFinder, Callback, LearningRateFinder
-from ..callbacks.lr_finder import LRFinder
-from ..exceptions import MisconfigurationException
-from . import _defaults, _loaders
+from ...callbacks import BatchSizeFinder, Callback, LearningRateFinder
+from ...callbacks.lr_finder import LRFinder
+from ...exceptions import MisconfigurationException
+from .. import _defaults
+from .._run import Call, Run
+from .._stage import Stage
+
+if TYPE_CHECKING:
+    from ...core import LightningDataModule, LightningModule
+    from .._trainer import Trainer
 
 
 class Tuner:
@@ -22,16 +29,16 @@ class Tuner:
         >>> found.suggestion()  # doctest: +SKIP
     """
 
-    def __init__(self, trainer: Any) -> None:
+    def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
 
     def lr_find(
         self,
-        model: Any,
+        model: LightningModule,
         train_dataloaders: Any = None,
         val_dataloaders: Any = None,
         dataloaders: Any = None,
-        datamodule: Any = None,
+        datamodule: LightningDataModule | None = None,
         method: str = "fit",
         min_lr: float = 1e-8,
         max_lr: float = 1,
@@ -67,11 +74,11 @@ class Tuner:
 
     def scale_batch_size(
         self,
-        model: Any,
+        model: LightningModule,
         train_dataloaders: Any = None,
         val_dataloaders: Any = None,
         dataloaders: Any = None,
-        datamodule: Any = None,
+        datamodule: LightningDataModule | None = None,
         method: str = "fit",
         mode: str = "power",
         steps_per_trial: int = 3,
@@ -91,7 +98,14 @@ class Tuner:
         return finder.optimal_batch_size
 
     def _run(
-        self, finder: Callback, model: Any, train_dataloaders: Any, dataloaders: Any, datamodule: Any, method: str, find: Any
+        self,
+        finder: Callback,
+        model: LightningModule,
+        train_dataloaders: Any,
+        dataloaders: Any,
+        datamodule: LightningDataModule | None,
+        method: str,
+        find: Callable[[Trainer, LightningModule], None],
     ) -> None:
         trainer = self._trainer
         if method != "fit" or dataloaders is not None:
@@ -103,8 +117,10 @@ class Tuner:
             raise MisconfigurationException(
                 f"The Trainer has a {type(finder).__name__} callback already. Remove it, or call trainer.fit without the tuner."
             )
-        _defaults.require_trainable(trainer, model)
-        with trainer._running("fit", model, datamodule, {"train": train_dataloaders, "validation": None}):
-            trainer._train_loader = _loaders.training(trainer, train_dataloaders)
-            trainer._prepare_training()
+        _defaults.require_trainable(trainer.config, model)
+        call = Call(Stage.FIT, model, datamodule, {Stage.FIT: train_dataloaders, Stage.VALIDATE: None})
+        run = Run(trainer, trainer.config, call, trainer.run)
+        with run.running():
+            run.load_training_data(train_dataloaders)
+            run.prepare_training()
             find(trainer, model)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from ..core import LightningModule
+from torch import nn
+
 from ..exceptions import MisconfigurationException
 from ..utilities._overrides import overrides
 
@@ -49,8 +50,12 @@ REMOVED_PARAMETERS = {
 """By method and parameter: what to write instead."""
 
 
-def require_current_hooks(model: LightningModule) -> None:
+def require_current_hooks(model: nn.Module, base: type[nn.Module]) -> None:
     """Raise for a module with methods, or parameters of methods, that nobody serves any more.
+
+    Args:
+        model: the user's module.
+        base: LightningModule, whose own methods are up to date.
 
     Raises:
         MisconfigurationException: names the method and says what to write instead.
@@ -62,7 +67,7 @@ def require_current_hooks(model: LightningModule) -> None:
                 f"Instead, {instead}."
             )
     for (name, parameter), instead in REMOVED_PARAMETERS.items():
-        if overrides(model, name, LightningModule) and parameter in _required(getattr(model, name)):
+        if overrides(model, name, base) and parameter in _required(getattr(model, name)):
             raise MisconfigurationException(
                 f"`{type(model).__name__}.{name}` takes `{parameter}`, which Lightning 2.0 removed. Instead, {instead}."
             )

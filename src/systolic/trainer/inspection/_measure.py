@@ -5,30 +5,32 @@ from __future__ import annotations
 import copy
 import statistics
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
-from ..preflight import Measurement
-from ..runtime._convert import to_jax_array
-from ..runtime._placement import Placement
-from ._inspection import NUMBERS, ReadyStep, ready_step
+from ...preflight import Measurement
+from ...runtime._convert import to_jax_array
+from ...runtime._placement import Placement
+from ._inspection import NUMBERS, ReadyStep, Subject, ready_step
+
+if TYPE_CHECKING:
+    from jaxlib._jax import Device
 
 _WARM_UP = 3
 _GROUPS, _STEPS_PER_GROUP = 7, 5
 
 
-def measure_step(
-    trainer: Any, stage: str, model: Any, data: Any, datamodule: Any, devices: list[Any], batch_size: int | None
-) -> Measurement:
+def measure_step(subject: Subject, devices: list[Device], batch_size: int | None) -> Measurement:
     """Seconds a step, from one batch that stays on the devices; arguments as for `ready_step`.
 
     The steps are real ones; the module gets its values back afterwards.
     """
+    model = subject.model
     values = copy.deepcopy(model.state_dict())
     try:
-        with ready_step(trainer, stage, model, data, datamodule, devices, batch_size, Placement) as ready:
-            seconds = _timed(trainer, ready)
+        with ready_step(subject, devices, batch_size, Placement) as ready:
+            seconds = _timed(ready)
     finally:
         model.load_state_dict(values)
     return Measurement(
@@ -41,17 +43,19 @@ def measure_step(
     )
 
 
-def _timed(trainer: Any, ready: ReadyStep) -> float:
-    sample = ready.sample
-    key, rebuild = ready.step.statics.enter(sample.batch.spec, sample.batch.spec.statics)
-    pairs = zip(sample.batch.leaves, sample.leaves, strict=True)
-    leaves = [trainer._placement.shard(to_jax_array(_enlarged(leaf, shape))) for leaf, (shape, _) in pairs]
+def _timed(ready: ReadyStep) -> float:
+    sample, runner, engine, placement = ready.sample, ready.runner, ready.engine, ready.run.placement
+    assert placement is not None, "an inspected run compiles"
+    loaded, structure, rebuild, _ = runner.arguments(sample.batch)
+    pairs = zip(loaded, sample.leaves, strict=True)
+    leaves = [placement.shard(to_jax_array(_enlarged(leaf, shape))) for leaf, (shape, _) in pairs]
 
     def run(steps: int) -> None:
         result = None
         for _ in range(steps):
-            result = ready.engine.run(leaves, key, rebuild, NUMBERS)
-            trainer._throttle(result)
+            result = engine.run(leaves, structure, rebuild, NUMBERS)
+            if runner.starves:
+                runner.pace(result)
         assert result is not None
         result.wait()  # host sync: the clock is read next
 
