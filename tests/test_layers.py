@@ -25,6 +25,7 @@ LAYERS = [
         "optim",
         "profilers",
         "diagnostics",
+        "doctor",
         "core",
         "precision",
     },
