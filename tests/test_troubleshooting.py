@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import pytest
 import torch
-from diagnostics.doctor.holding import held, make_machine
+from doctor.holding import held, make_machine
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import systolic as L

@@ -14,7 +14,7 @@ from trainer.runs import trainer
 import systolic as L
 from systolic.preflight import parse_slice, slice_devices
 from systolic.preflight._build import lower
-from systolic.preflight._dumped import compile_and_dump
+from systolic.preflight._compiled import compile_and_dump
 from systolic.preflight._hlo import analyse
 from systolic.runtime._compile_cache import cache_suspended
 from systolic.trainer.inspection import Subject, trace_step

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from importlib import metadata
 
-from systolic.diagnostics.doctor import Level, check_versions
-from systolic.diagnostics.doctor._versions import Installed
+from systolic.doctor import Level, check_versions
+from systolic.doctor._versions import Installed
 
 DECLARED = {
     "systolic": ["torch>=2.11,<2.14", "jax>=0.10,<0.12", "numpy>=1.26", "libtpu; extra == 'tpu'"],

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ...runtime._chips import Holder, chip_files, find_holders
+from ..runtime._chips import Holder, chip_files, find_holders
 from ._chips import check_chips
 from ._devices import DeviceFacts, check_devices
 from ._environment import check_environment, initial_environment
@@ -50,7 +50,7 @@ def examine(root: Path = Path("/")) -> Report:
         root: the directory whose `dev` and `tmp` are looked at for chips.
 
     Example:
-        >>> from systolic.diagnostics.doctor import examine
+        >>> from systolic.doctor import examine
         >>> examine().versions[0].name
         'Python'
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from ...compat import OBSOLETE, obsolete_settings
+from ..compat import OBSOLETE, obsolete_settings
 from ._finding import Finding, Level
 
 MEANINGS = {

@@ -72,7 +72,7 @@ def check_versions(installed: Installed | None = None) -> tuple[list[Version], l
         The installed versions, Python first; one finding for each that does not fit, or one that says that all fit.
 
     Example:
-        >>> from systolic.diagnostics.doctor import check_versions
+        >>> from systolic.doctor import check_versions
         >>> versions, findings = check_versions()
         >>> versions[0].name
         'Python'

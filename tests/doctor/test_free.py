@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from diagnostics.doctor.holding import held, make_machine
+from doctor.holding import held, make_machine
 
 from systolic.cli import main
-from systolic.diagnostics.doctor import free_chips
+from systolic.doctor import free_chips
 from systolic.runtime._chips import Holder, find_holders
 
 NOBODY = 65534

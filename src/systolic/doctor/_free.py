@@ -8,8 +8,8 @@ import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ...runtime._chips import Holder
-from ...utilities._processes import ancestors, read_process
+from ..runtime._chips import Holder
+from ..utilities._processes import ancestors, read_process
 
 
 @dataclass(frozen=True)
