@@ -1,4 +1,4 @@
-"""What a call of the Trainer must not be given together, and what is probably missing."""
+"""What fit needs of a module, what a call must not be given together, and what is probably missing."""
 
 from __future__ import annotations
 
@@ -8,6 +8,28 @@ from typing import Any
 from ..core import LightningDataModule, LightningModule
 from ..exceptions import MisconfigurationException, PossibleUserWarning
 from ..utilities._overrides import overrides
+from ._config import TrainerConfig
+from ._defaults import require_module
+
+
+def require_trainable(config: TrainerConfig, model: Any) -> None:
+    """Raise for a module without training_step or configure_optimizers, or that does what the trainer is asked to do."""
+    require_module(model)
+    for name in ("training_step", "configure_optimizers"):
+        if not overrides(model, name, LightningModule):
+            raise MisconfigurationException(f"No `{name}()` method defined: {type(model).__name__} needs it for trainer.fit.")
+    if model.automatic_optimization:
+        return
+    if config.gradient_clip_val:
+        raise MisconfigurationException(
+            f"Trainer(gradient_clip_val={config.gradient_clip_val}) has no effect in manual optimization. Remove it "
+            "and call self.clip_gradients(optimizer, gradient_clip_val=...) in training_step."
+        )
+    if config.accumulate_grad_batches > 1:
+        raise MisconfigurationException(
+            f"Trainer(accumulate_grad_batches={config.accumulate_grad_batches}) has no effect in manual optimization. "
+            "Remove it and step the optimizer every N-th batch in training_step."
+        )
 
 
 def require_one_source(method: str, datamodule: LightningDataModule | None, **loaders: Any) -> None:

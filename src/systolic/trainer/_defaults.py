@@ -23,7 +23,6 @@ from ..utilities._suggest import suggest
 if TYPE_CHECKING:
     from jaxlib._jax import Device
 
-    from ._config import TrainerConfig
 
 _STRATEGIES = ("auto", "ddp")
 C = TypeVar("C", bound=Callback)
@@ -155,26 +154,6 @@ def require_module(model: Any) -> None:
     if any("lightning" in base.__module__ for base in type(model).__mro__ if base.__name__ == "LightningModule"):
         hint = " It derives from lightning's LightningModule: change `import lightning as L` to `import systolic as L`."
     raise TypeError(f"`model` must be a systolic.LightningModule. Received: {type(model).__name__}.{hint}")
-
-
-def require_trainable(config: TrainerConfig, model: Any) -> None:
-    """Raise for a module without training_step or configure_optimizers, or that does what the trainer is asked to do."""
-    require_module(model)
-    for name in ("training_step", "configure_optimizers"):
-        if not overrides(model, name, LightningModule):
-            raise MisconfigurationException(f"No `{name}()` method defined: {type(model).__name__} needs it for trainer.fit.")
-    if model.automatic_optimization:
-        return
-    if config.gradient_clip_val:
-        raise MisconfigurationException(
-            f"Trainer(gradient_clip_val={config.gradient_clip_val}) has no effect in manual optimization. Remove it "
-            "and call self.clip_gradients(optimizer, gradient_clip_val=...) in training_step."
-        )
-    if config.accumulate_grad_batches > 1:
-        raise MisconfigurationException(
-            f"Trainer(accumulate_grad_batches={config.accumulate_grad_batches}) has no effect in manual optimization. "
-            "Remove it and step the optimizer every N-th batch in training_step."
-        )
 
 
 def logged_hyperparameters(owners: list[LightningModule | LightningDataModule]) -> Any:

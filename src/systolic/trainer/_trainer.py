@@ -140,7 +140,7 @@ class Trainer(TrainerProperties, TrainerSettings):
         """
         if isinstance(train_dataloaders, LightningDataModule):
             train_dataloaders, datamodule = None, train_dataloaders
-        _defaults.require_trainable(self.config, model)
+        _data_checks.require_trainable(self.config, model)
         loaders = {"train_dataloaders": train_dataloaders, "val_dataloaders": val_dataloaders}
         _data_checks.require_one_source("fit", datamodule, **loaders)
         intercept(self, "fit", model, train_dataloaders, datamodule)

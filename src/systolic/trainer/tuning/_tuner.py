@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...callbacks import BatchSizeFinder, Callback, LearningRateFinder
 from ...callbacks.lr_finder import LRFinder
 from ...exceptions import MisconfigurationException
-from .. import _defaults
+from .. import _data_checks
 from .._run import Call, Run
 from .._stage import Stage
 
@@ -117,7 +117,7 @@ class Tuner:
             raise MisconfigurationException(
                 f"The Trainer has a {type(finder).__name__} callback already. Remove it, or call trainer.fit without the tuner."
             )
-        _defaults.require_trainable(trainer.config, model)
+        _data_checks.require_trainable(trainer.config, model)
         call = Call(Stage.FIT, model, datamodule, {Stage.FIT: train_dataloaders, Stage.VALIDATE: None})
         run = Run(trainer, trainer.config, call, trainer.run)
         with run.running():
