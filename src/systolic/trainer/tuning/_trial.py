@@ -40,7 +40,7 @@ def trial(run: Run, steps: int, callbacks: list[Callback], memory_limit: int | N
             loop.run()
             failing = False
         finally:
-            release_engines(list(tried.engines.values()), failing=failing)
+            release_engines(list(tried.engines.values()), failing=failing, puts_back=True)
 
 
 def _of_a_few_steps(run: Run, steps: int, callbacks: list[Callback]) -> Run:
