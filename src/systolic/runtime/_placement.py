@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from jax.sharding import PartitionSpec, Sharding
 
-from ..sharding import StateEntry, StateRule, batch_spec, make_mesh, replicate_state, sharding_on
+from ..sharding import DATA_AXIS, StateEntry, StateRule, batch_spec, make_mesh, replicate_state, sharding_on
 from ._cells import Buffer, Cell, describe_cells
 from ._convert import put
 from ._device_tensor import DeviceTensor
@@ -50,6 +50,7 @@ class Placement:
         self.devices = list(devices)
         self.mesh = make_mesh(self.devices)
         self.whole = sharding_on(self.mesh, PartitionSpec())
+        self._split = sharding_on(self.mesh, PartitionSpec(DATA_AXIS))
         self._rule = rule
         self.batch_shards = 1 if sync_batchnorm else len(self.devices)
         self.platform = self.devices[0].platform
@@ -104,7 +105,7 @@ class Placement:
 
     def batch_sharding(self, shape: Sequence[int]) -> Sharding:
         """How a tensor of a batch lies: split along its first dimension where that divides, else whole everywhere."""
-        return sharding_on(self.mesh, batch_spec(shape, self.mesh))
+        return self._split if batch_spec(shape, self.mesh) else self.whole  # made once: this is asked for every batch
 
     def state_sharding(self, entry: StateEntry) -> Sharding:
         """How a tensor of the state lies, by the run's rule.
