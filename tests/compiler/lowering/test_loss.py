@@ -28,6 +28,14 @@ def test_cross_entropy(reduction: str) -> None:
     check_op(lambda x, t: F.cross_entropy(x, t, reduction=reduction, label_smoothing=0.1), x, target)
 
 
+@pytest.mark.parametrize("ignored", [-1, 7, 2**32 + 1, -(2**40)])
+def test_any_number_can_stand_for_a_target_that_does_not_count(ignored: int) -> None:
+    torch.manual_seed(0)
+    x, target = torch.randn(4, 5, requires_grad=True), torch.tensor([0, ignored, 4, ignored])
+    check_op(lambda x, t: F.cross_entropy(x, t, ignore_index=ignored), x, target)
+    check_op(lambda x, t: F.nll_loss(x, t, torch.arange(5.0), ignore_index=ignored), x, target)
+
+
 def test_nothing_but_ignored_targets() -> None:
     check_op(lambda x, t: F.nll_loss(x, t), torch.randn(3, 4), torch.full((3,), -100))
 
