@@ -17,8 +17,14 @@ from ._statics import tensor_name
 from ._step_engine import StepEngine
 
 
-def release_engines(engines: Sequence[StepEngine], *, failing: bool) -> None:
-    """Give the module ordinary tensors again; `failing` says that an error ends the run."""
+def release_engines(engines: Sequence[StepEngine], *, failing: bool, puts_back: bool = False) -> None:
+    """Give the module ordinary tensors again.
+
+    Args:
+        engines: what ran steps.
+        failing: an error ends the run.
+        puts_back: the caller puts every tensor's earlier value back, so that one that cannot be read is no loss.
+    """
     for engine in engines:
         try:
             engine.release()
@@ -26,7 +32,8 @@ def release_engines(engines: Sequence[StepEngine], *, failing: bool) -> None:
             # the traceback of the error that ended the run may still hold tensors of the trace; that error matters
             if not failing:
                 raise
-            warnings.warn(f"Some parameters stay on the devices after the error: {error}", stacklevel=2)
+            if not puts_back:
+                warnings.warn(f"Some parameters stay on the devices after the error: {error}", stacklevel=2)
 
 
 def make_engine(trainer: Any, step: Any, stage: str, results: Results | None) -> StepEngine:

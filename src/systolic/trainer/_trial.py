@@ -43,7 +43,7 @@ def trial(trainer: Any, steps: int, callbacks: list[Callback], memory_limit: int
             loop.run()
             failing = False
         finally:
-            release_engines(trainer._engines, failing=failing)
+            release_engines(trainer._engines, failing=failing, puts_back=True)
 
 
 def reload_training_data(trainer: Any) -> None:
