@@ -103,9 +103,9 @@ def test_trial_is_one_program(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[Any]] = []
     release = _trial.release_engines
 
-    def looking(engines: list[Any], *, failing: bool) -> None:
+    def looking(engines: list[Any], **options: bool) -> None:
         seen.append([c for engine in engines for c in engine.compiles])
-        release(engines, failing=failing)
+        release(engines, **options)
 
     monkeypatch.setattr(_trial, "release_engines", looking)
     Tuner(trainer()).lr_find(parts(L.LightningModule), min_lr=1e-4, num_training=25)
