@@ -14,7 +14,8 @@ from ...runtime._cells import Cell
 from ...runtime._device_tensor import DeviceTensor
 from .._errors import CaptureError
 from ._graph import SlotInput
-from ._object_graph import Path, describe
+from ._object_graph import describe
+from ._slots import is_recurrent_cache
 from ._spans import Span, overlapping_spans
 from ._trace import Captured
 
@@ -38,7 +39,7 @@ def require_own_memory(captured: Captured, groups: Sequence[Sequence[Cell]]) -> 
     used = {source.slot for source in captured.inputs if isinstance(source, SlotInput)} | set(captured.slot_outputs)
     for group in groups:
         slots = [slot_of[id(cell)] for cell in group if id(cell) in slot_of and slot_of[id(cell)] in used]
-        slots = [slot for slot in slots if not _is_recurrent_cache(captured.slots[slot].paths)]
+        slots = [slot for slot in slots if not is_recurrent_cache(captured.slots[slot])]
         written = [slot for slot in slots if slot in captured.slot_outputs]
         if written and len(slots) > 1:
             first, second = written[0], next(slot for slot in slots if slot != written[0])
@@ -49,8 +50,3 @@ def require_own_memory(captured: Captured, groups: Sequence[Sequence[Cell]]) -> 
                 f"Ways on: tie the parameter itself, `b.weight = a.weight` instead of `b.weight.data = a.weight.data` or "
                 "`nn.Parameter(a.weight.data)`; or give each its own values with `.clone()`."
             )
-
-
-def _is_recurrent_cache(paths: Sequence[Path]) -> bool:
-    """Whether a tensor stands only where recurrent modules list their weights once more, anew in every forward."""
-    return all("_flat_weights" in path for path in paths)

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 from .._errors import CaptureError
 from ._object_graph import Path, Survey, describe
 from ._output_tree import Known, Out, OutLeaf, OutputList, OutView, Template, view_base
-from ._slots import Slot, with_same_memory
+from ._slots import Slot, is_recurrent_cache, with_same_memory
 from ._spans import Span, overlapping_spans
 
 _NEW = -1
@@ -94,7 +94,7 @@ class FinalTensors:
             return None
         other = self._slot_of.get(id(now))
         is_free = self._holders[id(now)] == {index} and (other is None or not self._stays[other])
-        if not (is_free and isinstance(now, FunctionalTensor) and _same_kind(slot.tensor, now)):
+        if not (is_free and isinstance(now, FunctionalTensor) and _same_kind(slot, now)):
             return None
         base = self._base(now)
         if base is not None and self._is_whole(now, base) and not with_same_memory([slot, self._slots[base]]):
@@ -226,10 +226,14 @@ def _tensors_in(path: Path, value: Any) -> Iterator[tuple[Path, torch.Tensor]]:
         yield from (((*path, None), leaf) for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor))
 
 
-def _same_kind(was: torch.Tensor, now: torch.Tensor) -> bool:
-    """Whether an object can take the value of another tensor without a difference to be seen."""
-    is_parameter = isinstance(was, nn.Parameter) or isinstance(now, nn.Parameter)
-    if is_parameter or was.shape != now.shape or was.dtype != now.dtype:
+def _same_kind(slot: Slot, now: torch.Tensor) -> bool:
+    """Whether a slot's object can take the value of another tensor without a difference to be seen."""
+    was = slot.tensor
+    if was.shape != now.shape or was.dtype != now.dtype or isinstance(now, nn.Parameter):
+        return False
+    if is_recurrent_cache(slot):
+        return True  # nobody looks at it before it is made anew
+    if isinstance(was, nn.Parameter):
         return False
     if not now.is_leaf:
         return not was.requires_grad

@@ -40,6 +40,11 @@ def slots_of(survey: Survey) -> list[Slot]:
     return slots + list(grads.values())
 
 
+def is_recurrent_cache(slot: Slot) -> bool:
+    """Whether a tensor stands only where recurrent modules list their weights once more, anew in every forward."""
+    return all("_flat_weights" in path for path in slot.paths)
+
+
 def _require_own_cell(slot: Slot) -> None:
     if isinstance(slot.tensor, DeviceTensor) and isinstance(slot.tensor._cell, ViewCell):
         raise CaptureError(
