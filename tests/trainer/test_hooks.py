@@ -3,7 +3,8 @@
 The same recording module and callback run under both. Differences, all on purpose:
 
 - hooks inside of the step (`on_before_zero_grad`, `on_before_backward`, `on_after_backward`,
-  `on_before_optimizer_step`) run in Python only when the step is traced; the rest of the time they are part of the program;
+  `on_before_optimizer_step`) run in Python only when the step is traced; what they do to variables that a callback's hooks
+  reach (the list `seen`) is repeated after every step;
 - `on_train_dataloader`-like internals and the strategy's hooks do not exist here.
 """
 
@@ -145,11 +146,8 @@ def test_as_lightning() -> None:
     assert ours == theirs
 
 
-def test_compiled_traces_the_inner_hooks_once() -> None:
-    compiled, eager = order("compiled"), order("eager")
-    assert without(TRACED, compiled) == without(TRACED, eager)
-    for hook in TRACED:
-        assert compiled.count(f"module.{hook}") == compiled.count(f"callback.{hook}") == 1
+def test_compiled_as_eager_hooks_inside_of_the_step_included() -> None:
+    assert order("compiled") == order("eager")
 
 
 @pytest.mark.parametrize("call", ["validate", "test", "predict"])
