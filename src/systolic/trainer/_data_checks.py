@@ -33,7 +33,8 @@ def require_one_source(method: str, datamodule: LightningDataModule | None, **lo
 def warn_of_unused_validation(model: LightningModule, loaders: Any, datamodule: LightningDataModule | None) -> None:
     """Warn when fit will not validate although one half of what it needs is there."""
     has_step, name = overrides(model, "validation_step", LightningModule), type(model).__name__
-    has_data = loaders is not None or _defines_validation_data(datamodule if datamodule is not None else model)
+    owner = datamodule if datamodule is not None else model
+    has_data = loaders is not None or overrides(owner, "val_dataloader", LightningDataModule)
     if has_data and not has_step:
         warnings.warn(f"There is validation data, and {name} has no `validation_step`: fit does not validate.", stacklevel=3)
     if has_step and not has_data:
@@ -43,8 +44,3 @@ def warn_of_unused_validation(model: LightningModule, loaders: Any, datamodule: 
             PossibleUserWarning,
             stacklevel=3,
         )
-
-
-def _defines_validation_data(owner: LightningModule | LightningDataModule) -> bool:
-    method = getattr(type(owner), "val_dataloader", None)
-    return "val_dataloader" in vars(owner) or method not in (None, LightningDataModule.val_dataloader)

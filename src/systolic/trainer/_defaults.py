@@ -109,10 +109,8 @@ def _require_own_keys(listed: Sequence[Callback]) -> None:
     """Refuse callbacks whose states a checkpoint would keep in one place."""
     known: dict[str, Callback] = {}
     for callback in listed:
-        if (
-            type(callback).state_dict is not Callback.state_dict
-            and known.setdefault(callback.state_key, callback) is not callback
-        ):
+        has_state = overrides(callback, "state_dict", Callback)
+        if has_state and known.setdefault(callback.state_key, callback) is not callback:
             name = type(callback).__name__
             raise MisconfigurationException(
                 f"Trainer was given two {name} callbacks whose state a checkpoint would keep under one key, "

@@ -111,8 +111,7 @@ class HookTable:
         own, datamodule = self.module_hook(name), self._datamodule
         if datamodule is None:
             return own
-        default = getattr(LightningDataModule, name)
-        overridden = name in vars(datamodule) or getattr(type(datamodule), name) is not default
+        overridden = overrides(datamodule, name, LightningDataModule)
         if own is not None:
             modules, datas = f"{type(self._module).__name__}.{name}", f"{type(datamodule).__name__}.{name}"
             used = f"{datas}, and not through {modules}" if overridden else f"{modules}: {datas} is not overridden"
