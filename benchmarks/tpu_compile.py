@@ -23,7 +23,7 @@ import systolic
 from systolic.preflight import Slice, parse_slice, slice_devices
 from systolic.preflight._compiled import Compiled, Lowered
 from systolic.preflight._hlo import analyse
-from systolic.trainer._inspection import trace_step
+from systolic.trainer.inspection import Subject, trace_step
 
 SLICES = ("v5litepod-8", "v6e-8")
 MODELS = ("gpt2", "resnet50")
@@ -76,7 +76,7 @@ def compiled(model: str, slice: Slice, by_hand: bool, layers: int | None) -> Com
     trainer = systolic.Trainer(
         accelerator="cpu", precision="bf16-mixed", logger=False, enable_checkpointing=False, enable_progress_bar=False
     )
-    step = trace_step(trainer, "fit", module, loader, None, devices, None)
+    step = trace_step(Subject.of(trainer, "fit", module, loader), devices, None)
     program, arguments = step.program(devices)
     return Lowered(program.function, arguments, target).compile()
 

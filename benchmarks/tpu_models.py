@@ -25,7 +25,7 @@ from tpu_workloads import PRECISIONS, SLICES, WORKLOADS
 
 import systolic
 from systolic.preflight import PreflightReport, TracedStep, parse_slice, report_on, slice_devices
-from systolic.trainer._inspection import trace_step
+from systolic.trainer.inspection import Subject, trace_step
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE, ROWS = DOCS / "tpu-models.md", DOCS / "tpu-models.jsonl"
@@ -104,7 +104,7 @@ def traced(model: str, precision: str, slice: str) -> TracedStep:
     module, loader = WORKLOADS[model].make()
     quiet: dict[str, Any] = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
     trainer = systolic.Trainer(accelerator="cpu", precision=precision, max_epochs=1, enable_model_summary=False, **quiet)
-    return trace_step(trainer, "fit", module, loader, None, slice_devices(parse_slice(slice)), None)
+    return trace_step(Subject.of(trainer, "fit", module, loader), slice_devices(parse_slice(slice)), None)
 
 
 def row_of(key: Key, report: PreflightReport) -> Row:

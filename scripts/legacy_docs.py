@@ -6,9 +6,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from systolic.compat import REMOVED_HOOKS, REMOVED_PARAMETERS, modern
 from systolic.exceptions import MisconfigurationException
-from systolic.trainer._legacy import modern
-from systolic.trainer._legacy_hooks import REMOVED_HOOKS, REMOVED_PARAMETERS
 
 TARGET = Path(__file__).parents[1] / "docs" / "legacy.md"
 

@@ -6,6 +6,7 @@ import atexit
 import os
 import shutil
 import tempfile
+from collections.abc import Generator
 
 # programs that tests compile are kept apart from the user's
 if "SYSTOLIC_CACHE_DIR" not in os.environ:
@@ -29,3 +30,30 @@ def seeded(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """Start every test from the same random state, in a directory of its own."""
     torch.manual_seed(0)
     monkeypatch.chdir(str(tmp_path))
+
+
+PROOFS = ("libtpu", "lightning")
+"""Packages that are a proof or an oracle: where they are missing, tests that need them would vanish from a green run."""
+
+
+def _refuse_missing_proof(report: pytest.CollectReport | pytest.TestReport) -> None:
+    reason = report.longrepr[2] if report.skipped and isinstance(report.longrepr, tuple) else ""
+    if os.environ.get("CI") == "true" and any(f"could not import '{name}" in reason for name in PROOFS):
+        report.outcome = "failed"
+        report.longrepr = f"{reason}; with CI=true nothing that needs {' or '.join(PROOFS)} may be skipped: install it"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """In continuous integration, a test that was skipped for want of a proof fails."""
+    report = yield
+    _refuse_missing_proof(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """The same for whole modules."""
+    report = yield
+    _refuse_missing_proof(report)
+    return report

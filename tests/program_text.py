@@ -25,7 +25,7 @@ class Programs(L.Callback):
     def _keep(self, trainer: Any) -> None:
         self.texts = [
             _text(entry.program, entry.signature[1], engine.last_numbers)
-            for engine in trainer._engines
+            for engine in trainer.run.engines.values()
             for entry in engine._entries
             if not entry.pending
         ]

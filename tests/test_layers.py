@@ -25,6 +25,7 @@ LAYERS = [
         "optim",
         "profilers",
         "diagnostics",
+        "doctor",
         "core",
         "precision",
     },
@@ -32,6 +33,7 @@ LAYERS = [
     {"runtime"},
     {"sharding"},
     {"distributed"},
+    {"compat"},
     {"utilities"},
     {"exceptions"},
 ]
@@ -101,3 +103,107 @@ def test_rooms_of_the_compiler_import_downwards_by_the_face(path: Path) -> None:
             assert ROOMS.index(room) > own, f"{path.relative_to(COMPILER)} imports {node.module}, which stands above it"
             # kernels are lowerings themselves, and use what lowerings use
             assert not inner or room == "lowering", f"{path.relative_to(COMPILER)} imports {node.module} past its face"
+
+
+def test_no_function_of_the_trainer_takes_a_trainer_of_no_type() -> None:
+    untyped = [
+        f"{path.relative_to(SOURCE)}:{node.lineno}"
+        for path in (SOURCE / "trainer").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.arg) and node.arg in ("trainer", "run")
+        if node.annotation is None or ast.unparse(node.annotation) == "Any"
+    ]
+    assert untyped == []
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_nobody_outside_touches_private_attributes_of_the_trainer(path: Path) -> None:
+    if path.is_relative_to(SOURCE / "trainer"):
+        return
+    reaches = [
+        f"{path.relative_to(SOURCE)}:{node.lineno} {ast.unparse(node)}"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__")
+        if ast.unparse(node.value).rpartition(".")[2] in ("trainer", "_trainer")
+    ]
+    assert reaches == []
+
+
+def imported_modules(path: Path) -> set[Path]:
+    """The files of systolic that a module names in imports of any kind, those for type checkers included.
+
+    A name that a package's face passes on counts as an import of the face, except where the module lies in that package:
+    then of the file that the name is taken from.
+    """
+    package = path.parent
+    found: set[Path] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            base = package
+            for _ in range(node.level - 1):
+                base = base.parent
+            if not node.level:
+                if (node.module or "").split(".")[0] != "systolic":
+                    continue
+                base = SOURCE.parent
+            base = base.joinpath(*(node.module or "").split(".")) if node.module else base
+            found |= {_file(base / alias.name) or _file(base) or base for alias in node.names}
+        elif isinstance(node, ast.Import):
+            names = [alias.name.split(".") for alias in node.names]
+            found |= {_file(SOURCE.parent.joinpath(*name)) or path for name in names if name[0] == "systolic"}
+    return {one for one in found if one.suffix == ".py"} - {path}
+
+
+def _file(module: Path) -> Path | None:
+    """The file of a module or of a package's face."""
+    if module.with_suffix(".py").is_file():
+        return module.with_suffix(".py")
+    return module / "__init__.py" if (module / "__init__.py").is_file() else None
+
+
+def circles(graph: dict[Path, set[Path]]) -> list[list[str]]:
+    """Groups of modules each of which imports itself by way of the others."""
+    reached: dict[Path, set[Path]] = {}
+    for start in graph:
+        seen: set[Path] = set()
+        waiting = [*graph[start]]
+        while waiting:
+            one = waiting.pop()
+            if one not in seen:
+                seen.add(one)
+                waiting += graph.get(one, ())
+        reached[start] = seen
+    groups = {frozenset(b for b in reached[a] | {a} if a in reached.get(b, ())) for a in graph if a in reached[a]}
+    return sorted(sorted(str(path.relative_to(SOURCE)) for path in group) for group in groups)
+
+
+PACKAGES = sorted({path.parent for path in MODULES if path.parent != SOURCE})
+# What a run is made of gets the run, and a run is of a Trainer: their parts name these two types, for type checkers only.
+WHOLES = {SOURCE / "trainer" / "_run.py", SOURCE / "trainer" / "_trainer.py"}
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_modules_of_a_package_import_in_no_circle(package: Path) -> None:
+    inside = {path for path in MODULES if path.parent == package}
+    graph = {path: imported_modules(path) & inside for path in inside}
+    for path in inside:
+        graph[path] -= WHOLES & for_type_checkers(path)
+    assert circles(graph) == []
+
+
+def for_type_checkers(path: Path) -> set[Path]:
+    """Modules beside a module that it imports below `if TYPE_CHECKING` only."""
+    blocks = [
+        n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"
+    ]
+    imports = [n for block in blocks for n in ast.walk(block) if isinstance(n, ast.ImportFrom) and n.level == 1 and n.module]
+    return {path.parent / f"{node.module}.py" for node in imports}
+
+
+def test_a_circle_that_type_checking_keeps_alive_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.SOURCE", tmp_path)
+    (tmp_path / "_a.py").write_text("from ._b import x")
+    (tmp_path / "_b.py").write_text("if TYPE_CHECKING:\n    from ._a import y")
+    (tmp_path / "_c.py").write_text("from ._a import y\nfrom . import _b")
+    modules = {tmp_path / name for name in ("_a.py", "_b.py", "_c.py")}
+    assert circles({path: imported_modules(path) & modules for path in modules}) == [["_a.py", "_b.py"]]

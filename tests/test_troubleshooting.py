@@ -14,17 +14,17 @@ from typing import Any
 import jax
 import pytest
 import torch
-from diagnostics.doctor.holding import held, make_machine
+from doctor.holding import held, make_machine
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import systolic as L
+from systolic.compat import explain_torch_xla
 from systolic.compiler.driver._recompilation import require_programs
 from systolic.data import scale_loader
 from systolic.runtime._chips import chip_files
 from systolic.runtime._no_tpu import no_tpu
 from systolic.runtime._platform import find_devices
 from systolic.trainer._memory import memory_explained
-from systolic.trainer._torch_xla import explain_torch_xla
 from systolic.utilities._entries import Entry, see
 
 PAGE = (Path(__file__).parents[1] / "docs" / "troubleshooting.md").read_text()

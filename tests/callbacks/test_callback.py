@@ -3,7 +3,7 @@
 import inspect
 
 import pytest
-from fake_trainer import FakeTrainer
+from callbacks.fake_trainer import FakeTrainer
 
 from systolic.callbacks import Callback, LambdaCallback
 

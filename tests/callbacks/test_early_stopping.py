@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from fake_trainer import FakeTrainer
+from callbacks.fake_trainer import FakeTrainer
 
 from systolic.callbacks import EarlyStopping, EarlyStoppingReason
 from systolic.exceptions import MisconfigurationException

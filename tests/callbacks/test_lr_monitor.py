@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from fake_trainer import FakeTrainer
+from callbacks.fake_trainer import FakeTrainer
 from torch.optim import SGD, Adam
 from torch.optim.lr_scheduler import StepLR
 from trainer.as_lightning import Package, require_same

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from fake_trainer import FakeTrainer
+from callbacks.fake_trainer import FakeTrainer
 
 from systolic.callbacks import ModelCheckpoint
 from systolic.checkpoint import load

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from fake_trainer import FakeTrainer
+from callbacks.fake_trainer import FakeTrainer
 
 from systolic.callbacks import ProgressBar, RichProgressBar, RichProgressBarTheme
 from systolic.callbacks.progress import _displays

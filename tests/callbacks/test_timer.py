@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from fake_trainer import FakeTrainer
+from callbacks.fake_trainer import FakeTrainer
 
 from systolic.callbacks import Timer
 from systolic.exceptions import MisconfigurationException

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
-import object_store
 import pytest
 import torch
+from checkpoint import object_store
 from torch import nn
 
 from systolic.checkpoint import (

@@ -31,14 +31,25 @@ def check_step(
     function: Callable[..., Any],
     *inputs: torch.Tensor,
     module: nn.Module | None = None,
+    oracle: Callable[..., Any] | None = None,
     rtol: float = 1e-5,
     atol: float = 1e-6,
 ) -> systolic.compiler.JitFunction[..., list[torch.Tensor]]:
-    """Results and all gradients of the compiled function must equal eager PyTorch, dtype and shape included."""
+    """Results and all gradients of the compiled function must equal eager PyTorch, dtype and shape included.
+
+    Args:
+        function: what is compiled.
+        inputs: its arguments.
+        module: whose parameters' gradients are compared too.
+        oracle: the same mathematics for eager PyTorch, where it cannot run the function itself on every processor.
+        rtol: relative tolerance.
+        atol: absolute tolerance.
+    """
     step = gradients_of(function, module)
     flags = [x.requires_grad for x in inputs]
     values = [x.detach() for x in inputs]
-    expected = [t.detach().clone() for t in step(flags, *values)]
+    eager = step if oracle is None else gradients_of(oracle, module)
+    expected = [t.detach().clone() for t in eager(flags, *values)]
     compiled = systolic.jit(step)
     received = compiled(flags, *values)
     assert len(expected) == len(received)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 import torch
 import torch.nn.functional as F
-from step_check import JAX_CALL, check_step, count
+from compiler.step_check import JAX_CALL, check_step, count
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention as imported_directly
 from torch.utils.checkpoint import checkpoint

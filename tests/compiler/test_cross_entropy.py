@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from step_check import check_step, count
+from compiler.step_check import check_step, count
 
 from systolic.compiler.lowering._context import LoweringContext, lowering_context
 from systolic.compiler.passes import _cross_entropy

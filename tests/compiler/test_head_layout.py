@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from step_check import gradients_of
+from compiler.step_check import gradients_of
 from torch import nn
 
 import systolic

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 import torch
-from step_check import JAX_CALL, check_step, count, gradients_of
+from compiler.step_check import JAX_CALL, check_step, count, gradients_of
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 

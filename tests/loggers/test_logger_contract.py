@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from log_readers import read_csv, read_events
+from loggers.log_readers import read_csv, read_events
 
 from systolic.exceptions import MisconfigurationException
 from systolic.loggers import CSVLogger, DummyLogger, Logger, TensorBoardLogger, require_logger

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from log_readers import events, read_events
+from loggers.log_readers import events, read_events
 from tensorboard.plugins.hparams import plugin_data_pb2
 
 from systolic.loggers import TensorBoardLogger

@@ -14,10 +14,10 @@ from trainer.runs import trainer
 import systolic as L
 from systolic.preflight import parse_slice, slice_devices
 from systolic.preflight._build import lower
-from systolic.preflight._dumped import compile_and_dump
+from systolic.preflight._compiled import compile_and_dump
 from systolic.preflight._hlo import analyse
 from systolic.runtime._compile_cache import cache_suspended
-from systolic.trainer._inspection import trace_step
+from systolic.trainer.inspection import Subject, trace_step
 
 pytest.importorskip("libtpu")
 
@@ -70,7 +70,7 @@ def test_work_of_the_sparse_core_has_no_estimate() -> None:
 
 def test_the_dump_is_the_text_that_jax_reads() -> None:
     slice = parse_slice("v5litepod-8")
-    step = trace_step(trainer(), "fit", Digits(), rows(), None, slice_devices(slice), None)
+    step = trace_step(Subject.of(trainer(), "fit", Digits(), rows()), slice_devices(slice), None)
     lowered = lower(step, slice)._lowered
     with cache_suspended():  # another test may have switched it on; JAX cannot read programs for devices that are not here
         compiled, text = compile_and_dump(lowered)

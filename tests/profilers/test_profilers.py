@@ -11,6 +11,8 @@ from trainer.runs import Line, batches, trainer
 
 import systolic as L
 from systolic.profilers import AdvancedProfiler, PassThroughProfiler, Profiler, SimpleProfiler
+from systolic.trainer._observed import observed_batches
+from systolic.trainer._stage import Stage
 
 ROWS = ("run_training_epoch", "run_training_batch", "train_dataloader_next", "XLAStrategy.training_step")
 
@@ -166,8 +168,8 @@ def test_without_a_profiler_nothing_is_wrapped() -> None:
     with run.profiler.profile("mine"):
         run.fit(Line(), batches(1))
     source = iter([1])
-    assert run._observed(source, "training") is source
-    assert {type(engine).__name__ for engine in run._engines} == {"Engine"}
+    assert observed_batches(source, None, Stage.FIT) is source
+    assert {type(engine).__name__ for engine in run.run.engines.values()} == {"Engine"}
 
 
 def test_unknown_profiler_lists_the_known_ones() -> None:

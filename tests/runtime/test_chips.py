@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from diagnostics.doctor.holding import held, make_machine
+from doctor.holding import held, make_machine
 
 from systolic.runtime._chips import chip_files, find_holders, lock_file
 from systolic.utilities._processes import ancestors, read_process

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from three_ways import QUIET, regression
+from trainer.three_ways import QUIET, regression
 
 import systolic as L
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from three_ways import compare, loader, regression, require_equal, run, samples
 from torch.utils.data import DataLoader, IterableDataset
+from trainer.three_ways import compare, loader, regression, require_equal, run, samples
 
 import systolic as L
 

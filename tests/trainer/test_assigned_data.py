@@ -6,8 +6,8 @@ import copy
 from typing import Any
 
 import torch
-from three_ways import compare, regression
 from torch.nn import functional as F
+from trainer.three_ways import compare, regression
 
 
 def test_a_teacher_that_follows_by_assigned_data() -> None:

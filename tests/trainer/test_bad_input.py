@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from three_ways import QUIET, loader, quiet_trainer, regression, samples
 from torch.utils.data import DataLoader, TensorDataset
+from trainer.three_ways import QUIET, loader, quiet_trainer, regression, samples
 
 import systolic as L
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from runs import Line, Recorder, trainer
 from torch.utils.data import DataLoader, Dataset
+from trainer.runs import Line, Recorder, trainer
 
 
 def by_python() -> float:
@@ -85,11 +85,11 @@ def test_a_dataset_that_draws_does_not_disturb_the_capture(
 
 def test_a_thread_of_a_logger_that_computes_meanwhile_sees_no_difference() -> None:
     stop, seen = threading.Event(), []
+    layer = torch.nn.Linear(4, 4)
+    x = torch.ones(2, 4)
+    expected = layer(x).square().sum().item()
 
     def compute() -> None:
-        layer = torch.nn.Linear(4, 4)
-        x = torch.ones(2, 4)
-        expected = layer(x).square().sum().item()
         while not stop.is_set():
             seen.append(layer(x).square().sum().item() == expected and not torch.compiler.is_compiling())
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from as_lightning import Package, refuses, require_same
-from three_ways import loader, quiet_trainer, regression
+from trainer.as_lightning import Package, refuses, require_same
+from trainer.three_ways import loader, quiet_trainer, regression
 
 import systolic as L
 from systolic.plugins import AsyncCheckpointIO

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from three_ways import QUIET, loader, quiet_trainer, regression, run
 from torch.utils.data import DataLoader
+from trainer.three_ways import QUIET, loader, quiet_trainer, regression, run
 
 import systolic as L
 from systolic.runtime._device_tensor import DeviceTensor

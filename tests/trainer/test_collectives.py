@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from runs import SILENT, Line, batches, trainer
+from trainer.runs import SILENT, Line, batches, trainer
 
 import systolic as L
 from systolic.exceptions import MisconfigurationException

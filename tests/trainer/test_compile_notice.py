@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from runs import SILENT, Line, batches
+from trainer.runs import SILENT, Line, batches
 
 import systolic as L
 from systolic.callbacks import ProgressBar, RichProgressBar

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from runs import Given, Line, Recorder, losses_both_ways, trainer
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, SequentialSampler, TensorDataset
+from trainer.runs import Given, Line, Recorder, losses_both_ways, trainer
 
 import systolic as L
 from systolic.data import CombinedLoader

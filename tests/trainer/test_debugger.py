@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from three_ways import loader, quiet_trainer, regression
+from trainer.three_ways import loader, quiet_trainer, regression
 
 import systolic as L
 from systolic.runtime._device_tensor import DeviceTensor

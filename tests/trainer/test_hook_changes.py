@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from three_ways import compare, loader, quiet_trainer, regression
 from torch.utils.data import DataLoader
+from trainer.three_ways import compare, loader, quiet_trainer, regression
 
 import systolic as L
 

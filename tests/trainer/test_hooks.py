@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from three_ways import loader, quiet_trainer, regression, run
+from trainer.three_ways import loader, quiet_trainer, regression, run
 
 import systolic as L
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from three_ways import regression, run
+from trainer.three_ways import regression, run
 
 IN_STEPS = ["on_before_zero_grad", "on_before_backward", "on_after_backward", "on_before_optimizer_step"]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from three_ways import QUIET, loader, quiet_trainer, regression
+from trainer.three_ways import QUIET, loader, quiet_trainer, regression
 
 import systolic as L
 

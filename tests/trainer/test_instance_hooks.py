@@ -7,7 +7,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from three_ways import loader, quiet_trainer, regression, run
+from trainer.three_ways import loader, quiet_trainer, regression, run
 
 import systolic as L
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from runs import Given, Recorder, trainer
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+from trainer.runs import Given, Recorder, trainer
 
 import systolic as L
 

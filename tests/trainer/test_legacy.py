@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import Line, batches, trainer
+from trainer.runs import Line, batches, trainer
 
 import systolic as L
+from systolic.compat import REMOVED_HOOKS, REMOVED_PARAMETERS, modern
+from systolic.compat._arguments import _RULES
 from systolic.trainer import _interception
-from systolic.trainer._legacy import _RULES, modern
-from systolic.trainer._legacy_hooks import REMOVED_HOOKS, REMOVED_PARAMETERS
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from as_lightning import Package, misconfiguration, refuses, require_same
-from three_ways import compare, loader, quiet_trainer, regression, run
+from trainer.as_lightning import Package, misconfiguration, refuses, require_same
+from trainer.three_ways import compare, loader, quiet_trainer, regression, run
 
 import systolic as L
 from systolic.runtime._cells import Cell
@@ -163,7 +163,7 @@ def test_item_of_a_logged_loss_costs_no_sync(monkeypatch: pytest.MonkeyPatch) ->
             seen_while_training.append(len(reads))
 
     trainer.callbacks.append(Watch())
-    trainer._reporting._bar_due = float("inf")
+    trainer.run.reporting._bar_due = float("inf")
     trainer.fit(module, loader())
     assert seen_while_training[1:] == seen_while_training[1:2] * 4
     metrics = trainer.callback_metrics

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from three_ways import compare, loader, quiet_trainer, regression
 from torch.nn import functional as F
+from trainer.three_ways import compare, loader, quiet_trainer, regression
 
 import systolic as L
 

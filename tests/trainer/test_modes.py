@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from as_lightning import Package, require_same
-from three_ways import loader, quiet_trainer, regression
 from torch import nn
+from trainer.as_lightning import Package, require_same
+from trainer.three_ways import loader, quiet_trainer, regression
 
 import systolic as L
 from systolic.exceptions import PossibleUserWarning

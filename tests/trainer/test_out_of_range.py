@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from runs import Given, trainer
 from torch import nn
+from trainer.runs import Given, trainer
 
 import systolic as L
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from runs import Given, Recorder, trainer
 from sklearn.datasets import load_digits
-from test_ragged import BUCKETS, NextCharacter, loader, unpadded_losses
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+from trainer.runs import Given, Recorder, trainer
+from trainer.test_ragged import BUCKETS, NextCharacter, loader, unpadded_losses
 
 import systolic as L
 from systolic.data import masked_mean

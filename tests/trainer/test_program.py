@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,13 +12,14 @@ import jax
 import pytest
 import torch
 import torch.nn.functional as F
-from runs import Line, Recorder, batches, trainer
 from torch.utils.data import DataLoader, TensorDataset
+from trainer.runs import Line, Recorder, batches, trainer
 
 import systolic as L
 from systolic.compiler.driver import _program
 from systolic.runtime import _cells, _convert
 from systolic.trainer import _reporting
+from systolic.trainer._steps import TrainStep
 
 XLA_COMPILATION = "/jax/core/compile/backend_compile_duration"
 
@@ -75,8 +77,8 @@ class CountsPerEpoch(L.Callback):
         self.at_end.append(len(self.counted))
 
 
-# promise 2: L#13088
-def test_from_the_loop_to_the_program_it_is_four_frames_in_two_files_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+def stacks_of_calls(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[str, str]]]:
+    """The frames above every call of a compiled program in one epoch of eight steps."""
     stacks: list[list[tuple[str, str]]] = []
     made = _program._executable
 
@@ -93,12 +95,29 @@ def test_from_the_loop_to_the_program_it_is_four_frames_in_two_files_at_most(mon
     monkeypatch.setattr(_program, "_executable", watched)
     trainer().fit(Regression(), DataLoader(dataset(64), batch_size=8))
     assert len(stacks) == 8
-    for stack in stacks[1:]:
+    return stacks
+
+
+# promise 2: L#13088
+def test_from_the_loop_to_the_program_it_is_four_frames_in_two_files_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    for stack in stacks_of_calls(monkeypatch)[1:]:
         loop = next(i for i, (_, name) in enumerate(stack) if name == "_epoch")
         path = stack[: loop + 1]
         assert len(path) <= 4
         assert len({file for file, _ in path}) <= 2
         assert all("systolic" in file for file, _ in path)
+
+
+def test_between_fit_and_the_program_it_is_four_frames_in_two_files_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    for stack in stacks_of_calls(monkeypatch)[1:]:
+        path = stack[: [name for _, name in stack].index("fit")]
+        assert len(path) <= 4
+        assert len({file for file, _ in path}) <= 2
+
+
+def test_the_traced_step_is_a_function_of_one_screen() -> None:
+    lines, _ = inspect.getsourcelines(TrainStep._optimize)
+    assert len(lines) <= 40
 
 
 def frames_above() -> list[tuple[str, str]]:

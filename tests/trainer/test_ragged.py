@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from runs import Recorder, trainer
 from torch import nn
 from torch.utils.data import DataLoader
+from trainer.runs import Recorder, trainer
 
 import systolic as L
 from systolic.data import BucketBatchSampler, PadCollate, masked_mean

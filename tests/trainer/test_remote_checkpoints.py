@@ -9,7 +9,7 @@ from typing import Any
 import fsspec
 import pytest
 import torch
-from runs import SILENT, Line, Recorder, batches
+from trainer.runs import SILENT, Line, Recorder, batches
 
 import systolic as L
 from systolic.callbacks import ModelCheckpoint

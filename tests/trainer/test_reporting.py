@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from as_lightning import Package, require_same
-from three_ways import loader, quiet_trainer, regression
+from trainer.as_lightning import Package, require_same
+from trainer.three_ways import loader, quiet_trainer, regression
 
 import systolic as L
 from systolic.runtime._cells import Cell
@@ -96,6 +96,6 @@ def test_only_who_looks_waits_for_the_step(looks: bool, monkeypatch: pytest.Monk
             read_by_hooks.append(len(reads) - before)
 
     trainer = quiet_trainer(callbacks=[Looks()], log_every_n_steps=1000)
-    trainer._reporting._bar_due = float("inf")
+    trainer.run.reporting._bar_due = float("inf")
     trainer.fit(regression(L.LightningModule, training_step=training_step)(), loader())
     assert all(count > 0 for count in read_by_hooks) if looks else not any(read_by_hooks)

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import torch
-from runs import SILENT, Line, batches
 from torch import nn
+from trainer.runs import SILENT, Line, batches
 
 import systolic as L
 from systolic.callbacks import ModelCheckpoint
@@ -196,7 +196,7 @@ def test_a_snapshot_shares_nothing_with_what_may_change() -> None:
 
 MEASURE = """
 import json, sys, time
-import object_store
+from checkpoint import object_store
 import torch
 import systolic as L
 from systolic.plugins import AsyncCheckpointIO, TorchCheckpointIO

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from three_ways import Outcome, compare, loader, quiet_trainer, regression
 from torch.optim import lr_scheduler
+from trainer.three_ways import Outcome, compare, loader, quiet_trainer, regression
 
 import systolic as L
 

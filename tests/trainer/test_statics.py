@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 import torch.nn.functional as F
-from runs import Given, Line, Recorder, batches, losses_both_ways, plain_loss, trainer
 from torch.utils._pytree import tree_map
+from trainer.runs import Given, Line, Recorder, batches, losses_both_ways, plain_loss, trainer
 
 from systolic.trainer._recording import RecordingDict, unwatched
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from runs import SILENT, Given, Recorder, trainer
 from torch import nn
+from trainer.runs import SILENT, Given, Recorder, trainer
 
 import systolic as L
 
@@ -70,8 +70,8 @@ class Looks(L.Callback):
 
     def on_train_end(self, trainer: Any, module: Any) -> None:
         self.cells = [(module.get_parameter(a)._cell, module.get_parameter(b)._cell) for a, b in TIES]
-        program = trainer._engines[0]._entries[0].program
-        logged = trainer._train_results.state.totals.numel()
+        program = next(iter(trainer.run.engines.values()))._entries[0].program
+        logged = trainer.run.train_results.state.totals.numel()
         self.elements = sum(buffer.array.size for buffer in program.buffers) - logged
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from three_ways import compare, loader, quiet_trainer, regression, run
+from trainer.three_ways import compare, loader, quiet_trainer, regression, run
 
 import systolic as L
 

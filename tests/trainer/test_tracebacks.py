@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 import torchmetrics
-from runs import Given, Line, batches, trainer
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
+from trainer.runs import Given, Line, batches, trainer
 
 import systolic as L
 

@@ -98,7 +98,7 @@ def test_changing_the_learning_rate_compiles_nothing_and_leaves_no_trace() -> No
 
 
 def test_trial_is_one_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    from systolic.trainer import _trial
+    from systolic.trainer.tuning import _trial
 
     seen: list[list[Any]] = []
     release = _trial.release_engines

@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 
 from systolic.checkpoint import CheckpointIO
 from systolic.loggers import LoggerProtocol
+from systolic.utilities._validation_due import batches_between, validation_is_due
 
 
 class StateLike(Protocol):
@@ -22,7 +23,7 @@ class StateLike(Protocol):
 
     @property
     def stage(self) -> Any:
-        """`"train"`, `"sanity_check"`, `"validation"`, `"test"` or `"predict"`."""
+        """`"train"`, `"sanity_check"`, `"validate"`, `"test"` or `"predict"`, or a string enum of these."""
         ...
 
 
@@ -37,26 +38,108 @@ class SchedulerConfigLike(Protocol):
 class TrainerLike(Protocol):
     """The attributes of a Trainer that callbacks use; names are Lightning's."""
 
-    should_stop: bool
-    current_epoch: int
-    global_step: int
-    sanity_checking: bool
-    max_epochs: int | None
-    max_steps: int
-    fast_dev_run: int | bool
-    val_check_interval: int | float | timedelta | str | dict[str, int]
-    check_val_every_n_epoch: int | None
-    log_every_n_steps: int
-    enable_validation: bool
-    is_last_batch: bool
-    num_training_batches: int | float
-    num_val_batches: Sequence[int | float]
-    num_sanity_val_batches: Sequence[int | float]
-    num_test_batches: Sequence[int | float]
-    num_predict_batches: Sequence[int | float]
-    default_root_dir: str | os.PathLike[str]
-    ckpt_path: str | os.PathLike[str] | None
-    checkpoint_io: CheckpointIO
+    @property
+    def should_stop(self) -> bool:
+        """Whether fit ends after the current batch; may be set."""
+        ...
+
+    @should_stop.setter
+    def should_stop(self, stop: bool) -> None: ...
+
+    @property
+    def current_epoch(self) -> int:
+        """The epoch, from 0."""
+        ...
+
+    @property
+    def global_step(self) -> int:
+        """Optimizer steps so far."""
+        ...
+
+    @property
+    def sanity_checking(self) -> bool:
+        """Whether the validation before training is running."""
+        ...
+
+    @property
+    def max_epochs(self) -> int | None:
+        """How many epochs there are in all; -1 or None for no limit."""
+        ...
+
+    @property
+    def max_steps(self) -> int:
+        """How many optimizer steps there are in all; -1 for no limit."""
+        ...
+
+    @property
+    def fast_dev_run(self) -> int | bool:
+        """Whether this is a quick development run, or of how many steps."""
+        ...
+
+    @property
+    def val_check_interval(self) -> int | float | timedelta | str | dict[str, int]:
+        """How often validation runs in an epoch."""
+        ...
+
+    @property
+    def check_val_every_n_epoch(self) -> int | None:
+        """In which epochs validation runs; None counts batches across epochs."""
+        ...
+
+    @property
+    def log_every_n_steps(self) -> int:
+        """How often loggers get values of steps."""
+        ...
+
+    @property
+    def enable_validation(self) -> bool:
+        """Whether fit validates."""
+        ...
+
+    @property
+    def is_last_batch(self) -> bool:
+        """Whether no training batch follows in this epoch."""
+        ...
+
+    @property
+    def num_training_batches(self) -> int | float:
+        """How many batches an epoch has."""
+        ...
+
+    @property
+    def num_val_batches(self) -> Sequence[int | float]:
+        """How many batches each validation loader gives."""
+        ...
+
+    @property
+    def num_sanity_val_batches(self) -> Sequence[int | float]:
+        """How many batches of each validation loader the sanity check takes."""
+        ...
+
+    @property
+    def num_test_batches(self) -> Sequence[int | float]:
+        """How many batches each test loader gives."""
+        ...
+
+    @property
+    def num_predict_batches(self) -> Sequence[int | float]:
+        """How many batches each predict loader gives."""
+        ...
+
+    @property
+    def default_root_dir(self) -> str | os.PathLike[str]:
+        """Where files go."""
+        ...
+
+    @property
+    def ckpt_path(self) -> str | os.PathLike[str] | None:
+        """The checkpoint that the run started from."""
+        ...
+
+    @property
+    def checkpoint_io(self) -> CheckpointIO:
+        """What writes and reads checkpoints."""
+        ...
 
     @property
     def state(self) -> StateLike:
@@ -105,8 +188,15 @@ class TrainerLike(Protocol):
 class DeviceTrainerLike(TrainerLike, Protocol):
     """What callbacks that look at the devices use besides."""
 
-    devices: Sequence[Any]
-    num_devices: int
+    @property
+    def devices(self) -> Sequence[Any]:
+        """What the run uses; empty in eager mode."""
+        ...
+
+    @property
+    def num_devices(self) -> int:
+        """How many cores the run uses."""
+        ...
 
     def model_flops(self, stage: str) -> int | None:
         """FLOPs of one step of a stage over all devices."""
@@ -135,10 +225,8 @@ def validation_follows(trainer: TrainerLike, batch_idx: int) -> bool:
     every_epochs, interval = trainer.check_val_every_n_epoch, trainer.val_check_interval
     if not has_validation(trainer) or not isinstance(interval, int | float):
         return False
-    if every_epochs is not None and (trainer.current_epoch + 1) % every_epochs:
-        return False
-    if isinstance(interval, float) and (interval == 1.0 or trainer.num_training_batches == float("inf")):
-        return trainer.is_last_batch
-    batches = interval if isinstance(interval, int) else max(1, int(trainer.num_training_batches * interval))
+    every = batches_between(interval, trainer.num_training_batches)
     before = int(trainer.current_epoch * trainer.num_training_batches) if every_epochs is None else 0
-    return (before + batch_idx + 1) % batches == 0
+    return validation_is_due(
+        trainer.current_epoch, every_epochs, batch_idx, trainer.is_last_batch, every, before + batch_idx + 1
+    )

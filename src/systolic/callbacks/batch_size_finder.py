@@ -6,13 +6,12 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-import jax
-
 from systolic.callbacks._attributes import holders, set_everywhere, value_of
 from systolic.callbacks._console import say
 from systolic.callbacks.callback import Callback
 from systolic.exceptions import MisconfigurationException, OutOfMemoryError
 from systolic.utilities._host_memory import available_bytes
+from systolic.utilities._out_of_memory import is_out_of_memory
 from systolic.utilities._suggest import suggest
 
 _MODES = ("power", "binsearch")
@@ -85,8 +84,8 @@ class BatchSizeFinder(Callback):
         def works(size: int) -> bool:
             set_everywhere(found, self._name, size)
             try:
-                trainer._reload_training_data()
-                trainer._trial(self._steps_per_trial, [], memory_limit=limit)
+                trainer.tuning.reload_training_data()
+                trainer.tuning.trial(self._steps_per_trial, [], memory_limit=limit)
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     set_everywhere(found, self._name, before)
@@ -96,17 +95,17 @@ class BatchSizeFinder(Callback):
             say(f"Batch size {size} fits.")
             return True
 
-        largest = min(self._max_val, trainer._training_samples() or self._max_val)
+        largest = min(self._max_val, trainer.tuning.training_samples() or self._max_val)
         best = search(works, self._mode, min(self._init_val, largest), largest, self._max_trials)
         if self._mode == "binsearch":
             best = max(1, int(best * (1 - self._margin)))
         set_everywhere(found, self._name, best)
-        trainer._reload_training_data()
+        trainer.tuning.reload_training_data()
         self.optimal_batch_size = best
         say(f"Batch size finder: {self._name} = {best}")
 
     def _require_attribute(self, trainer: Any) -> list[Any]:
-        if trainer._given["train"] is not None:
+        if trainer.tuning.loaders_given:
             raise MisconfigurationException(
                 "The batch size finder makes new loaders, so they cannot be passed to fit. Define `train_dataloader()` in "
                 f"the module or in a datamodule, with batch_size=self.{self._name}."
@@ -160,18 +159,3 @@ def search(works: Callable[[int], bool], mode: str, first: int, largest: int, tr
         if high - low <= 1 or (low and (trials <= 0 or (mode == "power" and not doubling))):
             return low
         size = min(2 * low, largest) if doubling else (low + high) // 2
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory is exhausted: that of the devices, or the host's.
-
-    Example:
-        >>> is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"))
-        True
-    """
-    if isinstance(error, (OutOfMemoryError, MemoryError)):
-        return True
-    text = str(error)
-    if isinstance(error, jax.errors.JaxRuntimeError):
-        return "RESOURCE_EXHAUSTED" in text or "Out of memory" in text
-    return "DefaultCPUAllocator: can't allocate memory" in text or "DefaultCPUAllocator: not enough memory" in text

@@ -147,12 +147,12 @@ class LearningRateFinder(Callback):
             )
         name = self._name(trainer) if self._update_attr else ""
         found = LRFinder(*self._arguments)
-        trainer._trial(found.num_training, [_RangeTest(found, self._early_stop_threshold)])
+        trainer.tuning.trial(found.num_training, [_RangeTest(found, self._early_stop_threshold)])
         self.optimal_lr = found
         rate = found.suggestion() if self._update_attr else None
         if rate is not None:
             set_everywhere(holders(trainer, name), name, rate)
-            trainer._renew_optimizers(rate)
+            trainer.tuning.renew_optimizers(rate)
             say(f"Learning rate finder: {name} = {rate:.3g}")
 
     def _name(self, trainer: Any) -> str:

@@ -110,7 +110,7 @@ class ThroughputMonitor(Callback):
     def _flops_of_a_batch(self, trainer: DeviceTrainerLike, pl_module: Any, name: str) -> float | None:
         if "flops_per_batch" in dir(type(pl_module)) or "flops_per_batch" in vars(pl_module):
             return float(pl_module.flops_per_batch)
-        counted = trainer.model_flops(_ENGINES[name])
+        counted = trainer.model_flops(name)
         return None if counted is None else counted / trainer.num_devices
 
     def on_train_start(self, trainer: DeviceTrainerLike, pl_module: Any) -> None:
@@ -163,6 +163,3 @@ class ThroughputMonitor(Callback):
     def _evaluated(self, trainer: DeviceTrainerLike, pl_module: Any, name: str, outputs: Any, batch: Any) -> None:
         due = (self._stages[name].batches + 1) % trainer.log_every_n_steps == 0
         self._batch(trainer, pl_module, name, outputs, batch, due)
-
-
-_ENGINES = {"train": "training", "validate": "validation", "test": "test", "predict": "predict"}

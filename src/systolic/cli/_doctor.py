@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from ..diagnostics.doctor import as_text, examine, free_chips
+from ..doctor import as_text, examine, free_chips
 from ..runtime._chips import Holder, find_holders
 from ._command import Command
 

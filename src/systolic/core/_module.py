@@ -10,6 +10,7 @@ from torch import nn
 
 from ..data._containers import map_leaves
 from ..exceptions import MisconfigurationException
+from ..metrics import LogOptions, reduction_name
 from . import _loading
 from ._hooks import HostHooks, ModeHooks, TracedHooks
 from ._hparams import HyperparametersMixin
@@ -202,10 +203,16 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, _loading.Che
             raise MisconfigurationException(
                 f"self.log({name!r}, ...) was called without a Trainer. Call it from a step or hook that a Trainer runs."
             )
-        self._trainer._log(
-            self, name, value, prog_bar, True if logger is None else logger, on_step, on_epoch, reduce_fx,
-            add_dataloader_idx, batch_size,
-        )  # fmt: skip
+        options = LogOptions(
+            prog_bar=prog_bar,
+            logger=True if logger is None else logger,
+            on_step=on_step,
+            on_epoch=on_epoch,
+            reduction=reduction_name(reduce_fx),
+            add_dataloader_idx=add_dataloader_idx,
+            batch_size=batch_size,
+        )
+        self._trainer.run.log(name, value, options)
 
     def log_dict(self, dictionary: Mapping[str, Any], **kwargs: Any) -> None:
         """Log several values; keyword arguments as for `log`."""
@@ -214,7 +221,8 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, _loading.Che
 
     def optimizers(self, use_pl_optimizer: bool = True) -> Any:
         """The optimizer, or the list of them, for manual optimization."""
-        found = self.trainer._optimizers_for_user(use_pl_optimizer)
+        run = self.trainer.run
+        found = run.wrapped_optimizers() if use_pl_optimizer else list(run.optimizers)
         return found[0] if len(found) == 1 else found
 
     def lr_schedulers(self) -> Any:
@@ -236,13 +244,13 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, _loading.Che
                     state[parameter] = parameter.requires_grad
                     if id(parameter) not in own:
                         parameter.requires_grad_(False)
-        self.trainer._toggled = state
+        self.trainer.run.module_state.toggled = state
 
     def untoggle_optimizer(self, optimizer: Any) -> None:
         """Undo `toggle_optimizer`."""
-        for parameter, requires_grad in self.trainer._toggled.items():
+        for parameter, requires_grad in self.trainer.run.module_state.toggled.items():
             parameter.requires_grad_(requires_grad)
-        self.trainer._toggled = {}
+        self.trainer.run.module_state.toggled = {}
 
     def freeze(self) -> None:
         """Let no parameter require gradients, and switch to eval mode."""
@@ -258,7 +266,7 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, _loading.Che
 
     def print(self, *args: Any, **kwargs: Any) -> None:
         """Print once, above the progress bar."""
-        self.trainer._print(*args, **kwargs)
+        self.trainer.run.print(*args, **kwargs)
 
     def all_gather(self, data: Any, group: Any = None, sync_grads: bool = False) -> Any:
         """Tensors of the samples of all cores, with a first axis over processes, of which there is one.

@@ -1,4 +1,4 @@
-"""What a run or a machine can be asked about itself."""
+"""What a run can be asked about itself."""
 
 from ._advisor import AdviceWarning as AdviceWarning
 from ._advisor import Advisor as Advisor

@@ -159,13 +159,13 @@ class Results:
         self.state = SimpleNamespace(totals=torch.zeros(2, CAPACITY))
         self._columns = 0
 
-    def entry(self, name: str, **options: Any) -> LogEntry:
-        """The entry of a name, made at its first appearance; later ones must agree with it."""
-        found, asked = self.entries.get(name), LogEntry(name, **options)
+    def entry(self, asked: LogEntry) -> LogEntry:
+        """The entry of a name, the one asked for at its first appearance; later ones must agree with it."""
+        found = self.entries.get(asked.name)
         if found is not None:
             found.require_same(asked)
         else:
-            found = self.entries[name] = asked
+            found = self.entries[asked.name] = asked
             if found.on_epoch and found.metric is None:
                 found.index = self._columns
                 self._columns += 1

@@ -1,13 +1,13 @@
 """Compile a step for a TPU slice that is not here, and say what it would do there."""
 
-from ._advice import Advice as Advice
-from ._advise_by_trials import advised_by_trials as advised_by_trials
+from ._advise import advised_by_trials as advised_by_trials
 from ._build import report_on as report_on
 from ._comparison import Comparison as Comparison
 from ._concurrent import progress as progress
 from ._concurrent import reports_on as reports_on
-from ._figures import Figure as Figure
-from ._report import Measurement as Measurement
+from ._model import Advice as Advice
+from ._model import Figure as Figure
+from ._model import Measurement as Measurement
 from ._report import PreflightReport as PreflightReport
 from ._slices import Slice as Slice
 from ._slices import parse_slice as parse_slice

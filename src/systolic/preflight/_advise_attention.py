@@ -7,11 +7,9 @@ from collections.abc import Iterator
 
 from ..compiler import PlainAttention, plain_attention_calls
 from ..sharding import make_mesh
-from ._advice import Advice
 from ._advise_time import SOURCE, seconds_of
-from ._figures import Figure
-from ._hlo_analysis import HloAnalysis
-from ._origins import user_line
+from ._hlo_analysis import HloAnalysis, user_line
+from ._model import Advice, Figure
 from ._slices import Slice
 from ._step import TracedStep
 from ._topology import slice_devices

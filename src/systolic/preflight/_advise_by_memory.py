@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..exceptions import MisconfigurationException
-from ._advice import Advice
-from ._figures import Figure
 from ._largest_batch import LargestBatch, largest_batch
+from ._model import Advice, Figure
 from ._report import PreflightReport
 from ._trials import Trial, Variant
 

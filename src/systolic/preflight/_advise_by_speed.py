@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..exceptions import MisconfigurationException
-from ._advice import Advice
-from ._figures import Figure
-from ._report import PreflightReport, TimeFigures
+from ._model import Advice, Figure, TimeFigures
+from ._report import PreflightReport
 from ._trials import Trial, Variant
 
 _PAYS = 1.1

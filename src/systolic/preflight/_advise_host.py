@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ._advice import Advice
-from ._figures import Figure
-from ._hlo_analysis import HloAnalysis
-from ._origins import user_line
+from ._hlo_analysis import HloAnalysis, user_line
+from ._model import Advice, Figure
 from ._report import PreflightReport
 from ._slices import Slice
 

@@ -6,8 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ._advice import Advice
-from ._figures import Figure
+from ._model import Advice, Figure
 from ._products import Product
 from ._slices import Slice
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
-from ._advice import Advice
-from ._figures import Figure
+from ._model import Advice, Figure
 from ._products import Product
 from ._step import TracedStep
 

@@ -6,10 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
 from ..runtime._chip_table import Chip
-from ._advice import Advice
-from ._figures import Figure
-from ._hlo_analysis import HloAnalysis, Operation
-from ._origins import module_of, user_line
+from ._hlo_analysis import HloAnalysis, Operation, module_of, user_line
+from ._model import Advice, Figure
 
 _LINES = 5
 _MUCH = 0.1

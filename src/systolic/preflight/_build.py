@@ -10,20 +10,19 @@ from ..runtime._compile_cache import cache_suspended
 from ._advise import advice_on
 from ._compiled import Compiled, Lowered
 from ._hlo import analyse
-from ._hlo_analysis import CustomCall, HloAnalysis
+from ._hlo_analysis import CustomCall, HloAnalysis, module_of, user_line
 from ._links import collective_seconds
-from ._origins import module_of, user_line
-from ._report import (
+from ._model import (
     BatchFigures,
     CollectiveFigures,
     CompileFigures,
     MemoryFigures,
     OperationFigures,
-    PreflightReport,
     SliceFigures,
     TimeFigures,
     WorkFigures,
 )
+from ._report import PreflightReport
 from ._slices import Slice
 from ._step import TracedStep
 from ._topology import slice_devices

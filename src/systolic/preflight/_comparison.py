@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from ..utilities._html import table
-from ._figures import Figure
+from ._model import Figure
 from ._page import page
 from ._render import quantity
 from ._report import PreflightReport

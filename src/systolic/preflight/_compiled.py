@@ -18,7 +18,6 @@ import jax
 from jax.errors import JaxRuntimeError
 
 from ..runtime._freed_memory import return_freed_memory
-from ._dumped import compile_and_dump
 from ._kept import kept_at
 
 
@@ -165,3 +164,26 @@ def _write(path: Path, found: Compiled) -> None:
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
         file.write(gzip.compress(json.dumps(dataclasses.asdict(found)).encode(), compresslevel=1))
     os.replace(file.name, path)  # whole or not there: another process may read it
+
+
+def compile_and_dump(lowered: Any) -> tuple[Any, str]:
+    """Compile for TPUs, and have libtpu write the optimized program, which takes no measurable time.
+
+    `Compiled.as_text()` is not for libtpu's programs: libtpu may lead jaxlib. Transfers that a TPU starts before all of their
+    operands are there are refused by jaxlib 0.10.2 ("async-update instruction should have 1 operands but sees 2"), with a
+    stack trace on standard error, though the program never runs here.
+
+    Args:
+        lowered: a `jax.stages.Lowered` for devices of a TPU topology.
+
+    Returns:
+        The `jax.stages.Compiled`, and the text with the compiler's estimates.
+
+    Raises:
+        JaxRuntimeError: the compiler refused the program.
+    """
+    with tempfile.TemporaryDirectory(prefix="systolic-dump-") as directory:
+        compiled = lowered.compile(compiler_options={"xla_dump_to": directory, "xla_dump_hlo_as_text": True})
+        # of several dumps the last is the one that holds the estimates
+        [found] = Path(directory).glob("*.after_codegen.txt")
+        return compiled, found.read_text()

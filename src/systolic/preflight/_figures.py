@@ -3,31 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ._report import PreflightReport
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One line of a report.
-
-    Attributes:
-        group: the heading that it stands under.
-        name: what it is.
-        value: a number, a text, or None where it is not known.
-        unit: of the number: "bytes", "FLOP", "s", ...; empty for counts and texts.
-        source: how the value was obtained.
-    """
-
-    group: str
-    name: str
-    value: float | int | str | None
-    unit: str
-    source: str
-
+from ._model import Figure, Findings
 
 _TABLE = "table of chips (systolic.runtime._chip_table, with sources)"
 _MEMORY = "shapes of the captured state"
@@ -36,7 +13,7 @@ _HLO = "optimized program"
 _ROOFLINE = "the longer one of FLOPs / peak and bytes / bandwidth"
 
 
-def figures_of(report: PreflightReport) -> Iterator[Figure]:
+def figures_of(report: Findings) -> Iterator[Figure]:
     """Every figure of a report, in the order in which they are printed."""
     yield from _slice(report)
     yield from _batch(report)
@@ -48,7 +25,7 @@ def figures_of(report: PreflightReport) -> Iterator[Figure]:
     yield from _measurement(report)
 
 
-def _slice(report: PreflightReport) -> Iterator[Figure]:
+def _slice(report: Findings) -> Iterator[Figure]:
     one = report.slice
     group, counted = "slice", "name of the slice"
     yield Figure(group, "topology", f"{one.slices}x {one.topology}" if one.slices > 1 else one.topology, "", counted)
@@ -61,7 +38,7 @@ def _slice(report: PreflightReport) -> Iterator[Figure]:
     yield Figure(group, "price", one.price_per_hour, "USD/h", one.price_source or "no reliable price was found")
 
 
-def _batch(report: PreflightReport) -> Iterator[Figure]:
+def _batch(report: Findings) -> Iterator[Figure]:
     batch, group = report.batch, "batch"
     yield Figure(group, "samples in a step, all cores", batch.total, "", "batch per core x cores")
     yield Figure(group, "samples in a step, per core", batch.per_core, "", "the loader, or --batch-size")
@@ -70,7 +47,7 @@ def _batch(report: PreflightReport) -> Iterator[Figure]:
     yield Figure(group, "parameters", report.parameters, "", "the module")
 
 
-def _memory(report: PreflightReport) -> Iterator[Figure]:
+def _memory(report: Findings) -> Iterator[Figure]:
     memory, group = report.memory, "HBM per core"
     total = _COMPILER if report.fits else "compiler's refusal"
     yield Figure(group, "parameters", memory.parameters, "bytes", _MEMORY)
@@ -87,7 +64,7 @@ def _memory(report: PreflightReport) -> Iterator[Figure]:
     yield Figure(group, "used", memory.percent, "%", "total / capacity")
 
 
-def _work(report: PreflightReport) -> Iterator[Figure]:
+def _work(report: Findings) -> Iterator[Figure]:
     work, group = report.work, "work of a step, per core"
     if work is None:
         return
@@ -100,7 +77,7 @@ def _work(report: PreflightReport) -> Iterator[Figure]:
     yield Figure(group, "bytes moved", work.bytes_moved, "bytes", f"{_HLO}: operands and results in HBM")
 
 
-def _collectives(report: PreflightReport) -> Iterator[Figure]:
+def _collectives(report: Findings) -> Iterator[Figure]:
     group = "communication of a step, per core"
     for one in report.collectives:
         name = f"{one.count} x {one.kind} over {one.axis!r}"
@@ -111,7 +88,7 @@ def _collectives(report: PreflightReport) -> Iterator[Figure]:
         )
 
 
-def _time(report: PreflightReport) -> Iterator[Figure]:
+def _time(report: Findings) -> Iterator[Figure]:
     time, group = report.time, "prediction"
     if time is None:
         return
@@ -136,14 +113,14 @@ def _time(report: PreflightReport) -> Iterator[Figure]:
         yield Figure(group, "cost of an epoch", time.epoch_cost, "USD", "epoch x price")
 
 
-def _compilation(report: PreflightReport) -> Iterator[Figure]:
+def _compilation(report: Findings) -> Iterator[Figure]:
     compilation, group = report.compilation, "compilation"
     when = " (kept from an earlier run)" if compilation.was_cached else ""
     yield Figure(group, "tracing", compilation.trace, "s", "measured here")
     yield Figure(group, "compiling", compilation.compile, "s", f"measured here{when}")
 
 
-def _measurement(report: PreflightReport) -> Iterator[Figure]:
+def _measurement(report: Findings) -> Iterator[Figure]:
     found, group = report.measurement, "measurement"
     if found is None:
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import Final
@@ -132,3 +133,19 @@ class HloAnalysis:
         """Operations without an estimate that are neither collectives nor custom calls."""
         known = {c.name for c in self.collectives} | {c.operation.name for c in self.custom_calls}
         return tuple(o for o in self.operations if o.cycles is None and o.name not in known)
+
+
+_LINE = re.compile(r"\[([^\[\]]+:\d+)\]")
+_SCOPE = re.compile(r"(?:^|/)((?:backward/)?model[^/\[]*|backward|optimizer)(?:/|$)")
+
+
+def user_line(operation: Operation) -> str:
+    """The line of user code that an operation comes from, as "file:line"; of a fusion, the line of its last op."""
+    found = _LINE.findall(operation.op_name)
+    return found[-1] if found else ""
+
+
+def module_of(operation: Operation) -> str:
+    """The module that an operation belongs to: `model.net.0`, `backward/model.net.0`, or `optimizer`."""
+    found = _SCOPE.search(_LINE.sub("", operation.op_name).replace("//", "/"))
+    return found[1] if found else ""

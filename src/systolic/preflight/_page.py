@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
 from ..utilities._html import document, table
+from ._figures import figures_of
+from ._model import Figure, Findings
 from ._pictures import PARTS, memory_bar, roofline
 from ._render import headline, quantity, short_line
-
-if TYPE_CHECKING:
-    from ._figures import Figure
-    from ._report import PreflightReport
 
 _STYLE = """
 :root { --parameters: #1f77c9; --optimizer: #8250c8; --other: #8d97a8; --batch: #2a9d6f; --temporaries: #d98e04;
@@ -29,7 +26,7 @@ table.figures td:first-child { white-space: normal; overflow-wrap: anywhere }
 """
 
 
-def page(reports: Sequence[PreflightReport], comparison: str = "") -> str:
+def page(reports: Sequence[Findings], comparison: str = "") -> str:
     """The whole page.
 
     Args:
@@ -43,7 +40,7 @@ def page(reports: Sequence[PreflightReport], comparison: str = "") -> str:
     return document(title, parts, _STYLE)
 
 
-def _report(report: PreflightReport) -> Iterator[str]:
+def _report(report: Findings) -> Iterator[str]:
     yield f'<h2 class="{"good" if report.fits else "bad"}">{escape(headline(report).plain)}</h2>'
     yield memory_bar(report.memory)
     yield f"<p>{''.join(_key(kind, name) for kind, name in (*PARTS, ('free', 'free')))}</p>"
@@ -58,9 +55,9 @@ def _report(report: PreflightReport) -> Iterator[str]:
     if report.operations:
         yield "<h2>Longest operations</h2>"
         yield _operations(report)
-    for title in dict.fromkeys(figure.group for figure in report.figures()):
+    for title in dict.fromkeys(figure.group for figure in figures_of(report)):
         yield f"<h2>{escape(title[:1].upper() + title[1:])}</h2>"
-        yield _figures([figure for figure in report.figures() if figure.group == title])
+        yield _figures([figure for figure in figures_of(report) if figure.group == title])
     yield from (f'<p class="dim">note: {escape(note)}</p>' for note in report.notes)
 
 
@@ -68,7 +65,7 @@ def _key(kind: str, name: str) -> str:
     return f'<span class="key" style="background: var(--{kind})"></span>{name}'
 
 
-def _advice(report: PreflightReport) -> Iterator[str]:
+def _advice(report: Findings) -> Iterator[str]:
     if report.advice:
         yield "<h2>Advice</h2>"
     for one in report.advice:
@@ -77,7 +74,7 @@ def _advice(report: PreflightReport) -> Iterator[str]:
             yield _figures(one.evidence)
 
 
-def _operations(report: PreflightReport) -> str:
+def _operations(report: Findings) -> str:
     rows = [[one.name, f"{one.cycles:,}", f"{one.share:.1%}", one.module, short_line(one.line)] for one in report.operations]
     return table(["operation", "cycles", "share", "module", "line"], rows, "names")
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
 
 from ..utilities._html import svg
+from ._model import Findings, MemoryFigures
 from ._render import quantity
-
-if TYPE_CHECKING:
-    from ._report import MemoryFigures, PreflightReport
 
 _WIDTH = 960
 _BAR_TOP, _BAR_HEIGHT = 22, 34
@@ -61,7 +58,7 @@ class _Point:
     radius: float
 
 
-def roofline(report: PreflightReport) -> str:
+def roofline(report: Findings) -> str:
     """FLOP/s over FLOP per byte of HBM, both logarithmic: the step and its longest products under the chip's roof.
 
     The roof is the lower one of the peak and bandwidth times intensity (Williams et al., "Roofline: an insightful visual
@@ -126,7 +123,7 @@ class _Axes:
         return shapes
 
 
-def _points(report: PreflightReport) -> list[_Point]:
+def _points(report: Findings) -> list[_Point]:
     time, work, chip = report.time, report.work, report.slice
     assert time is not None
     assert work is not None

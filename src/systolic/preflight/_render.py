@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ._figures import Figure
-
-if TYPE_CHECKING:
-    from ._advice import Advice
-    from ._report import PreflightReport
-
+from ._figures import figures_of
+from ._model import Advice, Figure, Findings
 
 _WIDE = 110
 """Columns from which on a terminal shows how figures were obtained."""
 
 
-def render(report: PreflightReport, width: int) -> Iterator[Any]:
+def render(report: Findings, width: int) -> Iterator[RenderableType]:
     """The parts of a printed report.
 
     Args:
@@ -30,7 +25,7 @@ def render(report: PreflightReport, width: int) -> Iterator[Any]:
     """
     yield headline(report)
     yield _bar(report)
-    for title, figures in _groups(report.figures()):
+    for title, figures in _groups(list(figures_of(report))):
         yield _table(title, figures, sources=width >= _WIDE)
     if report.operations:
         yield _operations(report)
@@ -44,7 +39,7 @@ def render(report: PreflightReport, width: int) -> Iterator[Any]:
         yield Text(report.refusal, style="red")
 
 
-def headline(report: PreflightReport) -> Text:
+def headline(report: Findings) -> Text:
     what = {"train": "training step", "predict": "prediction step"}.get(report.stage, f"{report.stage} step")
     verdict = ("fits", "bold green") if report.fits else ("DOES NOT FIT", "bold red")
     subject = f"{report.model}, {what}, {report.precision}, {report.batch.per_core} samples per core, on {report.slice.name}: "
@@ -54,7 +49,7 @@ def headline(report: PreflightReport) -> Text:
 _BAR_CELLS = 40
 
 
-def _bar(report: PreflightReport) -> Text:
+def _bar(report: Findings) -> Text:
     memory = report.memory
     filled = min(_BAR_CELLS, round(_BAR_CELLS * memory.total / memory.capacity))
     style = "red" if not report.fits else "yellow" if memory.percent > 90 else "green"
@@ -82,7 +77,7 @@ def _advice(number: int, advice: Advice, *, sources: bool) -> Group:
     return Group(text, _table(None, list(advice.evidence), sources=sources))
 
 
-def _operations(report: PreflightReport) -> Group:
+def _operations(report: Findings) -> Group:
     table = Table(title="longest operations", title_justify="left", title_style="bold", box=None, padding=(0, 1))
     for heading, justify in (
         ("cycles", "right"),

@@ -1,307 +1,26 @@
-"""What a preflight found."""
+"""A preflight's findings with the ways to show them."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
 
-from ._advice import Advice
-from ._figures import Figure, figures_of
+from rich.console import Console, ConsoleOptions, RenderableType
+
+from ._figures import figures_of
+from ._model import Figure, Findings
 from ._page import page
 from ._render import render
 
 
-@dataclass(frozen=True)
-class SliceFigures:
-    """The slice; rates are those of one core.
-
-    Attributes:
-        name: Google Cloud's spelling.
-        topology: the compiler's spelling of one slice.
-        slices: how many.
-        cores: devices as JAX and `Trainer(devices=...)` count them; a batch is split over these.
-        tensor_cores: on v4 and v5p two of them make one device.
-        chips: how many.
-        hosts: virtual machines.
-        peak_flops: bfloat16 FLOP/s.
-        hbm_bandwidth: bytes/s.
-        clock_hz: cycles/s.
-        mxu: side of the matrix unit.
-        price_per_hour: USD for the whole slice, or None.
-        price_source: where the price comes from.
-    """
-
-    name: str
-    topology: str
-    slices: int
-    cores: int
-    tensor_cores: int
-    chips: int
-    hosts: int
-    peak_flops: float
-    hbm_bandwidth: float
-    clock_hz: float
-    mxu: int
-    price_per_hour: float | None
-    price_source: str
-
-
-@dataclass(frozen=True)
-class BatchFigures:
-    """Samples in a step.
-
-    Attributes:
-        total: over all cores.
-        per_core: on each core.
-        tokens_per_sample: length of the sequences, where the batch holds some.
-        samples_per_epoch: of the loader, where it is known.
-    """
-
-    total: int
-    per_core: int
-    tokens_per_sample: int | None
-    samples_per_epoch: int | None
-
-
-@dataclass(frozen=True)
-class MemoryFigures:
-    """Bytes of HBM on each core.
-
-    Attributes:
-        parameters: the module's.
-        optimizer_state: moments and the like.
-        other_state: buffers, gradients that are kept between steps, totals of logged values.
-        batch: this core's part of it.
-        padding: what layouts of the arguments take beyond that.
-        outputs: results that do not lie where arguments lay.
-        temporaries: activations and workspace, at their peak.
-        code: the program.
-        total: what the program needs.
-        capacity: what the compiler lets programs use.
-    """
-
-    parameters: int
-    optimizer_state: int
-    other_state: int
-    batch: int
-    padding: int
-    outputs: int
-    temporaries: int
-    code: int
-    total: int
-    capacity: int
-
-    @property
-    def free(self) -> int:
-        """What is left; negative when the program does not fit."""
-        return self.capacity - self.total
-
-    @property
-    def percent(self) -> float:
-        """Of the capacity."""
-        return 100 * self.total / self.capacity
-
-
-@dataclass(frozen=True)
-class WorkFigures:
-    """What one step computes on each core.
-
-    Attributes:
-        flops: XLA's count, without Pallas kernels.
-        model_flops: what the mathematics needs (systolic.compiler._flops has the rule).
-        kernel_flops: of Pallas kernels, as their authors state them.
-        bytes_moved: between HBM and the core: operands and results of every operation that lie in HBM.
-        xla_bytes: XLA's own count of bytes accessed, which includes on-chip memory.
-    """
-
-    flops: float
-    model_flops: float
-    kernel_flops: float
-    bytes_moved: int
-    xla_bytes: float
-
-
-@dataclass(frozen=True)
-class CollectiveFigures:
-    """Communication of one kind in a step.
-
-    Attributes:
-        kind: "all-reduce", ...
-        axis: which axis of the mesh it goes over.
-        count: how often.
-        bytes: on each core, all of them together.
-        seconds: all of them together, by the model of `systolic.preflight._links`.
-        hidden: whether the program computes meanwhile.
-    """
-
-    kind: str
-    axis: str
-    count: int
-    bytes: int
-    seconds: float
-    hidden: bool
-
-
-@dataclass(frozen=True)
-class TimeFigures:
-    """Prediction for one step; seconds.
-
-    Attributes:
-        cycles: the compiler's estimates, summed over what a core executes.
-        estimated: those cycles at the chip's clock.
-        kernels: Pallas kernels, by a roofline.
-        unestimated: other operations without an estimate that the core waits for, by their bytes.
-        transfers: all bytes between HBM and the core at its bandwidth: a step takes at least this. Copies that run
-            beside computation (prefetches) count here only.
-        collectives: communication that nothing hides.
-        step: the longer one of computation (cycles, kernels, others) and transfers, and communication after it.
-        bound: "memory" or "compute": which of both alone would take longer at peak rates.
-        utilization: predicted share of the peak that goes into model FLOPs (MFU).
-        samples_per_second: over all cores.
-        tokens_per_second: over all cores, or None.
-        epoch: an epoch of the loader, or None.
-        epoch_cost: USD, or None where price or length are not known.
-    """
-
-    cycles: int
-    estimated: float
-    kernels: float
-    unestimated: float
-    transfers: float
-    collectives: float
-    step: float
-    bound: str
-    utilization: float
-    samples_per_second: float
-    tokens_per_second: float | None
-    epoch: float | None
-    epoch_cost: float | None
-
-
-@dataclass(frozen=True)
-class OperationFigures:
-    """One of the operations that take longest.
-
-    Attributes:
-        name: in the compiled program.
-        opcode: HLO's.
-        cycles: in a step.
-        share: of all estimated cycles, 0 to 1.
-        bytes: moved between HBM and the core in a step.
-        flops: of its matrix products and convolutions in a step.
-        inside: opcodes that were fused into it.
-        module: the user's module: `model.net.0`, `backward/model.net.0` (its gradient), `optimizer`; or empty.
-        line: of the user's code, as "file:line"; or empty.
-    """
-
-    name: str
-    opcode: str
-    cycles: int
-    share: float
-    bytes: int
-    flops: int
-    inside: tuple[str, ...]
-    module: str
-    line: str
-
-
-@dataclass(frozen=True)
-class CompileFigures:
-    """What compiling took; seconds.
-
-    Attributes:
-        trace: PyTorch's tracing.
-        compile: the TPU compiler; the time of the first compilation when the result was kept from then.
-        was_cached: whether it was.
-    """
-
-    trace: float
-    compile: float
-    was_cached: bool
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """A step that was run, against its prediction.
-
-    Attributes:
-        platform: "tpu", "cpu", "gpu".
-        device_kind: JAX's name of the devices.
-        devices: how many.
-        step: seconds a step, the median.
-        steps: how many were timed.
-        ratio: measured divided by predicted; on other devices than the slice's it says nothing about the prediction.
-    """
-
-    platform: str
-    device_kind: str
-    devices: int
-    step: float
-    steps: int
-    ratio: float | None
-
-
-@dataclass(frozen=True)
-class PreflightReport:
-    """How one step would do on one slice.
-
-    Attributes:
-        model: the module's class.
-        stage: "train", "validation", "test" or "predict".
-        precision: the Trainer's.
-        parameters: how many elements.
-        work: None when the program was refused; so are `time` and `collectives` empty then.
-        operations: the ten that take longest.
-        dtypes: how many instructions of the optimized program give arrays of each type.
-        products: how many matrix products and convolutions the step asks for, by the type of what they multiply.
-        refusal: the compiler's words when the program does not fit; else empty.
-        notes: what the reader should know.
-        measurement: None unless it was asked for.
-        advice: what to change, with evidence.
-    """
-
-    model: str
-    stage: str
-    precision: str
-    slice: SliceFigures
-    batch: BatchFigures
-    parameters: int
-    memory: MemoryFigures
-    work: WorkFigures | None
-    collectives: tuple[CollectiveFigures, ...]
-    time: TimeFigures | None
-    operations: tuple[OperationFigures, ...]
-    dtypes: dict[str, int]
-    products: dict[str, int]
-    compilation: CompileFigures
-    refusal: str = ""
-    notes: tuple[str, ...] = ()
-    measurement: Measurement | None = None
-    advice: tuple[Advice, ...] = ()
-
-    @property
-    def fits(self) -> bool:
-        """Whether the compiler accepted the program."""
-        return not self.refusal
-
-    def measured(self, found: Measurement) -> PreflightReport:
-        """This report with a measurement, compared with the prediction."""
-        ratio = None if self.time is None else found.step / self.time.step
-        return dataclasses.replace(self, measurement=dataclasses.replace(found, ratio=ratio))
-
-    def advised(self, advice: Iterable[Advice]) -> PreflightReport:
-        """This report with some advice in place of its own on the same topics."""
-        found = tuple(advice)
-        topics = {one.topic for one in found}
-        return dataclasses.replace(self, advice=(*found, *(one for one in self.advice if one.topic not in topics)))
+class PreflightReport(Findings):
+    """How one step would do on one slice; `Findings` names the values."""
 
     def figures(self) -> list[Figure]:
         """Every figure with its unit and how it was obtained, in the order of the printed report."""
         return list(figures_of(self))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The report as plain values, for JSON."""
         found = dataclasses.asdict(self)
         found["fits"] = self.fits
@@ -313,6 +32,6 @@ class PreflightReport:
         """The report as a page that needs nothing else, with a bar of HBM use and a roofline."""
         return page([self])
 
-    def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         """How `rich.print(report)` shows it."""
         yield from render(self, options.max_width)

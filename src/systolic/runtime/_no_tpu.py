@@ -10,10 +10,10 @@ from pathlib import Path
 
 import jax
 
+from ..compat import ADDRESSES, obsolete_settings
 from ..exceptions import MisconfigurationException
 from ..utilities._entries import Entry, see
 from ._chips import chip_files, find_holders
-from ._obsolete import ADDRESSES, obsolete_settings
 
 _WAYS_ON = (
     "Ways on: (1) fix the environment: {fix}; (2) simulate the cores on this machine with accelerator='cpu', devices=8; "

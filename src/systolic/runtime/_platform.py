@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import jax
 
+from ..compat import NUMERICS, obsolete_settings
 from ..exceptions import MisconfigurationException
 from ..utilities._entries import Entry, see
 from ..utilities._suggest import suggest
 from ._backends import gpu_files, jax_devices
 from ._chips import chip_files
 from ._no_tpu import no_tpu
-from ._obsolete import NUMERICS, obsolete_settings
 
 if TYPE_CHECKING:
     from jaxlib._jax import Device

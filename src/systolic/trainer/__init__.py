@@ -1,6 +1,8 @@
-"""The Trainer and its loops."""
+"""The Trainer, its runs and its loops."""
 
 from ._interception import Intended as Intended
 from ._interception import intercepting as intercepting
+from ._stage import RunningStage as RunningStage
+from ._stage import TrainerFn as TrainerFn
 from ._trainer import Trainer as Trainer
-from .tuner import Tuner as Tuner
+from .tuning import Tuner as Tuner

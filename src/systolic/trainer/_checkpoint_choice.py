@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..callbacks import Checkpoint, ModelCheckpoint
 from ..checkpoint import NoCheckpointError
 
+if TYPE_CHECKING:
+    from ._trainer import Trainer
 
-def choose(trainer: Any, method: str, ckpt_path: Any, module_given: bool) -> Any:
+
+def choose(trainer: Trainer, method: str, ckpt_path: Any, module_given: bool) -> Any:
     """The path that a call loads from, or None.
 
     Args:
-        trainer: the trainer.
+        trainer: the trainer that was called.
         method: "fit", "validate", "test" or "predict".
         ckpt_path: what the call was given: a path, "best", "last" or None.
         module_given: whether the call was given a module; without one, None means the best weights of the last fit.
@@ -37,7 +40,7 @@ def choose(trainer: Any, method: str, ckpt_path: Any, module_given: bool) -> Any
     return ckpt_path
 
 
-def _best(trainer: Any, method: str) -> str:
+def _best(trainer: Trainer, method: str) -> str:
     callbacks = [callback for callback in trainer.callbacks if isinstance(callback, Checkpoint)]
     asked = f'trainer.{method}(ckpt_path="best")'
     if trainer.fast_dev_run:
@@ -63,7 +66,7 @@ def _best(trainer: Any, method: str) -> str:
     return path
 
 
-def _last(trainer: Any, method: str) -> str | None:
+def _last(trainer: Trainer, method: str) -> str | None:
     found: set[str] = set()
     for callback in trainer.callbacks:
         if isinstance(callback, ModelCheckpoint):

@@ -1,4 +1,4 @@
-"""What a call of the Trainer must not be given together, and what is probably missing."""
+"""What fit needs of a module, what a call must not be given together, and what is probably missing."""
 
 from __future__ import annotations
 
@@ -8,6 +8,28 @@ from typing import Any
 from ..core import LightningDataModule, LightningModule
 from ..exceptions import MisconfigurationException, PossibleUserWarning
 from ..utilities._overrides import overrides
+from ._config import TrainerConfig
+from ._defaults import require_module
+
+
+def require_trainable(config: TrainerConfig, model: Any) -> None:
+    """Raise for a module without training_step or configure_optimizers, or that does what the trainer is asked to do."""
+    require_module(model)
+    for name in ("training_step", "configure_optimizers"):
+        if not overrides(model, name, LightningModule):
+            raise MisconfigurationException(f"No `{name}()` method defined: {type(model).__name__} needs it for trainer.fit.")
+    if model.automatic_optimization:
+        return
+    if config.gradient_clip_val:
+        raise MisconfigurationException(
+            f"Trainer(gradient_clip_val={config.gradient_clip_val}) has no effect in manual optimization. Remove it "
+            "and call self.clip_gradients(optimizer, gradient_clip_val=...) in training_step."
+        )
+    if config.accumulate_grad_batches > 1:
+        raise MisconfigurationException(
+            f"Trainer(accumulate_grad_batches={config.accumulate_grad_batches}) has no effect in manual optimization. "
+            "Remove it and step the optimizer every N-th batch in training_step."
+        )
 
 
 def require_one_source(method: str, datamodule: LightningDataModule | None, **loaders: Any) -> None:
@@ -33,8 +55,7 @@ def require_one_source(method: str, datamodule: LightningDataModule | None, **lo
 def warn_of_unused_validation(model: LightningModule, loaders: Any, datamodule: LightningDataModule | None) -> None:
     """Warn when fit will not validate although one half of what it needs is there."""
     has_step, name = overrides(model, "validation_step", LightningModule), type(model).__name__
-    owner = datamodule if datamodule is not None else model
-    has_data = loaders is not None or overrides(owner, "val_dataloader", LightningDataModule)
+    has_data = loaders is not None or _defines_validation_data(datamodule if datamodule is not None else model)
     if has_data and not has_step:
         warnings.warn(f"There is validation data, and {name} has no `validation_step`: fit does not validate.", stacklevel=3)
     if has_step and not has_data:
@@ -44,3 +65,8 @@ def warn_of_unused_validation(model: LightningModule, loaders: Any, datamodule: 
             PossibleUserWarning,
             stacklevel=3,
         )
+
+
+def _defines_validation_data(owner: LightningModule | LightningDataModule) -> bool:
+    # without one of its own, a module has none, and a datamodule the base class's, which gives nothing
+    return overrides(owner, "val_dataloader", LightningDataModule) and getattr(owner, "val_dataloader", None) is not None

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..compiler.capture import Place, names_in, scope_of
 from ..core import LightningDataModule
+from ..utilities._overrides import overrides
 from ._hooks import HookTable
 
 _HOOK = "on_after_batch_transfer"
@@ -19,7 +20,7 @@ def datamodule_places(hooks: HookTable, datamodule: LightningDataModule | None) 
     Not all attributes: data sets are among them, which are no state of a step.
     """
     hook = hooks.data_hook(_HOOK)
-    if datamodule is None or getattr(type(datamodule), _HOOK) is getattr(LightningDataModule, _HOOK) or hook is None:
+    if datamodule is None or hook is None or not overrides(datamodule, _HOOK, LightningDataModule):
         return {}
     found: dict[str, Place] = {}
     for method in _methods(type(datamodule), _HOOK, set()):

@@ -1,11 +1,11 @@
-"""What the Trainer does when an argument was not given, and small questions about its guests."""
+"""Default loggers and callbacks, and checks of modules and devices."""
 
 from __future__ import annotations
 
 import os
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from rich.console import Console
@@ -13,17 +13,19 @@ from rich.table import Table
 
 from ..callbacks import Callback, Checkpoint, EarlyStopping, ModelCheckpoint, ModelSummary, ProgressBar, RichProgressBar
 from ..checkpoint import is_remote
-from ..core import LightningModule
-from ..data import check_limit
+from ..compat import require_current_hooks
+from ..core import LightningDataModule, LightningModule
 from ..exceptions import MisconfigurationException
-from ..loggers import DummyLogger, TensorBoardLogger, require_logger
-from ..optim import LRSchedulerConfig
+from ..loggers import DummyLogger, LoggerProtocol, TensorBoardLogger, require_logger
 from ..utilities._overrides import overrides
 from ..utilities._suggest import suggest
-from ._legacy_hooks import require_current_hooks
+
+if TYPE_CHECKING:
+    from jaxlib._jax import Device
+
 
 _STRATEGIES = ("auto", "ddp")
-_FAMILIES: dict[str, Any] = {"ModelCheckpoint": Checkpoint, "EarlyStopping": EarlyStopping, "ProgressBar": ProgressBar}
+C = TypeVar("C", bound=Callback)
 
 
 def require_strategy(strategy: Any) -> None:
@@ -45,18 +47,13 @@ def training_length(max_epochs: int | None, max_steps: int, quick: int, max_time
         )
     if max_epochs is None:
         if max_steps == -1 and max_time is None:
-            warnings.warn("`max_epochs` was not set. Setting it to 1000 epochs; -1 means no limit.", stacklevel=5)
+            warnings.warn("`max_epochs` was not set. Setting it to 1000 epochs; -1 means no limit.", stacklevel=7)
             return 1000, max_steps
         return -1, max_steps
     return max_epochs, max_steps
 
 
-def limits(quick: int, **given: int | float | None) -> dict[str, int | float]:
-    """How many batches of each stage to use."""
-    return {stage: quick or check_limit(limit, name=f"limit_{stage}_batches") for stage, limit in given.items()}
-
-
-def loggers(logger: Any, root: str, quick: int) -> list[Any]:
+def loggers(logger: Any, root: str, quick: int) -> list[LoggerProtocol]:
     """The loggers: TensorBoard by default, none in a quick development run."""
     if quick and logger not in (None, False):
         return [DummyLogger()]
@@ -68,7 +65,7 @@ def loggers(logger: Any, root: str, quick: int) -> list[Any]:
     return [require_logger(one) for one in listed]
 
 
-def log_dir(logger: Any, root: str) -> str | None:
+def log_dir(logger: LoggerProtocol | None, root: str) -> str | None:
     """Where a run writes: as in Lightning, these two loggers have a directory for each run, others their `save_dir`."""
     if logger is None:
         return root
@@ -109,8 +106,7 @@ def _require_own_keys(listed: Sequence[Callback]) -> None:
     """Refuse callbacks whose states a checkpoint would keep in one place."""
     known: dict[str, Callback] = {}
     for callback in listed:
-        has_state = overrides(callback, "state_dict", Callback)
-        if has_state and known.setdefault(callback.state_key, callback) is not callback:
+        if overrides(callback, "state_dict", Callback) and known.setdefault(callback.state_key, callback) is not callback:
             name = type(callback).__name__
             raise MisconfigurationException(
                 f"Trainer was given two {name} callbacks whose state a checkpoint would keep under one key, "
@@ -139,12 +135,12 @@ def with_module_callbacks(own: list[Callback], module: LightningModule) -> list[
     return _ordered(kept + brought)
 
 
-def first_of(listed: list[Callback], family: str) -> Any:
+def first_of(listed: Sequence[Callback], family: type[C]) -> C | None:
     """The first callback of a kind, or None."""
-    return next((c for c in listed if isinstance(c, _FAMILIES[family])), None)
+    return next((callback for callback in listed if isinstance(callback, family)), None)
 
 
-def watches_metrics(callback: Any) -> bool:
+def watches_metrics(callback: Callback) -> bool:
     """Whether a callback decides by a logged metric; Lightning calls such callbacks last."""
     return isinstance(callback, (Checkpoint, EarlyStopping))
 
@@ -152,7 +148,7 @@ def watches_metrics(callback: Any) -> bool:
 def require_module(model: Any) -> None:
     """Raise for anything that is no LightningModule, and for one that counts on hooks which are gone."""
     if isinstance(model, LightningModule):
-        require_current_hooks(model)
+        require_current_hooks(model, LightningModule)
         return
     hint = ""
     if any("lightning" in base.__module__ for base in type(model).__mro__ if base.__name__ == "LightningModule"):
@@ -160,60 +156,9 @@ def require_module(model: Any) -> None:
     raise TypeError(f"`model` must be a systolic.LightningModule. Received: {type(model).__name__}.{hint}")
 
 
-def require_trainable(trainer: Any, model: Any) -> None:
-    """Raise for a module without training_step or configure_optimizers, or that does what the trainer is asked to do."""
-    require_module(model)
-    for name in ("training_step", "configure_optimizers"):
-        if not overrides(model, name, LightningModule):
-            raise MisconfigurationException(f"No `{name}()` method defined: {type(model).__name__} needs it for trainer.fit.")
-    if model.automatic_optimization:
-        return
-    if trainer.gradient_clip_val:
-        raise MisconfigurationException(
-            f"Trainer(gradient_clip_val={trainer.gradient_clip_val}) has no effect in manual optimization. Remove it "
-            "and call self.clip_gradients(optimizer, gradient_clip_val=...) in training_step."
-        )
-    if trainer.accumulate_grad_batches > 1:
-        raise MisconfigurationException(
-            f"Trainer(accumulate_grad_batches={trainer.accumulate_grad_batches}) has no effect in manual optimization. "
-            "Remove it and step the optimizer every N-th batch in training_step."
-        )
-
-
-def monitored(trainer: Any, config: LRSchedulerConfig) -> torch.Tensor | None:
-    """The metric that a plateau scheduler waits for.
-
-    Raises:
-        MisconfigurationException: it was not logged and the scheduler is strict.
-    """
-    metrics = trainer.callback_metrics
-    value = metrics.get(config.monitor)
-    if value is None and config.strict:
-        raise MisconfigurationException(
-            f"ReduceLROnPlateau is conditioned on the metric {config.monitor!r}, which is not available. "
-            f"Available: {sorted(metrics)}. Log it with self.log, or set 'strict': False."
-            f"{suggest(str(config.monitor), metrics)}"
-        )
-    if value is None:
-        warnings.warn(
-            f"ReduceLROnPlateau waits for the metric {config.monitor!r}, which was not logged: the learning rate stays.",
-            stacklevel=2,
-        )
-    return value
-
-
-def log_hyperparameters(trainer: Any) -> None:
-    """Give the loggers what module and data module remembered with `save_hyperparameters`, once."""
-    if trainer._logged_hyperparameters:
-        return
-    owners = [owner for owner in (trainer.lightning_module, trainer.datamodule) if owner is not None]
-    values = _merged([owner.hparams_initial for owner in owners if owner._log_hyperparams and owner.hparams])
-    if not values:
-        return
-    for logger in trainer.loggers:
-        logger.log_hyperparams(values)
-        logger.save()
-    trainer._logged_hyperparameters = True
+def logged_hyperparameters(owners: list[LightningModule | LightningDataModule]) -> Any:
+    """What module and data module remembered with `save_hyperparameters` for the loggers; None where there is nothing."""
+    return _merged([owner.hparams_initial for owner in owners if owner._log_hyperparams and owner.hparams])
 
 
 def _merged(found: list[Any]) -> Any:
@@ -244,41 +189,16 @@ def print_table(values: list[dict[str, float]], stage: str) -> None:
     Console().print(table)
 
 
-def print_above_bar(trainer: Any, *args: Any, **kwargs: Any) -> None:
+def print_above_bar(callbacks: Sequence[Callback], *args: Any, **kwargs: Any) -> None:
     """Print without disturbing the progress bar."""
-    bar = trainer.progress_bar_callback
+    bar = first_of(callbacks, ProgressBar)
     if bar is not None:
         bar.print(*args, **kwargs)
     else:
         Console().print(*args, **kwargs)
 
 
-class CompileNotice:
-    """Shows in the progress bar that a program is being traced and compiled."""
-
-    def __init__(self, trainer: Any) -> None:
-        self._trainer = trainer
-
-    def tracing(self, reason: str) -> None:
-        """Tracing begins."""
-        bar = self._trainer.progress_bar_callback
-        if bar is not None:
-            bar.on_trace_start(self._trainer, f"the step ({reason})")
-
-    def compiling(self, reason: str) -> None:
-        """Compilation begins."""
-        bar = self._trainer.progress_bar_callback
-        if bar is not None:
-            bar.on_compile_start(self._trainer, f"the step ({reason})")
-
-    def finished(self, trace_seconds: float, compile_seconds: float, saved_seconds: float) -> None:
-        """Both have ended."""
-        bar = self._trainer.progress_bar_callback
-        if bar is not None:
-            bar.on_compile_end(self._trainer, compile_seconds, saved_seconds, trace_seconds)
-
-
-def require_deterministic(deterministic: bool | str | None, devices: list[Any]) -> None:
+def require_deterministic(deterministic: bool | str | None, devices: Sequence[Device]) -> None:
     """On a GPU, XLA's reductions are deterministic only with a flag, which it reads when it starts."""
     flag = "--xla_gpu_deterministic_ops=true"
     on_gpu = any(device.platform == "gpu" for device in devices)

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..compiler import Engine, scope_with_globals
 from ..metrics import Results
+from ..runtime._placement import Placement
+from ._compile_notice import CompileNotice
 from ._data_scope import datamodule_places
-from ._defaults import CompileNotice
 from ._dispatch import grouped
 from ._eager import EagerEngine
 from ._observed import ObservedEngine
+from ._stage import Stage
 from ._statics import tensor_name
 from ._step_engine import StepEngine
+
+if TYPE_CHECKING:
+    from ._run import Run
+    from ._steps import Step
 
 
 def release_engines(engines: Sequence[StepEngine], *, failing: bool, puts_back: bool = False) -> None:
@@ -36,28 +42,31 @@ def release_engines(engines: Sequence[StepEngine], *, failing: bool, puts_back: 
                 warnings.warn(f"Some parameters stay on the devices after the error: {error}", stacklevel=2)
 
 
-def make_engine(trainer: Any, step: Any, stage: str, results: Results | None) -> StepEngine:
-    """What runs a step; only the training step (the one without `results` of its own) uses the optimizers.
+def make_engine(run: Run, step: Step, stage: Stage, results: Results) -> StepEngine:
+    """What runs a step; only the training step uses the optimizers.
 
     Args:
-        trainer: the trainer.
+        run: the run, which keeps the engine until its end.
         step: the step function.
-        stage: "training", "validation", "test" or "predict".
-        results: the totals of logged values; None for those of training.
+        stage: whose step it is.
+        results: the totals of logged values.
     """
-    if trainer._placement is None:
-        engine: StepEngine = EagerEngine(step)
-    else:
-        roots = {"model": trainer.lightning_module, "logged": (results or trainer._train_results).state}
-        roots["batch"] = step.statics.numbers
-        if results is None:
-            roots |= {f"optimizer{i}": optimizer for i, optimizer in enumerate(trainer.optimizers)}
-        guests = trainer._hooks.in_steps() if results is None else []
-        scope = scope_with_globals(roots, trainer.lightning_module, guests)
-        scope.places |= datamodule_places(trainer._hooks, trainer.datamodule)
-        engine = compiled = Engine(step, lambda: scope, trainer._placement, CompileNotice(trainer))
-        compiled.check = step.padded.require_mask_used if trainer.pad_batches and stage != "predict" else None
-        compiled.program_limit, compiled.name_of = trainer.recompile_limit, tensor_name
-    if trainer._profiler is not None:
-        engine = ObservedEngine(engine, trainer._profiler, stage)
-    return grouped(trainer, engine) if stage == "training" else engine
+    config = run.config
+    engine: StepEngine = EagerEngine(step) if run.placement is None else _compiled(run, run.placement, step, stage, results)
+    if config.profiler is not None:
+        engine = ObservedEngine(engine, config.profiler, stage)
+    engine = run.engines[stage] = grouped(run, engine) if stage is Stage.FIT else engine
+    return engine
+
+
+def _compiled(run: Run, placement: Placement, step: Step, stage: Stage, results: Results) -> Engine:
+    roots = {"model": run.module, "logged": results.state, "batch": step.statics.numbers}
+    if stage is Stage.FIT:
+        roots |= {f"optimizer{i}": optimizer for i, optimizer in enumerate(run.optimizers)}
+    guests = run.hooks.in_steps() if stage is Stage.FIT else []
+    scope = scope_with_globals(roots, run.module, guests)
+    scope.places |= datamodule_places(run.hooks, run.datamodule)
+    engine = Engine(step, lambda: scope, placement, CompileNotice(run))
+    engine.check = step.padded.require_mask_used if run.config.pad_batches and stage is not Stage.PREDICT else None
+    engine.program_limit, engine.name_of = run.config.recompile_limit, tensor_name
+    return engine

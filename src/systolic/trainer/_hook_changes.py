@@ -10,8 +10,8 @@ import torch
 from ..data import flatten_batch
 from ..runtime._convert import to_jax_array
 from ..runtime._placement import Placement
-from ._feed import FedBatch, device_leaves
 from ._hooks import HookTable
+from .loops._feed import FedBatch, device_leaves
 
 
 def call_on_batch(hooks: HookTable, name: str, batch: FedBatch, placement: Placement | None, *indices: int) -> Any:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..callbacks import Callback
 from ..core import LightningDataModule, LightningModule
 from ..profilers import Profiler
 from ..utilities._overrides import overrides
-from ._observed import profiled
+
+if TYPE_CHECKING:
+    from ._trainer import Trainer
 
 Bound = Callable[..., Any]
 IN_STEPS = ("on_before_zero_grad", "on_before_backward", "on_after_backward", "on_before_optimizer_step")
@@ -30,7 +33,7 @@ class HookTable:
 
     def __init__(
         self,
-        trainer: Any,
+        trainer: Trainer,
         callbacks: list[Callback],
         module: LightningModule,
         datamodule: LightningDataModule | None = None,
@@ -81,8 +84,9 @@ class HookTable:
     def overridden(self, name: str) -> list[Bound]:
         """The callbacks' methods for a hook, without those that do nothing."""
         if name not in self._of_callbacks:
-            overriding = [callback for callback in self._callbacks if overrides(callback, name, Callback)]
-            self._of_callbacks[name] = [self._of_callback(callback, name) for callback in overriding]
+            assert hasattr(Callback, name), f"{name} is no hook of callbacks"
+            chosen = [callback for callback in self._callbacks if overrides(callback, name, Callback)]
+            self._of_callbacks[name] = [self._of_callback(callback, name) for callback in chosen]
         return self._of_callbacks[name]
 
     def in_steps(self) -> list[tuple[str, Callback, list[Bound]]]:
@@ -97,8 +101,8 @@ class HookTable:
     def module_hook(self, name: str) -> Bound | None:
         """The module's method for a hook, or None where it does nothing."""
         if name not in self._of_module:
-            overridden = overrides(self._module, name, LightningModule)
-            self._of_module[name] = self._named(getattr(self._module, name), name) if overridden else None
+            own = overrides(self._module, name, LightningModule)
+            self._of_module[name] = self._named(getattr(self._module, name), name) if own else None
         return self._of_module[name]
 
     def data_hook(self, name: str) -> Bound | None:
@@ -145,3 +149,14 @@ def step_arguments(function: Bound, batch: Any, batch_idx: Any, dataloader_idx: 
     variadic = any(p.kind is p.VAR_POSITIONAL for p in inspect.signature(function).parameters.values())
     available = [batch, batch_idx, dataloader_idx]
     return available[:2] if variadic else available[: max(1, len(parameters))]
+
+
+def profiled(hook: Callable[..., Any], profiler: Profiler, action: str) -> Callable[..., Any]:
+    """A hook whose calls are one action of the profiler."""
+
+    @functools.wraps(hook)
+    def call(*args: Any) -> Any:
+        with profiler.profile(action):
+            return hook(*args)
+
+    return call

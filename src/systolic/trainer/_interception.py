@@ -5,9 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from ..core import LightningDataModule, LightningModule
 from ..runtime._platform import Devices, find_devices
+
+if TYPE_CHECKING:
+    from jaxlib._jax import Device
+
+    from ._trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -22,17 +28,17 @@ class Intended:
         datamodule: where loaders come from, or None.
     """
 
-    trainer: Any
+    trainer: Trainer
     stage: str
-    model: Any
+    model: LightningModule
     data: Any
-    datamodule: Any
+    datamodule: LightningDataModule | None
 
 
 class Interceptor(Protocol):
     """Takes over from a script."""
 
-    def devices(self, accelerator: str, devices: Devices) -> list[Any]:
+    def devices(self, accelerator: str, devices: Devices) -> list[Device]:
         """The devices of a Trainer that asks for these."""
         ...
 
@@ -54,12 +60,12 @@ def intercepting(interceptor: Interceptor) -> Iterator[None]:
         _ACTIVE.pop()
 
 
-def intercept(trainer: Any, stage: str, model: Any, data: Any, datamodule: Any) -> None:
+def intercept(trainer: Trainer, stage: str, model: LightningModule, data: Any, datamodule: LightningDataModule | None) -> None:
     """Hand over, if somebody takes over."""
     if _ACTIVE:
         _ACTIVE[-1].reached(Intended(trainer, stage, model, data, datamodule))
 
 
-def devices_for(accelerator: str, devices: Devices) -> list[Any]:
+def devices_for(accelerator: str, devices: Devices) -> list[Device]:
     """The devices of a new Trainer."""
     return _ACTIVE[-1].devices(accelerator, devices) if _ACTIVE else find_devices(accelerator, devices)

@@ -2,85 +2,80 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader
 
 from ..data import CombinedLoader, check_loader, empty_loader_error, limit_batches, num_batches, scale_loader
 from ..exceptions import MisconfigurationException
+from ._stage import Stage, TrainerFn
 
-_METHODS = {
-    "train": "train_dataloader",
-    "validation": "val_dataloader",
-    "test": "test_dataloader",
-    "predict": "predict_dataloader",
-}
-_LIMITS = {"train": "train", "validation": "val", "test": "test", "predict": "predict"}
+if TYPE_CHECKING:
+    from ._config import TrainerConfig
+    from ._run import Run
 
 
-def training(trainer: Any, given: Any) -> Any:
-    """The training loader, its batches scaled to all cores; sets `num_training_batches`.
+def training(run: Run, given: Any) -> tuple[Any, int | float]:
+    """The training loader, its batches scaled to all cores, and how many of them an epoch uses.
 
     Raises:
         MisconfigurationException: there is none, it cannot be iterated over, or it is empty.
     """
-    loader = given_or_own(trainer, "train", given)
+    loader = given_or_own(run, Stage.FIT, given)
     if loader is None:
         raise MisconfigurationException(
             "No training data: pass `train_dataloaders` to trainer.fit, or define `train_dataloader()` in "
-            f"{type(trainer.lightning_module).__name__} or in the datamodule."
+            f"{type(run.module).__name__} or in the datamodule."
         )
     check_loader(loader)
-    loader = _scaled(trainer, loader)
+    loader = _scaled(run.config, loader)
     if isinstance(loader, (list, tuple, dict)):
         loader = CombinedLoader(loader, "max_size_cycle")
     loader = _OnlyBatches(loader) if isinstance(loader, CombinedLoader) else loader
     available = num_batches(loader)
     if available == 0:
         raise empty_loader_error(loader)
-    trainer.num_training_batches = limit_batches(available, trainer.limits["train"])
-    return loader
+    return loader, limit_batches(available, run.config.limit(Stage.FIT))
 
 
-def evaluation(trainer: Any, stage: str, given: Any) -> tuple[list[Any], list[int | float]]:
+def evaluation(run: Run, stage: Stage, given: Any) -> tuple[list[Any], list[int | float]]:
     """The loaders of an evaluation stage and how many batches of each are used."""
-    loaders = given_or_own(trainer, stage, given)
+    loaders = given_or_own(run, stage, given)
     if loaders is None:
-        if trainer.state.fn == "fit":
+        if run.state.fn is TrainerFn.FITTING:
             return [], []
         raise MisconfigurationException(
-            f"No data: pass loaders to the call, or define `{_METHODS[stage]}()` in "
-            f"{type(trainer.lightning_module).__name__} or in the datamodule."
+            f"No data: pass loaders to the call, or define `{stage.loader}()` in "
+            f"{type(run.module).__name__} or in the datamodule."
         )
-    name = f"{_LIMITS[stage]}_dataloaders"
-    check_loader(loaders, name=name)
+    check_loader(loaders, name=f"{stage.data}_dataloaders")
     listed = list(loaders.values()) if isinstance(loaders, dict) else loaders
     listed = list(listed) if isinstance(listed, (list, tuple)) else [listed]
-    scaled = [_scaled(trainer, loader) for loader in listed]
-    limit = trainer.limits[_LIMITS[stage]]
-    limits = [limit_batches(num_batches(s), limit, name=f"limit_{_LIMITS[stage]}_batches") for s in scaled]
+    scaled = [_scaled(run.config, loader) for loader in listed]
+    limit = run.config.limit(stage)
+    limits = [limit_batches(num_batches(s), limit, name=f"limit_{stage.data}_batches") for s in scaled]
     return scaled, limits
 
 
-def given_or_own(trainer: Any, stage: str, given: Any) -> Any:
+def given_or_own(run: Run, stage: Stage, given: Any) -> Any:
     """The loaders that were given, or those of the datamodule or module."""
     if given is not None:
         return given
-    owner = trainer.datamodule if trainer.datamodule is not None else trainer.lightning_module
-    method = getattr(owner, _METHODS[stage], None)
+    owner = run.datamodule if run.datamodule is not None else run.module
+    method = getattr(owner, stage.loader, None)
     return method() if method is not None else None
 
 
-def _scaled(trainer: Any, loaders: Any) -> Any:
+def _scaled(config: TrainerConfig, loaders: Any) -> Any:
     if isinstance(loaders, CombinedLoader):
-        loaders.flattened = [_scaled(trainer, loader) for loader in loaders.flattened]
+        loaders.flattened = [_scaled(config, loader) for loader in loaders.flattened]
         return loaders
 
     def scale(loader: Any) -> Any:
         if not isinstance(loader, DataLoader):
             return loader
-        return scale_loader(loader, trainer.num_devices, use_distributed_sampler=trainer.use_distributed_sampler)
+        return scale_loader(loader, config.num_devices, use_distributed_sampler=config.use_distributed_sampler)
 
     return tree_map(scale, loaders) if isinstance(loaders, (list, tuple, dict)) else scale(loaders)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ._trainer import Trainer
 
 
 class FitLoopLimits:
@@ -17,7 +20,7 @@ class FitLoopLimits:
         >>> trainer.fit(model, loader)  # five epochs more  # doctest: +SKIP
     """
 
-    def __init__(self, trainer: Any) -> None:
+    def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax
 import torch
@@ -13,6 +13,10 @@ import torch
 from ..compiler import Engine
 from ..exceptions import OutOfMemoryError
 from ..utilities._entries import Entry, see
+from ..utilities._out_of_memory import is_out_of_memory
+
+if TYPE_CHECKING:
+    from ._run import Run
 
 # a compiler that does not fit a program says so in a table; its first lines are the largest allocations
 _LINES = 25
@@ -24,7 +28,7 @@ _WAYS_ON = (
 
 
 @contextlib.contextmanager
-def memory_explained(trainer: Any) -> Iterator[None]:
+def memory_explained(run: Run) -> Iterator[None]:
     """Inside the block, XLA's errors about memory say what was allocated and what to change.
 
     Raises:
@@ -33,34 +37,33 @@ def memory_explained(trainer: Any) -> Iterator[None]:
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
-        text = str(error)
-        if "RESOURCE_EXHAUSTED" not in text and "Out of memory" not in text:
+        if not is_out_of_memory(error):
             raise
-        raise OutOfMemoryError(_explanation(text, trainer)) from error
+        raise OutOfMemoryError(_explanation(str(error), run)) from error
 
 
-def _explanation(text: str, trainer: Any) -> str:
+def _explanation(text: str, run: Run) -> str:
     lines = ["The devices ran out of memory.", *(f"  {line}" for line in text.splitlines()[:_LINES])]
     asked = re.search(r"allocating (\d+) bytes", text)
     if asked:
         lines.append(f"The allocation that failed: {_size(int(asked[1]))}.")
     lines.append("What this run needs on each device:")
-    lines += [f"  {name:<18}{_size(amount)}" for name, amount in _allocated(trainer).items() if amount]
+    lines += [f"  {name:<18}{_size(amount)}" for name, amount in _allocated(run).items() if amount]
     return "\n".join([*lines, _WAYS_ON + see(Entry.OUT_OF_MEMORY)])
 
 
-def _allocated(trainer: Any) -> dict[str, int]:
+def _allocated(run: Run) -> dict[str, int]:
     """Bytes of what a run keeps on every device, and of what its largest program needs besides."""
-    model = trainer.lightning_module
-    states = (state.values() for optimizer in trainer.optimizers for state in optimizer.state.values())
+    model = run.module
+    states = (state.values() for optimizer in run.optimizers for state in optimizer.state.values())
     amounts = {
         "parameters": _bytes(model.parameters()),
         "buffers": _bytes(model.buffers()),
         "optimizer state": _bytes(value for values in states for value in values if isinstance(value, torch.Tensor)),
     }
-    programs = [engine.temporary_bytes for engine in trainer._engines if isinstance(engine, Engine)]
+    programs = [engine.temporary_bytes for engine in run.engines.values() if isinstance(engine, Engine)]
     amounts["one step's values"] = max(programs, default=0)
-    stats = trainer.devices[0].memory_stats() or {}
+    stats = run.config.devices[0].memory_stats() or {}
     amounts["the device has"] = stats.get("bytes_limit", 0)
     return amounts
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torch import nn
 
 from ..exceptions import PossibleUserWarning
+from ._stage import Stage
+
+if TYPE_CHECKING:
+    from ._run import Run
 
 
 @contextlib.contextmanager
@@ -24,19 +28,19 @@ def keeping_modes(module: nn.Module) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def evaluation_mode(trainer: Any, stage: str) -> Iterator[None]:
+def evaluation_mode(run: Run, stage: Stage) -> Iterator[None]:
     """Eval mode inside; afterwards every submodule is in the mode in which it was, unless the module's hooks say otherwise.
 
     Args:
-        trainer: the trainer.
-        stage: "validation", "test" or "predict".
+        run: the run; its module's mode is changed.
+        stage: VALIDATE, TEST or PREDICT.
     """
-    hooks, train = trainer._hooks, f"on_{stage}_model_train"
-    decides = hooks.module_hook(train) is not None  # what it leaves stands, even if that is eval mode
-    with contextlib.nullcontext() if decides else keeping_modes(trainer.lightning_module):
-        hooks.module_or_default(f"on_{stage}_model_eval")
+    hooks = run.hooks
+    decides = hooks.module_hook(stage.model_train) is not None  # what it leaves stands, even if that is eval mode
+    with contextlib.nullcontext() if decides else keeping_modes(run.module):
+        hooks.module_or_default(stage.model_eval)
         yield
-    hooks.module(train)
+    hooks.module(stage.model_train)
 
 
 def warn_of_eval_mode(module: nn.Module) -> None:

@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ..compiler import Compile
 from ..profilers import Profiler
+from ._stage import Stage
 from ._step_engine import StepEngine, StepOutcome
+from .loops._feed import FedBatch
 
-_NEXT = {
-    "training": "[_TrainingEpochLoop].train_dataloader_next",
-    "validation": "[_EvaluationLoop].val_next",
-    "test": "[_EvaluationLoop].test_next",
-    "predict": "[_PredictionLoop].predict_next",
+
+@dataclass(frozen=True)
+class _Actions:
+    """What a stage's actions are called: to profilers that look past the host, and, by Lightning's names, to all of them."""
+
+    stage: str
+    step: str
+    waiting: str
+    working: str
+
+
+_ACTIONS = {
+    Stage.FIT: _Actions(
+        "training",
+        "[Strategy]XLAStrategy.training_step",
+        "[_TrainingEpochLoop].train_dataloader_next",
+        "run_training_batch",
+    ),
+    Stage.VALIDATE: _Actions(
+        "validation", "[Strategy]XLAStrategy.validation_step", "[_EvaluationLoop].val_next", "run_validation_batch"
+    ),
+    Stage.TEST: _Actions("test", "[Strategy]XLAStrategy.test_step", "[_EvaluationLoop].test_next", "run_test_batch"),
+    Stage.PREDICT: _Actions(
+        "predict", "[Strategy]XLAStrategy.predict_step", "[_PredictionLoop].predict_next", "run_predict_batch"
+    ),
 }
-_BATCH = {"training": "run_training_batch"}
 
 
 class ObservedEngine:
@@ -26,14 +47,13 @@ class ObservedEngine:
     Args:
         engine: the compiled or the eager engine.
         profiler: what measures.
-        stage: "training", "validation", "test" or "predict".
+        stage: FIT, VALIDATE, TEST or PREDICT.
     """
 
-    def __init__(self, engine: StepEngine, profiler: Profiler, stage: str) -> None:
+    def __init__(self, engine: StepEngine, profiler: Profiler, stage: Stage) -> None:
         self._engine = engine
         self._profiler = profiler
-        self._stage = stage
-        self._action = f"[Strategy]XLAStrategy.{stage}_step"
+        self._stage, self._action = _ACTIONS[stage].stage, _ACTIONS[stage].step
 
     def run(
         self,
@@ -71,40 +91,29 @@ class ObservedEngine:
         self._engine.release()
 
 
-def observed_batches(batches: Iterator[Any], profiler: Profiler, stage: str) -> Iterator[Any]:
-    """The same batches; the profiler sees how long each was waited for, and how long it was worked on.
+def observed_batches(batches: Iterator[FedBatch], profiler: Profiler | None, stage: Stage) -> Iterator[FedBatch]:
+    """The same batches; a profiler, where there is one, sees how long each was waited for, and how long it was worked on.
 
     Args:
         batches: what `feed` returned.
-        profiler: what measures.
-        stage: "training", "validation", "test" or "predict".
+        profiler: what measures; None leaves the batches alone.
+        stage: FIT, VALIDATE, TEST or PREDICT.
     """
-    waiting, working = _NEXT[stage], _BATCH.get(stage, f"run_{stage}_batch")
+    return batches if profiler is None else _watched(batches, profiler, _ACTIONS[stage])
+
+
+def _watched(batches: Iterator[FedBatch], profiler: Profiler, actions: _Actions) -> Iterator[FedBatch]:
     try:
         while True:
             began = time.perf_counter()
-            with profiler.profile(waiting):
-                batch = next(batches, _END)
-            if batch is _END:
+            with profiler.profile(actions.waiting):
+                batch = next(batches, None)
+            if batch is None:
                 return
             got = time.perf_counter()
-            with profiler.profile(working):
+            with profiler.profile(actions.working):
                 yield batch
-            profiler.batch_done(stage, began, got)
+            profiler.batch_done(actions.stage, began, got)
     finally:
         if isinstance(batches, Generator):
             batches.close()
-
-
-_END = object()
-
-
-def profiled(hook: Callable[..., Any], profiler: Profiler, action: str) -> Callable[..., Any]:
-    """A hook whose calls are one action of the profiler."""
-
-    @functools.wraps(hook)
-    def call(*args: Any) -> Any:
-        with profiler.profile(action):
-            return hook(*args)
-
-    return call

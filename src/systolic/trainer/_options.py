@@ -9,6 +9,7 @@ from typing import Any
 
 from ..exceptions import MisconfigurationException
 from ..utilities._suggest import suggest
+from ..utilities._validation_due import batches_between
 
 
 def require_known_arguments(function: Callable[..., Any], unknown: dict[str, Any]) -> None:
@@ -84,15 +85,15 @@ def require_interval(interval: Any, every_n_epochs: int | None) -> Any:
     return interval
 
 
-def validation_interval(interval: Any, batches: int | float, every_n_epochs: int | None) -> int | float:
-    """After how many training batches validation runs; infinity: after the last one only."""
-    if isinstance(interval, int):
-        if interval > batches and every_n_epochs is not None:
-            raise MisconfigurationException(
-                f"`val_check_interval` ({interval}) must be at most the number of training batches ({batches}). To count "
-                "batches across epochs, set check_val_every_n_epoch=None."
-            )
-        return interval
-    if interval == 1.0 or batches == float("inf"):
-        return float("inf")
-    return max(1, int(batches * interval))
+def validation_interval(interval: int | float, batches: int | float, every_n_epochs: int | None) -> int | float:
+    """After how many training batches validation runs; infinity: after the last one only.
+
+    Raises:
+        MisconfigurationException: an epoch has fewer batches.
+    """
+    if isinstance(interval, int) and interval > batches and every_n_epochs is not None:
+        raise MisconfigurationException(
+            f"`val_check_interval` ({interval}) must be at most the number of training batches ({batches}). To count "
+            "batches across epochs, set check_val_every_n_epoch=None."
+        )
+    return batches_between(interval, batches)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +16,9 @@ from ..compiler._errors import user_line_of
 from ..data import BatchPadder, PaddedBatch, batch_size_of, flatten_batch, mask_of
 from ..exceptions import MisconfigurationException
 from ._recording import unwatched
+
+if TYPE_CHECKING:
+    from ._run import Run
 
 _BATCH_NORM = {F.batch_norm, torch.batch_norm}
 _TRAINING = 5
@@ -64,13 +67,13 @@ class PaddedSteps:
             )
 
 
-def padder_for(trainer: Any, loader: Any) -> BatchPadder | None:
+def padder_for(run: Run, loader: Any) -> BatchPadder | None:
     """What fills up a loader's batches, the same one in every epoch; None where the run does not want it."""
-    if not trainer.pad_batches:
+    if not run.config.pad_batches:
         return None
-    known = trainer._padders.get(id(loader))
+    known = run.padders.get(id(loader))
     if known is None:
-        known = trainer._padders[id(loader)] = BatchPadder(loader)
+        known = run.padders[id(loader)] = BatchPadder(loader)
     return known
 
 

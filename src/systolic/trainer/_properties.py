@@ -4,88 +4,151 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..callbacks import Checkpoint, EarlyStopping, ProgressBar
 from ..compiler import Compile
+from ..core import LightningDataModule, LightningModule
+from ..distributed import is_main_process, process_count, process_index
+from ..loggers import LoggerProtocol
 from ..optim import LRSchedulerConfig
-from ..precision import Precision
-from ..profilers import PassThroughProfiler, Profiler
-from . import _defaults
+from ..profilers import Profiler
+from ._config import TrainerConfig
+from ._defaults import first_of
 from ._loop_limits import FitLoopLimits
-from ._reporting import Reporting
-from ._state import TrainerState
-from ._step_engine import StepEngine
+from ._stage import RunningStage, Stage, TrainerState
 from ._strategy import Strategy
+from .tuning._tuning import Tuning
 
-_PASS_THROUGH = PassThroughProfiler()
+if TYPE_CHECKING:
+    from ._run import Run
 
 
 class TrainerProperties:
-    """The read-only side of the Trainer."""
+    """What a Trainer shows of its run: the one that is under way, or the last one."""
 
-    accumulate_grad_batches: int
-    callbacks: list[Any]
-    default_root_dir: str
-    devices: list[Any]
-    loggers: list[Any]
-    lr_scheduler_configs: list[LRSchedulerConfig]
-    max_epochs: int
-    max_steps: int
-    num_sanity_val_steps: int
-    num_training_batches: int | float
-    state: TrainerState
-    _current_epoch: int
-    _engines: list[StepEngine]
-    _engine_of: dict[str, StepEngine]
-    _global_step: int
-    _profiler: Profiler | None
-    _precision: Precision
-    _reporting: Reporting
-    _steps_dispatched: int
-    _symbols: Any
+    _run: Run
 
-    def _evaluation_loaders(self, stage: str) -> tuple[list[Any], list[int | float]]:
-        raise NotImplementedError
+    @property
+    def run(self) -> Run:
+        """The run itself, typed; for systolic's own parts."""
+        return self._run
 
-    def _loaders_and_limits(self, stage: str) -> tuple[list[Any], list[int | float]]:
-        raise NotImplementedError
+    @property
+    def config(self) -> TrainerConfig:
+        """The configuration of the run, and of those that follow."""
+        return self._run.config
+
+    def show(self, run: Run) -> None:
+        """Show another run from now on."""
+        self._run = run
+
+    def reconfigure(self, config: TrainerConfig) -> None:
+        """Use another configuration from now on; a run that is under way sees it, too."""
+        self._run.config = config
+
+    @property
+    def tuning(self) -> Tuning:
+        """Trials of a few steps, for finders of learning rates and batch sizes."""
+        return Tuning(self._run)
+
+    @property
+    def state(self) -> TrainerState:
+        """What the run is doing."""
+        return self._run.state
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether fit ends after the current batch, where min_epochs and min_steps are reached; may be set."""
+        return self._run.should_stop
+
+    @should_stop.setter
+    def should_stop(self, stop: bool) -> None:
+        self._run.should_stop = stop
+
+    @property
+    def is_last_batch(self) -> bool:
+        """Whether no training batch follows in this epoch."""
+        return self._run.is_last_batch
+
+    @property
+    def ckpt_path(self) -> Any:
+        """The checkpoint that the run started from."""
+        return self._run.call.ckpt_path if self._run.call is not None else None
+
+    @property
+    def lightning_module(self) -> LightningModule | None:
+        """The module that is run, or was run last."""
+        return self._run.call.module if self._run.call is not None else None
+
+    @property
+    def datamodule(self) -> LightningDataModule | None:
+        """Where loaders come from, if not from the module."""
+        return self._run.datamodule
+
+    @property
+    def optimizers(self) -> list[torch.optim.Optimizer]:
+        """All optimizers."""
+        return self._run.optimizers
+
+    @property
+    def lr_scheduler_configs(self) -> list[LRSchedulerConfig]:
+        """All learning rate schedulers, and how they are stepped."""
+        return self._run.schedulers
+
+    @property
+    def num_training_batches(self) -> int | float:
+        """How many batches of training an epoch has."""
+        return self._run.num_training_batches
+
+    @property
+    def val_check_batch(self) -> int | float:
+        """After how many training batches validation runs; infinity: after the last one only."""
+        return self._run.val_check_batch
+
+    @property
+    def enable_validation(self) -> bool:
+        """Whether fit validates."""
+        return self._run.enable_validation
 
     @property
     def current_epoch(self) -> Any:
         """The epoch, from 0; inside a compiled step a number that stays variable."""
-        return self._symbols.epoch if self._symbols is not None else self._current_epoch
+        run = self._run
+        return run.symbols.epoch if run.symbols is not None else run.counters.epoch
 
     @property
     def global_step(self) -> Any:
         """Optimizer steps so far; inside a compiled step a number that stays variable."""
-        return self._symbols.global_step if self._symbols is not None else self._global_step
+        run = self._run
+        return run.symbols.global_step if run.symbols is not None else run.counters.global_step
 
     @property
     def batches_that_stepped(self) -> int:
         """Batches after which an optimizer stepped: the step of loggers. Several optimizers may step in one batch."""
-        return self._steps_dispatched
+        return self._run.counters.batches_that_stepped
 
     @property
     def fit_loop(self) -> FitLoopLimits:
         """How long fit goes on: raise `fit_loop.max_epochs` to train on with the same Trainer."""
-        return FitLoopLimits(self)
+        return FitLoopLimits(self._run.trainer)
 
     @property
-    def logger(self) -> Any:
+    def logger(self) -> LoggerProtocol | None:
         """The first logger, or None."""
-        return self.loggers[0] if self.loggers else None
+        return self.config.loggers[0] if self.config.loggers else None
 
     @property
     def profiler(self) -> Profiler:
         """What measures the run; without one, a profiler that does nothing."""
-        return self._profiler if self._profiler is not None else _PASS_THROUGH
+        return self._run.profiler
 
     @property
     def log_dir(self) -> str | None:
         """Where the first logger writes; `default_root_dir` without a logger."""
-        return _defaults.log_dir(self.logger, self.default_root_dir)
+        return self.config.log_dir
 
     def init_module(self, empty_init: bool | None = None) -> contextlib.AbstractContextManager[None]:
         """Create a module inside: its parameters then have the run's dtype from the start, which saves memory.
@@ -101,157 +164,160 @@ class TrainerProperties:
             >>> layer.weight.dtype
             torch.bfloat16
         """
-        return self._precision.module_init_context(bool(empty_init))
+        return self.config.numerics.module_init_context(bool(empty_init))
 
     @property
     def callback_metrics(self) -> dict[str, torch.Tensor]:
         """Every logged value by name. Reading it waits for the last dispatched step."""
-        self._reporting.settle()
-        return self._reporting.metrics
+        return self._run.reporting.settled().metrics
 
     def add_callback_metrics(self, values: Mapping[str, torch.Tensor]) -> None:
         """Put values into `callback_metrics` without waiting for those that are on their way."""
-        self._reporting.metrics.update(values)
+        self._run.reporting.metrics.update(values)
 
     @property
     def logged_metrics(self) -> dict[str, torch.Tensor]:
         """The values for loggers, by the names that loggers see. Reading it waits for the last dispatched step."""
-        self._reporting.settle()
-        return self._reporting.logged
+        return self._run.reporting.settled().logged
 
     @property
     def progress_bar_metrics(self) -> dict[str, float]:
         """The values that were logged with `prog_bar=True`, as numbers. Reading it waits for the last dispatched step."""
-        self._reporting.settle()
-        return self._reporting.finished
+        return self._run.reporting.settled().finished
 
     @property
     def finished_metrics(self) -> dict[str, float]:
         """`progress_bar_metrics` of steps whose values have arrived: reading it waits for nothing."""
-        return self._reporting.finished
+        return self._run.reporting.finished
 
     @property
     def precision(self) -> str:
         """The precision that is computed in, by Lightning's name."""
-        return self._precision.name
+        return self.config.numerics.name
 
     @property
     def num_devices(self) -> int:
         """How many cores the run uses."""
-        return max(1, len(self.devices))
+        return self.config.num_devices
 
     @property
     def world_size(self) -> int:
-        """Processes times cores, as Lightning counts."""
+        """Cores of all processes, as Lightning counts."""
         return self.num_devices
 
     @property
     def global_rank(self) -> int:
         """The number of this process."""
-        return 0
+        return process_index()
 
     @property
     def local_rank(self) -> int:
-        """The number of this process on its host."""
+        """The number of this process on its host: 0, as a host has one."""
         return 0
 
     @property
     def node_rank(self) -> int:
         """The number of this host."""
-        return 0
+        return process_index()
+
+    @property
+    def num_nodes(self) -> int:
+        """How many hosts there are."""
+        return process_count()
 
     @property
     def strategy(self) -> Strategy:
         """Lightning's collectives: `all_gather`, `reduce`, `broadcast`, `barrier`."""
-        return Strategy(self)
+        return Strategy(self._run.trainer)
 
     @property
     def is_global_zero(self) -> bool:
-        """Whether this is the first process."""
-        return True
+        """Whether this is the first process, which writes files."""
+        return is_main_process()
 
     @property
     def sanity_checking(self) -> bool:
         """Whether the validation before training is running."""
-        return self.state.stage == "sanity_check"
+        return self._run.sanity_checking
 
     @property
     def training(self) -> bool:
         """Whether training batches are being run."""
-        return self.state.stage == "train"
+        return self.state.stage is RunningStage.TRAINING
 
     @property
     def validating(self) -> bool:
         """Whether validation batches are being run, in fit or by `validate`."""
-        return self.state.stage == "validation"
+        return self.state.stage is RunningStage.VALIDATING
 
     @property
     def testing(self) -> bool:
         """Whether test batches are being run."""
-        return self.state.stage == "test"
+        return self.state.stage is RunningStage.TESTING
 
     @property
     def predicting(self) -> bool:
         """Whether predictions are being made."""
-        return self.state.stage == "predict"
+        return self.state.stage is RunningStage.PREDICTING
 
     @property
     def num_val_batches(self) -> list[int | float]:
         """How many batches each validation loader gives."""
-        return self._evaluation_loaders("validation")[1]
+        return self._run.evaluation_loaders(Stage.VALIDATE)[1]
 
     @property
     def num_sanity_val_batches(self) -> list[int | float]:
         """How many batches of each validation loader the sanity check takes."""
-        steps = float("inf") if self.num_sanity_val_steps == -1 else self.num_sanity_val_steps
-        return [min(steps, limit) for limit in self._loaders_and_limits("validation")[1]]
+        return self._run.sanity_limits()
 
     @property
     def num_test_batches(self) -> list[int | float]:
         """How many batches each test loader gives."""
-        return self._loaders_and_limits("test")[1]
+        return self._run.loaders_and_limits(Stage.TEST)[1]
 
     @property
     def num_predict_batches(self) -> list[int | float]:
         """How many batches each predict loader gives."""
-        return self._loaders_and_limits("predict")[1]
+        return self._run.loaders_and_limits(Stage.PREDICT)[1]
 
     @property
     def estimated_stepping_batches(self) -> int | float:
         """How many optimizer steps fit will make."""
-        if self.max_epochs == -1:
-            return float("inf") if self.max_steps == -1 else self.max_steps
-        per_epoch = -(-self.num_training_batches // self.accumulate_grad_batches)
-        total = per_epoch * self.max_epochs
-        return total if self.max_steps == -1 else min(total, self.max_steps)
+        config = self.config
+        if config.max_epochs == -1:
+            return float("inf") if config.max_steps == -1 else config.max_steps
+        per_epoch = -(-self.num_training_batches // config.accumulate_grad_batches)
+        total = per_epoch * config.max_epochs
+        return total if config.max_steps == -1 else min(total, config.max_steps)
 
     @property
-    def checkpoint_callback(self) -> Any:
+    def checkpoint_callback(self) -> Checkpoint | None:
         """The first ModelCheckpoint."""
-        return _defaults.first_of(self.callbacks, "ModelCheckpoint")
+        return first_of(self.config.callbacks, Checkpoint)
 
     @property
-    def early_stopping_callback(self) -> Any:
+    def early_stopping_callback(self) -> EarlyStopping | None:
         """The first EarlyStopping."""
-        return _defaults.first_of(self.callbacks, "EarlyStopping")
+        return first_of(self.config.callbacks, EarlyStopping)
 
     @property
-    def progress_bar_callback(self) -> Any:
+    def progress_bar_callback(self) -> ProgressBar | None:
         """The progress bar."""
-        return _defaults.first_of(self.callbacks, "ProgressBar")
+        return first_of(self.config.callbacks, ProgressBar)
 
-    def model_flops(self, stage: str = "training") -> int | None:
+    def model_flops(self, stage: str = "train") -> int | None:
         """FLOPs of the mathematics of one step over all devices: matrix products and convolutions, forward and backward.
 
         Args:
-            stage: "training", "validation", "test" or "predict".
+            stage: "train", "validate", "test" or "predict".
 
         Returns:
             None before the stage's first step, and with `compile=False`.
         """
-        return self._engine_of[stage].model_flops() if stage in self._engine_of else None
+        engine = next((engine for of, engine in self._run.engines.items() if of.running == stage), None)
+        return engine.model_flops() if engine is not None else None
 
     @property
     def compiles(self) -> list[Compile]:
         """Every compilation of this run, with its reason and cost."""
-        return [entry for engine in self._engines for entry in engine.compiles]
+        return [entry for engine in self._run.engines.values() for entry in engine.compiles]

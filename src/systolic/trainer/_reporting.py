@@ -5,13 +5,19 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from ..metrics import LogEntry, Results
+from ._defaults import watches_metrics
+from ._hooks import HookTable
 from ._host_log import HostLog
+from ._stage import Stage
 from ._step_engine import StepOutcome
+
+if TYPE_CHECKING:
+    from ._run import Run
 
 _BAR_REFRESH_SECONDS = 0.1
 
@@ -25,8 +31,8 @@ class Reporting:
         finished: values by name that are on the host: what the progress bar may show.
     """
 
-    def __init__(self, trainer: Any) -> None:
-        self._trainer = trainer
+    def __init__(self, run: Run) -> None:
+        self._run = run
         self._pending: deque[tuple[int, StepOutcome, Results]] = deque()
         self._host = HostLog()
         self._latest: StepOutcome | None = None
@@ -49,14 +55,15 @@ class Reporting:
             result: what the step returned.
             updates: whether an optimizer stepped; as in Lightning, loggers count only such batches.
         """
-        trainer = self._trainer
-        trainer._steps_dispatched += updates
-        due = updates and trainer._steps_dispatched % trainer.log_every_n_steps == 0
+        run = self._run
+        counters = run.counters
+        counters.batches_that_stepped += updates
+        due = updates and counters.batches_that_stepped % run.config.log_every_n_steps == 0
         now = time.monotonic()
         if due or now >= self._bar_due:
             self._bar_due = now + _BAR_REFRESH_SECONDS
             result.fetch()
-            self._pending.append((trainer._steps_dispatched - 1 if due else -1, result, trainer._train_results))
+            self._pending.append((counters.batches_that_stepped - 1 if due else -1, result, run.train_results))
         if self._host.of_batch:
             self._host_row(due)
         self._deliver_ready()
@@ -64,7 +71,7 @@ class Reporting:
     def _host_row(self, due: bool) -> None:
         of_batch = self._host.take_batch()
         if due:
-            self._write(of_batch, self._trainer._steps_dispatched - 1, True)
+            self._write(of_batch, self._run.counters.batches_that_stepped - 1, True)
 
     def is_idle(self) -> bool:
         """Whether the devices have finished the step that came last."""
@@ -72,11 +79,11 @@ class Reporting:
 
     def evaluation_step(self, results: Results, result: StepOutcome, step: int) -> None:
         """Note an evaluation step; only values that were logged with `on_step=True` are reported."""
-        trainer = self._trainer
+        sanity_checking = self._run.sanity_checking
         of_batch = self._host.take_batch()
-        if of_batch and not trainer.sanity_checking:
+        if of_batch and not sanity_checking:
             self._write(of_batch, step, False)
-        if trainer.sanity_checking or not any(e.on_step and e.logger for e in results.entries.values()):
+        if sanity_checking or not any(e.on_step and e.logger for e in results.entries.values()):
             return
         self._pending.append((step, result, results))
         self._deliver_ready()
@@ -92,7 +99,7 @@ class Reporting:
 
     def _deliver(self, step: int, result: StepOutcome, results: Results) -> None:
         values = result.scalars("logged")
-        entries, in_training = results.entries, results is self._trainer._train_results
+        entries, in_training = results.entries, results is self._run.train_results
         for name, value in values.items():
             if entries[name].prog_bar:
                 self.finished[entries[name].step_name] = value
@@ -103,15 +110,15 @@ class Reporting:
     def _write(self, values: dict[str, float], step: int, with_epoch: bool) -> None:
         if not values:
             return
-        epoch = {"epoch": self._trainer._current_epoch} if with_epoch else {}
-        for logger in self._trainer.loggers:
+        epoch = {"epoch": self._run.counters.epoch} if with_epoch else {}
+        for logger in self._run.writers:
             logger.log_metrics({**epoch, **values}, step)
             logger.save()
 
     def host_value(self, entry: LogEntry, value: torch.Tensor, in_training: bool) -> None:
         """Take a value that was logged by a hook on the host that does not run for each batch."""
         self._show(entry, entry.name, value, for_callbacks=True)
-        if not self._trainer.sanity_checking:
+        if not self._run.sanity_checking:
             self._host.add_once(entry, value.item(), in_training)
 
     def host_batch_value(self, entry: LogEntry, value: torch.Tensor, weight: float, in_training: bool) -> None:
@@ -135,6 +142,11 @@ class Reporting:
                 fetched = torch.as_tensor(value).detach().cpu()  # host sync: somebody looks at the metrics
                 self._show(entry, entry.step_name, fetched, for_callbacks=in_training)
 
+    def settled(self) -> Reporting:
+        """This, with the values of the newest steps; waits for them."""
+        self.settle()
+        return self
+
     def _show(self, entry: LogEntry, shown_as: str, value: torch.Tensor, *, for_callbacks: bool) -> None:
         """Put a value where callbacks, loggers' readers and the progress bar look; of evaluation steps callbacks see none."""
         if for_callbacks:
@@ -150,13 +162,13 @@ class Reporting:
 
     def epoch_end(self, results: Results, before_checkpoints: Callable[[], None]) -> None:
         """The training epoch is over: reduce its values, send them to the loggers, call the hooks."""
-        trainer = self._trainer
-        trainer._verify()
+        run = self._run
+        run.verify()
         self.settle()
         self.flush()
         sent = self._publish(results, results.epoch_values()) | self._publish_host(True)
-        trainer._hooks_epoch_end(before_checkpoints)
-        self._write(sent | self._host.take_once(True), max(trainer._steps_dispatched - 1, 0), True)
+        _call_epoch_end(run.hooks, before_checkpoints)
+        self._write(sent | self._host.take_once(True), max(run.counters.batches_that_stepped - 1, 0), True)
         results.reset()
 
     def _publish(self, results: Results, values: dict[str, torch.Tensor]) -> dict[str, float]:
@@ -177,20 +189,29 @@ class Reporting:
 
     def evaluation_end(self, results: Results, hook: str, loaders: int) -> list[dict[str, float]]:
         """An evaluation is over; returns its values, one dict a loader."""
-        trainer = self._trainer
-        trainer._verify()
+        run = self._run
+        run.verify()
         self.settle()
         self.flush()
         values = results.epoch_values()
         sent = self._publish(results, values) | self._publish_host(False)
-        trainer._hooks.both(hook)
+        run.hooks.both(hook)
         results.reset()
         from_hooks = self._host.take_loaders()
-        if trainer.sanity_checking:
+        if run.sanity_checking:
             return []
-        self._write(sent | self._host.take_once(False), max(trainer._steps_dispatched - (trainer.state.fn == "fit"), 0), True)
+        step = max(run.counters.batches_that_stepped - (run.state.fn == "fit"), 0)
+        self._write(sent | self._host.take_once(False), step, True)
         entries = results.entries
         reported = [(entries[n].epoch_name, float(v), entries[n].loader) for n, v in values.items() if entries[n].logger]
         known = {name for name, *_ in reported}
         reported += [(n, float(self.metrics[n]), i) for n, i in from_hooks.items() if n in self.metrics and n not in known]
         return [{name: v for name, v, index in reported if index in (None, number)} for number in range(loaders)]
+
+
+def _call_epoch_end(hooks: HookTable, before_checkpoints: Callable[[], None]) -> None:
+    """Callbacks that watch a metric come last: the module's own hook may have logged it."""
+    hooks.callbacks_where(lambda callback: not watches_metrics(callback), Stage.FIT.epoch_end)
+    hooks.module(Stage.FIT.epoch_end)
+    before_checkpoints()
+    hooks.callbacks_where(watches_metrics, Stage.FIT.epoch_end)

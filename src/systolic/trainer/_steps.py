@@ -2,133 +2,147 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..exceptions import MisconfigurationException
-from ..metrics import StepLog
+from ..metrics import Results, StepLog
 from ._anomaly import finiteness
 from ._hooks import HookTable, step_arguments
 from ._padding import PaddedSteps
+from ._stage import Stage
 from ._statics import BatchStatics
+from ._symbols import Symbols
+
+if TYPE_CHECKING:
+    from ._run import Run
 
 
-class TrainStep:
-    """training_step, backward, clipping, optimizer step, logging.
+class Step:
+    """What surrounds the user's method in every step: padding, logging, the hook on the devices, precision.
+
+    Args:
+        run: the run whose step it is.
+        stage: which step.
+        results: the totals of logged values.
 
     Attributes:
-        clears: whether gradients are cleared first (the first batch of an accumulation window).
-        updates: whether the optimizer steps (the last batch of the window).
+        dataloader_idx: the loader whose batch it gets.
         statics: what it read of batches besides tensors.
+        padded: what it knows of their padding.
     """
 
-    def __init__(self, trainer: Any, module: Any, hooks: HookTable) -> None:
-        self._trainer = trainer
-        self._module = module
-        self._hooks = hooks
-        self.clears = True
-        self.updates = True
-        self.statics = BatchStatics()
-        self.padded = PaddedSteps()
-
-    def __call__(self, batch: Any, batch_idx: Any, epoch: Any, global_step: Any) -> dict[str, Any]:
-        """Run the step; returns the user's output and the values to report."""
-        trainer, module = self._trainer, self._module
-        batch, size = self.padded.open(batch)
-        log = StepLog(trainer._train_results, size)
-        symbols = SimpleNamespace(epoch=epoch, global_step=global_step)
-        with trainer._inside_step("training_step", log, symbols), self.padded.guarding():
-            batch = after_transfer(self._hooks, batch)
-            if not module.automatic_optimization:
-                before = trainer._manual_steps
-                with trainer._precision.step_context():
-                    output = module.training_step(*step_arguments(module.training_step, batch, batch_idx, 0))
-                steps = trainer._manual_steps - before
-                return {"output": _detached(output, None), "logged": log.finish(), "steps": steps}
-            self._finite: dict[str, Any] = {}
-            output = self._optimize(batch, batch_idx, epoch)
-            return {"output": output, "logged": log.finish(), "steps": int(self.updates), "finite": self._finite}
-
-    def _optimize(self, batch: Any, batch_idx: Any, epoch: Any) -> Any:
-        trainer, module = self._trainer, self._module
-        outputs: list[Any] = []
-
-        def closure() -> torch.Tensor | None:
-            with trainer._precision.step_context():
-                output = module.training_step(*step_arguments(module.training_step, batch, batch_idx, 0))
-            loss = _loss_of(output)
-            self._clear(batch_idx, epoch)
-            if loss is not None:
-                loss = loss / trainer.accumulate_grad_batches
-                self._backward(loss)
-            outputs.append(_detached(output, loss))
-            self._before_step()
-            return loss
-
-        optimizers = trainer.optimizers
-        if not optimizers or not self.updates:
-            with torch.enable_grad():
-                closure()
-            return outputs[-1]
-        module.optimizer_step(epoch, batch_idx, optimizers[0], closure)
-        if not outputs:
-            raise MisconfigurationException(
-                "`optimizer_step` was overridden and never called its `optimizer_closure`, so training_step did not "
-                "run. Call optimizer.step(closure=optimizer_closure)."
-            )
-        if trainer.accumulate_grad_batches == 1 and self._hooks.module_hook("optimizer_zero_grad") is None:
-            for parameter in (p for group in optimizers[0].param_groups for p in group["params"]):
-                # kept until here for hooks; as part of the state they would cost as much memory as the parameters
-                parameter.grad = None
-        return outputs[-1]
-
-    def _clear(self, batch_idx: Any, epoch: Any) -> None:
-        trainer = self._trainer
-        if self.clears and trainer.optimizers:
-            self._hooks.both("on_before_zero_grad", trainer.optimizers[0])
-            self._module.optimizer_zero_grad(epoch, batch_idx, trainer.optimizers[0])
-
-    def _backward(self, loss: torch.Tensor) -> None:
-        self._hooks.both("on_before_backward", loss)
-        self._module.backward(loss)
-        self._hooks.both("on_after_backward")
-        if self._trainer.detect_anomaly:
-            self._finite = finiteness(loss, self._module)
-
-    def _before_step(self) -> None:
-        trainer = self._trainer
-        if self.updates and trainer.optimizers:
-            optimizer = trainer.optimizers[0]
-            self._hooks.both("on_before_optimizer_step", optimizer)
-            self._module.configure_gradient_clipping(optimizer, trainer.gradient_clip_val, trainer.gradient_clip_algorithm)
-
-
-class EvaluationStep:
-    """validation_step or test_step, without gradients."""
-
-    def __init__(self, trainer: Any, module: Any, hooks: HookTable, stage: str) -> None:
-        self._trainer = trainer
-        self._module = module
-        self._hooks = hooks
-        self._stage = stage
+    def __init__(self, run: Run, stage: Stage, results: Results) -> None:
+        self.run, self.stage, self.results = run, stage, results
         self.dataloader_idx = 0
         self.statics = BatchStatics()
         self.padded = PaddedSteps()
 
     def __call__(self, batch: Any, batch_idx: Any, epoch: Any, global_step: Any) -> dict[str, Any]:
         """Run the step; returns the user's output and the values to report."""
-        trainer = self._trainer
-        function = getattr(self._module, f"{self._stage}_step")
+        raise NotImplementedError
+
+    @contextlib.contextmanager
+    def entered(self, batch: Any, epoch: Any, global_step: Any) -> Iterator[tuple[Any, StepLog]]:
+        """Around the user's code: gives the batch as the user sees it, and where `self.log` goes."""
         batch, size = self.padded.open(batch)
-        log = StepLog(trainer._eval_results, size)
-        symbols = SimpleNamespace(epoch=epoch, global_step=global_step)
-        with trainer._inside_step(f"{self._stage}_step", log, symbols), torch.no_grad(), self.padded.guarding():
-            batch = after_transfer(self._hooks, batch, self.dataloader_idx)
-            with trainer._precision.step_context():
-                output = function(*step_arguments(function, batch, batch_idx, self.dataloader_idx))
-            return {"output": output, "logged": log.finish()}
+        log = StepLog(self.results, size)
+        with self.run.inside_step(self.stage.step, log, Symbols(epoch, global_step)), self.padded.guarding():
+            yield after_transfer(self.run.hooks, batch, self.dataloader_idx), log
+
+    def users(self, batch: Any, batch_idx: Any) -> Any:
+        """What the user's method returns."""
+        function = getattr(self.run.module, self.stage.step)
+        with self.run.config.numerics.step_context():
+            return function(*step_arguments(function, batch, batch_idx, self.dataloader_idx))
+
+
+class TrainStep(Step):
+    """training_step, backward, clipping, optimizer step, logging.
+
+    Attributes:
+        clears: whether gradients are cleared first (the first batch of an accumulation window).
+        updates: whether the optimizer steps (the last batch of the window).
+    """
+
+    clears = updates = True
+
+    def __call__(self, batch: Any, batch_idx: Any, epoch: Any, global_step: Any) -> dict[str, Any]:
+        """Run the step; returns the user's output and the values to report."""
+        with self.entered(batch, epoch, global_step) as (batch, log):
+            if not self.run.module.automatic_optimization:
+                return _manual(self, batch, batch_idx, log)
+            output, finite = self._optimize(batch, batch_idx, epoch)
+            return {"output": output, "logged": log.finish(), "steps": int(self.updates), "finite": finite}
+
+    def _optimize(self, batch: Any, batch_idx: Any, epoch: Any) -> tuple[Any, dict[str, Any]]:
+        run, module, config, hooks = self.run, self.run.module, self.run.config, self.run.hooks
+        optimizer = run.optimizers[0] if run.optimizers else None
+        outputs: list[Any] = []
+        finite: dict[str, Any] = {}
+
+        def closure() -> torch.Tensor | None:
+            output = self.users(batch, batch_idx)
+            loss = _loss_of(output)
+            if self.clears and optimizer is not None:
+                hooks.both("on_before_zero_grad", optimizer)
+                module.optimizer_zero_grad(epoch, batch_idx, optimizer)
+            if loss is not None:
+                loss = loss / config.accumulate_grad_batches
+                hooks.both("on_before_backward", loss)
+                module.backward(loss)
+                hooks.both("on_after_backward")
+                finite.update(finiteness(loss, module) if config.detect_anomaly else {})
+            outputs.append(_detached(output, loss))
+            if self.updates and optimizer is not None:
+                hooks.both("on_before_optimizer_step", optimizer)
+                module.configure_gradient_clipping(optimizer, config.gradient_clip_val, config.gradient_clip_algorithm)
+            return loss
+
+        if optimizer is None or not self.updates:
+            with torch.enable_grad():
+                closure()
+        else:
+            module.optimizer_step(epoch, batch_idx, optimizer, closure)
+            _require_closure_called(outputs)
+            _let_go_of_gradients(run, optimizer)
+        return outputs[-1], finite
+
+
+class EvaluationStep(Step):
+    """validation_step, test_step or predict_step, without gradients."""
+
+    def __call__(self, batch: Any, batch_idx: Any, epoch: Any, global_step: Any) -> dict[str, Any]:
+        """Run the step; returns the user's output and the values to report."""
+        with torch.no_grad(), self.entered(batch, epoch, global_step) as (batch, log):
+            return {"output": self.users(batch, batch_idx), "logged": log.finish()}
+
+
+def _manual(step: Step, batch: Any, batch_idx: Any, log: StepLog) -> dict[str, Any]:
+    """Manual optimization: the user's method does it all, and its optimizer steps are counted."""
+    state = step.run.module_state
+    before = state.manual_steps
+    output = step.users(batch, batch_idx)
+    return {"output": _detached(output, None), "logged": log.finish(), "steps": state.manual_steps - before}
+
+
+def _let_go_of_gradients(run: Run, optimizer: torch.optim.Optimizer) -> None:
+    """They are kept until here for hooks; as part of the state they would cost as much memory as the parameters."""
+    if run.config.accumulate_grad_batches > 1 or run.hooks.module_hook("optimizer_zero_grad") is not None:
+        return
+    for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+        parameter.grad = None
+
+
+def _require_closure_called(outputs: list[Any]) -> None:
+    if not outputs:
+        raise MisconfigurationException(
+            "`optimizer_step` was overridden and never called its `optimizer_closure`, so training_step did not "
+            "run. Call optimizer.step(closure=optimizer_closure)."
+        )
 
 
 def after_transfer(hooks: HookTable, batch: Any, dataloader_idx: int = 0) -> Any:

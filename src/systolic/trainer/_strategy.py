@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..data._containers import map_leaves
 from ..exceptions import MisconfigurationException
 from ..utilities._suggest import suggest
+
+if TYPE_CHECKING:
+    from ..core import LightningModule
+    from ._trainer import Trainer
 
 _REDUCTIONS = ("sum", "mean", "avg", "min", "max", "product", "band", "bor", "bxor")
 
@@ -23,7 +27,7 @@ class Strategy:
         trainer: the trainer.
     """
 
-    def __init__(self, trainer: Any) -> None:
+    def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
 
     @property
@@ -52,7 +56,7 @@ class Strategy:
         return self._trainer.is_global_zero
 
     @property
-    def lightning_module(self) -> Any:
+    def lightning_module(self) -> LightningModule | None:
         """The module that is run."""
         return self._trainer.lightning_module
 

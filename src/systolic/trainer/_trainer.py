@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 from ..callbacks import Callback
+from ..compat import accepts_legacy_spellings
 from ..core import LightningDataModule, LightningModule
 from ..exceptions import MisconfigurationException
-from ..plugins import choose_checkpoint_io
-from ..precision import resolve_matmul_precision, resolve_precision
-from ..profilers import Profiler, make_profiler
+from ..preflight import PreflightReport
+from ..profilers import Profiler
 from ..runtime._platform import Devices
 from ..utilities._overrides import overrides
 from ..utilities._traceback import ShortTracebacks
-from . import _checkpoint_choice, _checkpoints, _data_checks, _defaults, _loaders
-from ._arguments import TrainerArguments
-from ._evaluate import EvaluationLoop
-from ._fit import FitLoop
-from ._interception import devices_for, intercept
-from ._legacy import accepts_legacy_spellings
-from ._options import require_clipping, require_integer, require_known_arguments
-from ._predict import predict
-from ._preflight import TrainerPreflight
-from ._runs import TrainerRuns
+from . import _checkpoint_choice, _checkpoints, _data_checks, _defaults, inspection
+from ._config import TrainerSettings, configuration
+from ._interception import intercept
+from ._options import require_known_arguments
+from ._properties import TrainerProperties
+from ._run import Call, Run
+from ._stage import Stage
+from .loops._evaluate import EvaluationLoop
+from .loops._fit import FitLoop, begin_fit
+from .loops._predict import PredictionLoop
 
 
-class Trainer(TrainerArguments, TrainerPreflight, TrainerRuns):
+class Trainer(TrainerProperties, TrainerSettings):
     """Trains, evaluates and predicts with a LightningModule; every step is one XLA program.
 
     Arguments have Lightning's names and meanings. These are systolic's own:
@@ -113,36 +113,9 @@ class Trainer(TrainerArguments, TrainerPreflight, TrainerRuns):
         benchmark: bool | None = None,
         **unknown: Any,
     ) -> None:
+        arguments = {name: value for name, value in locals().items() if name not in ("self", "unknown")}
         require_known_arguments(Trainer.__init__, unknown)
-        require_clipping(gradient_clip_val, gradient_clip_algorithm)
-        _defaults.require_strategy(strategy)
-        quick = require_integer("fast_dev_run", int(fast_dev_run), 0)
-        self._set_length(quick, max_epochs, min_epochs, max_steps, min_steps, max_time)
-        self._set_validation(quick, val_check_interval, check_val_every_n_epoch, num_sanity_val_steps)
-        self._set_limits(quick, limit_train_batches, limit_val_batches, limit_test_batches, limit_predict_batches)
-        self.log_every_n_steps = require_integer("log_every_n_steps", log_every_n_steps or 50, 1)
-        self.accumulate_grad_batches = require_integer("accumulate_grad_batches", accumulate_grad_batches, 1)
-        self.steps_per_dispatch = require_integer("steps_per_dispatch", steps_per_dispatch, 1)
-        self.recompile_limit = require_integer("recompile_limit", recompile_limit, 1)
-        self.prefetch_batches = require_integer("prefetch_batches", prefetch_batches, 0)
-        self.devices = devices_for(accelerator, devices) if compile else []
-        platform = self.devices[0].platform if self.devices else "cpu"
-        self._precision = resolve_precision(precision, platform)
-        self.matmul_precision = resolve_matmul_precision(matmul_precision, platform)
-        _defaults.require_deterministic(deterministic, self.devices)
-        self.fast_dev_run, self.accelerator, self.compile = fast_dev_run, accelerator, compile
-        self.deterministic, self.benchmark, self.inference_mode = deterministic, benchmark, inference_mode
-        self.gradient_clip_val, self.gradient_clip_algorithm = gradient_clip_val, gradient_clip_algorithm
-        self.detect_anomaly, self.sync_batchnorm, self.advice = detect_anomaly, sync_batchnorm, advice
-        self.use_distributed_sampler, self.pad_batches = use_distributed_sampler, pad_batches
-        self.default_root_dir = _defaults.root_dir(default_root_dir)
-        self.loggers: list[Any] = _defaults.loggers(logger, self.default_root_dir, quick)
-        self.callbacks: list[Callback] = _defaults.callbacks(
-            callbacks, enable_checkpointing, enable_progress_bar, enable_model_summary, quick
-        )
-        self._profiler = make_profiler(profiler)
-        self.checkpoint_io = choose_checkpoint_io(plugins)
-        self._reset_run_state()
+        self._run = Run(self, configuration(**arguments))
 
     def fit(
         self,
@@ -167,26 +140,24 @@ class Trainer(TrainerArguments, TrainerPreflight, TrainerRuns):
         """
         if isinstance(train_dataloaders, LightningDataModule):
             train_dataloaders, datamodule = None, train_dataloaders
-        _defaults.require_trainable(self, model)
+        _data_checks.require_trainable(self.config, model)
         loaders = {"train_dataloaders": train_dataloaders, "val_dataloaders": val_dataloaders}
         _data_checks.require_one_source("fit", datamodule, **loaders)
         intercept(self, "fit", model, train_dataloaders, datamodule)
-        given = {"train": train_dataloaders, "validation": val_dataloaders}
         _data_checks.warn_of_unused_validation(model, val_dataloaders, datamodule)
         ckpt_path = _checkpoint_choice.choose(self, "fit", ckpt_path, True)
-        with ShortTracebacks(), self._running("fit", model, datamodule, given, ckpt_path) as checkpoint:
-            self._train_loader = _loaders.training(self, given["train"])
-            self._prepare_training()
-            self._hooks.both("on_fit_start")
-            _checkpoints.restore_training(self, checkpoint)
+        given = {Stage.FIT: train_dataloaders, Stage.VALIDATE: val_dataloaders}
+        run = Run(self, self.config, Call(Stage.FIT, model, datamodule, given, ckpt_path), self._run)
+        with ShortTracebacks(), run.running() as checkpoint:
+            begin_fit(run, train_dataloaders)
+            _checkpoints.restore_training(run, checkpoint)
             del checkpoint  # as large as the model with its optimizers, and not needed any more
-            loop = FitLoop(self)
-            self._sanity_check(loop.validation)
-            self.state.stage = "train"
-            self._ties.warn_if_lost(model, "configure_optimizers, restoring and on_fit_start")
+            loop = FitLoop(run)
+            loop.sanity_check()
+            run.ties.warn_if_lost(model, "configure_optimizers, restoring and on_fit_start")
             loop.run()
-            self._reporting.flush()
-            self._hooks.both("on_fit_end")
+            run.reporting.flush()
+            run.hooks.both("on_fit_end")
 
     def validate(
         self, model: Any = None, dataloaders: Any = None, ckpt_path: Any = None, verbose: bool = True,
@@ -209,14 +180,14 @@ class Trainer(TrainerArguments, TrainerPreflight, TrainerRuns):
             MisconfigurationException: the module has no `validation_step`.
             ValueError: the best checkpoint is meant, and there is none.
         """
-        return self._evaluate("validation", model, dataloaders, ckpt_path, verbose, datamodule)
+        return self._evaluate(Stage.VALIDATE, model, dataloaders, ckpt_path, verbose, datamodule)
 
     def test(
         self, model: Any = None, dataloaders: Any = None, ckpt_path: Any = None, verbose: bool = True,
         datamodule: LightningDataModule | None = None,
     ) -> list[dict[str, float]]:  # fmt: skip
         """Evaluate on test data; arguments, result and errors as for `validate`, with `test_step`."""
-        return self._evaluate("test", model, dataloaders, ckpt_path, verbose, datamodule)
+        return self._evaluate(Stage.TEST, model, dataloaders, ckpt_path, verbose, datamodule)
 
     def predict(
         self, model: Any = None, dataloaders: Any = None, datamodule: LightningDataModule | None = None,
@@ -242,12 +213,90 @@ class Trainer(TrainerArguments, TrainerPreflight, TrainerRuns):
         _data_checks.require_one_source("predict", datamodule, dataloaders=dataloaders)
         intercept(self, "predict", model, dataloaders, datamodule)
         ckpt_path = _checkpoint_choice.choose(self, "predict", ckpt_path, chosen)
-        with ShortTracebacks(), self._running("predict", model, datamodule, {"predict": dataloaders}, ckpt_path):
-            loaders, limits = self._evaluation_loaders("predict")
-            found = predict(self, loaders, limits, return_predictions)
+        call = Call(Stage.PREDICT, model, datamodule, {Stage.PREDICT: dataloaders}, ckpt_path)
+        run = Run(self, self.config, call, self._run)
+        with ShortTracebacks(), run.running():
+            found = PredictionLoop(run).run(return_predictions)
         if not return_predictions:
             return None
         return found[0] if len(found) == 1 else found
+
+    @overload
+    def preflight(
+        self, model: LightningModule, dataloaders: Any = None, datamodule: LightningDataModule | None = None, *,
+        slice: str, stage: str = "fit", batch_size: int | None = None, measure: bool | list[Any] = False,
+        advise: bool | None = None,
+    ) -> PreflightReport: ...  # fmt: skip
+
+    @overload
+    def preflight(
+        self, model: LightningModule, dataloaders: Any = None, datamodule: LightningDataModule | None = None, *,
+        slice: list[str] | tuple[str, ...], stage: str = "fit",
+        batch_size: int | list[int] | tuple[int, ...] | None = None, measure: bool | list[Any] = False,
+        advise: bool | None = None,
+    ) -> list[PreflightReport]: ...  # fmt: skip
+
+    @overload
+    def preflight(
+        self, model: LightningModule, dataloaders: Any = None, datamodule: LightningDataModule | None = None, *,
+        slice: str, stage: str = "fit", batch_size: list[int] | tuple[int, ...], measure: bool | list[Any] = False,
+        advise: bool | None = None,
+    ) -> list[PreflightReport]: ...  # fmt: skip
+
+    def preflight(
+        self,
+        model: LightningModule,
+        dataloaders: Any = None,
+        datamodule: LightningDataModule | None = None,
+        *,
+        slice: str | list[str] | tuple[str, ...],
+        stage: str = "fit",
+        batch_size: int | list[int] | tuple[int, ...] | None = None,
+        measure: bool | list[Any] = False,
+        advise: bool | None = None,
+    ) -> PreflightReport | list[PreflightReport]:
+        """Compile the step with the real TPU compiler for a slice that is not here, and report what it would do there.
+
+        Nothing runs and nothing is written: hooks up to the first step are called as in a real run, one batch of one
+        core is loaded, and the module is afterwards what it was. The slice decides how many cores there are, whatever
+        `devices` says.
+
+        Args:
+            model: the module.
+            dataloaders: as for the method that `stage` names.
+            datamodule: where loaders come from.
+            slice: in Google Cloud's spelling ("v5litepod-8", "2x v5litepod-256") or as a topology ("v5e:2x4"); several
+                give several reports.
+            stage: "fit", "validate", "test" or "predict".
+            batch_size: samples on each core (what `DataLoader(batch_size=...)` means), instead of the loader's; several
+                give several reports, each slice with each batch.
+            measure: also run the step on the Trainer's devices (or on these), and compare with the prediction. The
+                module gets its values back afterwards.
+            advise: also compile other batches and precisions, for advice on them. None does so for a single report of a
+                step that does not fit, and finds the largest batch that does.
+
+        Returns:
+            A `PreflightReport` (or a list, one for each slice and batch): `report.fits`, `report.memory`, `report.time`, ...;
+            print it with rich, or take `report.to_dict()`.
+
+        Raises:
+            MisconfigurationException: the TPU compiler is not installed; how to install it.
+            ValueError: an unknown slice; names near ones.
+            CaptureError: the step cannot be one program; names the line.
+
+        Example:
+            >>> report = trainer.preflight(model, loader, slice="v5litepod-8")  # doctest: +SKIP
+            >>> report.fits, report.memory.percent  # doctest: +SKIP
+        """
+        if isinstance(dataloaders, LightningDataModule):
+            dataloaders, datamodule = None, dataloaders
+        names = [slice] if isinstance(slice, str) else list(slice)
+        sizes = [batch_size] if batch_size is None or isinstance(batch_size, int) else list(batch_size)
+        inspection.require_possible(stage, sizes)
+        subject = inspection.Subject.of(self, stage, model, dataloaders, datamodule)
+        measured_on = None if measure is False else self.devices if measure is True else measure
+        reports = inspection.preflight(subject, names, sizes, measured_on, advise)
+        return reports[0] if isinstance(slice, str) and (batch_size is None or isinstance(batch_size, int)) else reports
 
     def save_checkpoint(self, filepath: Any, weights_only: bool = False, storage_options: Any = None) -> None:
         """Write a checkpoint: weights, and unless `weights_only` everything that is needed to continue.
@@ -260,30 +309,37 @@ class Trainer(TrainerArguments, TrainerPreflight, TrainerRuns):
         Raises:
             OutOfRangeError: a step so far met an index that eager PyTorch refuses; nothing is written.
         """
-        self._verify()
-        _checkpoints.save(self, filepath, weights_only, storage_options)
+        self._run.verify()
+        _checkpoints.save(self._run, filepath, weights_only, storage_options)
 
     def _evaluate(
-        self, stage: str, model: Any, dataloaders: Any, ckpt_path: Any, verbose: bool, datamodule: Any
+        self,
+        stage: Stage,
+        model: Any,
+        dataloaders: Any,
+        ckpt_path: Any,
+        verbose: bool,
+        datamodule: LightningDataModule | None,
     ) -> list[dict[str, float]]:
-        method = "validate" if stage == "validation" else stage
+        method = stage.fn.value
         chosen, model = model is not None, self._model_or_last(method, model)
         if isinstance(dataloaders, LightningDataModule):
             dataloaders, datamodule = None, dataloaders
-        if not overrides(model, f"{stage}_step", LightningModule):
+        if not overrides(model, stage.step, LightningModule):
             raise MisconfigurationException(
-                f"No `{stage}_step()` method defined to run with this call. Add one to {type(model).__name__}."
+                f"No `{stage.step}()` method defined to run with this call. Add one to {type(model).__name__}."
             )
         _data_checks.require_one_source(method, datamodule, dataloaders=dataloaders)
         intercept(self, method, model, dataloaders, datamodule)
         ckpt_path = _checkpoint_choice.choose(self, method, ckpt_path, chosen)
-        with ShortTracebacks(), self._running(stage, model, datamodule, {stage: dataloaders}, ckpt_path):
-            values = EvaluationLoop(self, stage).run()
+        run = Run(self, self.config, Call(stage, model, datamodule, {stage: dataloaders}, ckpt_path), self._run)
+        with ShortTracebacks(), run.running():
+            values = EvaluationLoop(run, stage).run()
         if verbose:
-            _defaults.print_table(values, stage)
+            _defaults.print_table(values, stage.step.removesuffix("_step"))
         return values
 
-    def _model_or_last(self, method: str, model: Any) -> Any:
+    def _model_or_last(self, method: str, model: LightningModule | None) -> LightningModule:
         model = model if model is not None else self.lightning_module
         if model is None:
             raise TypeError(f"A module is needed: trainer.{method}(model, ...). None was fitted before.")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from op_check import check_op
+from compiler.lowering.op_check import check_op
 
 CASES: dict[str, tuple[Any, list[tuple[int, ...]], dict[str, Any]]] = {
     "1d": (F.conv1d, [(2, 4, 9), (6, 4, 3), (6,)], {}),

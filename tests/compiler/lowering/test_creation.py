@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from op_check import check_op
+from compiler.lowering.op_check import check_op
 
 T = torch.Tensor
 

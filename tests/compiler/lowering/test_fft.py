@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from op_check import check_op
+from compiler.lowering.op_check import check_op
 
 REAL: dict[str, Callable[..., Any]] = {
     "fft": lambda x: torch.fft.fft(x),

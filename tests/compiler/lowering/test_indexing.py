@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from op_check import check_op
+from compiler.lowering.op_check import check_op
 
 from systolic.compiler.lowering import LoweringContext, find_lowering
 from systolic.compiler.lowering._context import lowering_context

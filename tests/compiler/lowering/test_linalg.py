@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from op_check import check_op
+from compiler.lowering.op_check import check_op
 
 L = torch.linalg
 

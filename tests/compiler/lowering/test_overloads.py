@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 import torch
-from op_check import to_jax
+from compiler.lowering.op_check import to_jax
 
 from systolic.compiler.lowering import LoweringContext, find_lowering
 from systolic.compiler.lowering._context import lowering_context

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from op_check import check_op
+from compiler.lowering.op_check import check_op
 
 T = torch.Tensor
 
@@ -214,7 +214,7 @@ def test_pow_of_negatives_and_integers() -> None:
 
 @pytest.mark.parametrize("beta", [0.9, 0.95, 0.999, 0.9999, 1.1, 2.0, 1e-3])
 def test_pow_of_number_is_as_accurate_as_float32(beta: float) -> None:
-    from op_check import lower_and_run
+    from compiler.lowering.op_check import lower_and_run
 
     steps = torch.tensor([0.0, 1.0, 2.0, 3.0, 10.0, 77.0, 1000.0, 4097.0, 30001.0, 0.5, -3.0])
     expected = (beta ** steps.double()).float()

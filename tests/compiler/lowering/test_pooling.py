@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from op_check import check_op
+from compiler.lowering.op_check import check_op
 
 from systolic.compiler.lowering._context import LoweringContext, lowering_context
 from systolic.compiler.lowering._pooling import _max_pool_backward

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from op_check import check_op, lower_and_run
+from compiler.lowering.op_check import check_op, lower_and_run
 
 from systolic.compiler.lowering._bits import keep_mask, mask_key
 

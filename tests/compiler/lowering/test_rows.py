@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from op_check import to_jax
+from compiler.lowering.op_check import to_jax
 from torch import nn
 
 import systolic

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -13,9 +13,6 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.utils.hooks import RemovableHandle
 
 from .._errors import CaptureError
-
-if TYPE_CHECKING:
-    from ._slots import Slot
 
 Table = dict[int, Callable[..., Any]]
 
@@ -80,14 +77,14 @@ class HookEffect:
 
 
 def hook_effects(
-    tables: list[Table], before: list[Table], slots: list[Slot], stand_ins: list[torch.Tensor]
+    tables: list[Table], before: list[Table], tensors: Iterable[torch.Tensor], stand_ins: list[torch.Tensor]
 ) -> Iterator[HookEffect]:
     """What a step did to hooks.
 
     Args:
         tables: the tables that were there.
         before: what stood in them.
-        slots: the tensors of the state.
+        tensors: those of the state.
         stand_ins: what the step was given for them.
 
     Raises:
@@ -96,11 +93,11 @@ def hook_effects(
     for table, old in zip(tables, before, strict=True):
         if list(table.items()) != list(old.items()):
             yield HookEffect(table, _lasting(table, old))
-    for slot, stand_in in zip(slots, stand_ins, strict=True):
-        had = dict(hook_tables(slot.tensor))
+    for tensor, stand_in in zip(tensors, stand_ins, strict=True):
+        had = dict(hook_tables(tensor))
         for name, table in hook_tables(stand_in):
             if name not in had:
-                yield HookEffect(table, _lasting(table, {}), slot.tensor, name)
+                yield HookEffect(table, _lasting(table, {}), tensor, name)
 
 
 def _lasting(table: Table, old: Table) -> tuple[tuple[int, Callable[..., Any]], ...]:

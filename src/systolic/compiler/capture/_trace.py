@@ -208,7 +208,7 @@ class _Tracing:
         self.effects = container_effects(self.survey, before, opaque, self.finals)
         self.effects += [RequiresGrad(tensor, flag) for tensor, flag in self.finals.changed_flags()]
         tables = list(self.survey.hooks.values())
-        self.effects += hook_effects(tables, self.hooks_before, self.slots, self.stand_ins)
+        self.effects += hook_effects(tables, self.hooks_before, (slot.tensor for slot in self.slots), self.stand_ins)
         self._collect_optimizer_state()
         self._collect_gradients()
 

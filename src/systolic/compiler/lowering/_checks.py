@@ -8,19 +8,32 @@ value, which of the checks in its program found it, the word], with zero for the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
+from torch import fx
 from torch._ops import OpOverload
 
 from ._node_meta import LINE
 
-if TYPE_CHECKING:
-    from ._context import LoweringContext
-
 _LIMITS = np.iinfo(np.int32)
+
+
+class Place(Protocol):
+    """Where an op is lowered: what checks need of a `LoweringContext`, which holds them."""
+
+    @property
+    def node(self) -> fx.Node | None:
+        """The node that is being lowered."""
+        ...
+
+    @property
+    def mesh(self) -> Mesh | None:
+        """The cores that run the program; None for one core."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -76,23 +89,21 @@ class Checks:
         # the arrays are kept: another one must not get the id of one that was checked
         self._seen: dict[tuple[int, int, int, int | None], jax.Array] = {}
 
-    def in_range(
-        self, context: LoweringContext, values: jax.Array, low: int, high: int, ignored: int | None, what: str, op: str
-    ) -> None:
+    def in_range(self, context: Place, values: jax.Array, low: int, high: int, ignored: int | None, what: str, op: str) -> None:
         """Check integers; the same ones for the same range, which a gradient does, only once."""
         key = (id(values), low, high, ignored)
         if values.size and key not in self._seen:
             self._seen[key] = values
             self._add(context, _offending_integer(values, low, high, ignored), Check(op, _line(context), what, low, high))
 
-    def in_unit_interval(self, context: LoweringContext, values: jax.Array, what: str, op: str) -> None:
+    def in_unit_interval(self, context: Place, values: jax.Array, what: str, op: str) -> None:
         """Check real numbers."""
         if values.size:
             inside = (values >= 0) & (values <= 1)
             bits = jax.lax.bitcast_convert_type(values.astype(jnp.float32), jnp.uint32)
             self._add(context, jnp.where(inside, jnp.uint32(0), bits), Check(op, _line(context), what, 0, 1, is_real=True))
 
-    def _add(self, context: LoweringContext, words: jax.Array, check: Check) -> None:
+    def _add(self, context: Place, words: jax.Array, check: Check) -> None:
         cores = context.mesh.size if context.mesh is not None else 1
         if words.ndim and words.shape[0] % cores == 0:
             # each core's own part; cores meet once for all checks, in `outcome`
@@ -136,11 +147,11 @@ def _offending_integer(values: jax.Array, low: int, high: int, ignored: int | No
     return jnp.where(bad, jax.lax.bitcast_convert_type(code, jnp.uint32), jnp.uint32(0))
 
 
-def _line(context: LoweringContext) -> str:
+def _line(context: Place) -> str:
     return context.node.meta.get(LINE, "") if context.node is not None else ""
 
 
-def name_of(context: LoweringContext) -> str:
+def name_of(context: Place) -> str:
     """The name of the op that is being lowered, without its library and overload."""
     target = context.node.target if context.node is not None else None
     return target.overloadpacket.__name__ if isinstance(target, OpOverload) else "an op outside of a graph"

@@ -1,0 +1,269 @@
+"""The configuration of a Trainer: what its arguments say, checked, and never changed in place."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..callbacks import Callback
+from ..checkpoint import CheckpointIO
+from ..data import check_limit
+from ..loggers import LoggerProtocol
+from ..plugins import choose_checkpoint_io
+from ..precision import Precision, resolve_matmul_precision, resolve_precision
+from ..profilers import Profiler, make_profiler
+from ..runtime._platform import Devices
+from . import _defaults
+from ._interception import devices_for
+from ._options import require_clipping, require_integer, require_integers, require_interval, seconds_of
+from ._stage import Stage
+
+if TYPE_CHECKING:
+    from jaxlib._jax import Device
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainerConfig:
+    """What a run is made from. `dataclasses.replace` makes a variant for a run of one's own.
+
+    The fields are the Trainer's arguments after their checks; -1 and infinity stand for "no limit".
+    """
+
+    accelerator: str
+    accumulate_grad_batches: int
+    advice: bool
+    benchmark: bool | None
+    callbacks: list[Callback]
+    check_val_every_n_epoch: int | None
+    checkpoint_io: CheckpointIO
+    compile: bool
+    default_root_dir: str
+    detect_anomaly: bool
+    deterministic: bool | str | None
+    devices: list[Device]
+    fast_dev_run: int | bool
+    gradient_clip_algorithm: str | None
+    gradient_clip_val: float | None
+    inference_mode: bool
+    limit_predict_batches: int | float
+    limit_test_batches: int | float
+    limit_train_batches: int | float
+    limit_val_batches: int | float
+    log_every_n_steps: int
+    loggers: list[LoggerProtocol]
+    matmul_precision: str
+    max_epochs: int
+    max_steps: int
+    max_time: float | None
+    min_epochs: int | None
+    min_steps: int | None
+    num_sanity_val_steps: int
+    numerics: Precision
+    pad_batches: bool
+    prefetch_batches: int
+    profiler: Profiler | None
+    recompile_limit: int
+    steps_per_dispatch: int
+    sync_batchnorm: bool
+    use_distributed_sampler: bool
+    val_check_interval: int | float
+
+    @property
+    def num_devices(self) -> int:
+        """How many cores a run uses."""
+        return max(1, len(self.devices))
+
+    @property
+    def platform(self) -> str:
+        """Where steps run: "cpu", "gpu" or "tpu"."""
+        return self.devices[0].platform if self.devices else "cpu"
+
+    @property
+    def log_dir(self) -> str | None:
+        """Where the first logger writes; `default_root_dir` without a logger."""
+        return _defaults.log_dir(self.loggers[0] if self.loggers else None, self.default_root_dir)
+
+    def limit(self, stage: Stage) -> int | float:
+        """How many batches of a stage to use, as a number or as a part."""
+        limits = {
+            "train": self.limit_train_batches,
+            "val": self.limit_val_batches,
+            "test": self.limit_test_batches,
+            "predict": self.limit_predict_batches,
+        }
+        return limits[stage.data]
+
+
+def configuration(
+    *,
+    accelerator: str,
+    strategy: str,
+    devices: Devices,
+    precision: Any,
+    logger: Any,
+    callbacks: Callback | Sequence[Callback] | None,
+    fast_dev_run: int | bool,
+    compile: bool,
+    deterministic: bool | str | None,
+    enable_checkpointing: bool | None,
+    enable_progress_bar: bool | None,
+    enable_model_summary: bool | None,
+    default_root_dir: str | os.PathLike[str] | None,
+    profiler: Profiler | str | None,
+    matmul_precision: str | None,
+    plugins: Any,
+    **others: Any,
+) -> TrainerConfig:
+    """Check the Trainer's arguments, and fill in what was not given.
+
+    Args:
+        others: arguments that are checked without looking at these, or taken as they are.
+
+    Raises:
+        MisconfigurationException: an argument has an impossible value.
+    """
+    _defaults.require_strategy(strategy)
+    quick = require_integer("fast_dev_run", int(fast_dev_run), 0)
+    checked = _checked(quick, **others)
+    found = devices_for(accelerator, devices) if compile else []
+    platform = found[0].platform if found else "cpu"
+    numerics = resolve_precision(precision, platform)
+    matmul_precision = resolve_matmul_precision(matmul_precision, platform)
+    _defaults.require_deterministic(deterministic, found)
+    root = _defaults.root_dir(default_root_dir)
+    bars = (enable_checkpointing, enable_progress_bar, enable_model_summary)
+    return TrainerConfig(
+        accelerator=accelerator,
+        callbacks=_defaults.callbacks(callbacks, *bars, quick),
+        checkpoint_io=choose_checkpoint_io(plugins),
+        compile=compile,
+        default_root_dir=root,
+        deterministic=deterministic,
+        devices=found,
+        fast_dev_run=fast_dev_run,
+        loggers=_defaults.loggers(logger, root, quick),
+        matmul_precision=matmul_precision,
+        numerics=numerics,
+        profiler=make_profiler(profiler),
+        **checked,
+    )
+
+
+def _checked(quick: int, **given: Any) -> dict[str, Any]:
+    """Arguments that need nothing but themselves and `quick`, the number of steps of a development run, or 0."""
+    require_clipping(given["gradient_clip_val"], given["gradient_clip_algorithm"])
+    minima = {"accumulate_grad_batches": 1, "steps_per_dispatch": 1, "recompile_limit": 1, "prefetch_batches": 0}
+    given = {**given, **_length(quick, given), **_validation(quick, given), **_limits(quick, given)}
+    given["log_every_n_steps"] = require_integer("log_every_n_steps", given["log_every_n_steps"] or 50, 1)
+    for name, minimum in minima.items():
+        require_integer(name, given[name], minimum)
+    return given
+
+
+def _length(quick: int, given: dict[str, Any]) -> dict[str, Any]:
+    """How long a run is."""
+    require_integers(-1, max_epochs=given["max_epochs"])
+    require_integers(0, min_epochs=given["min_epochs"], min_steps=given["min_steps"])
+    max_epochs, max_steps = _defaults.training_length(given["max_epochs"], given["max_steps"], quick, given["max_time"])
+    # as in Lightning, a number of steps to reach means whole epochs, at least one
+    min_epochs = 1 if given["min_epochs"] is None and given["min_steps"] is not None else given["min_epochs"]
+    seconds = seconds_of(given["max_time"])
+    return {"max_epochs": max_epochs, "max_steps": max_steps, "min_epochs": min_epochs, "max_time": seconds}
+
+
+def _validation(quick: int, given: dict[str, Any]) -> dict[str, Any]:
+    """When a run validates."""
+    every, interval, sanity = (
+        given[name] for name in ("check_val_every_n_epoch", "val_check_interval", "num_sanity_val_steps")
+    )
+    require_integers(1, check_val_every_n_epoch=every)
+    require_integers(-1, num_sanity_val_steps=sanity)
+    every = 1 if quick else every
+    return {
+        "check_val_every_n_epoch": every,
+        "val_check_interval": require_interval(1.0 if quick or interval is None else interval, every),
+        "num_sanity_val_steps": 0 if quick else 2 if sanity is None else sanity,
+    }
+
+
+def _limits(quick: int, given: dict[str, Any]) -> dict[str, int | float]:
+    """How many batches of each stage to use."""
+    names = ("limit_train_batches", "limit_val_batches", "limit_test_batches", "limit_predict_batches")
+    return {name: quick or check_limit(given[name], name=name) for name in names}
+
+
+class Configured(Protocol):
+    """A Trainer, as far as its settings are concerned."""
+
+    @property
+    def config(self) -> TrainerConfig:
+        """The configuration that runs use."""
+        ...
+
+    def reconfigure(self, config: TrainerConfig) -> None:
+        """Use another configuration from now on."""
+        ...
+
+
+class _Setting:
+    """A field of the configuration as an attribute of the Trainer; setting it replaces the configuration."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, trainer: Configured | None, owner: type) -> Any:
+        """The field of the run's configuration."""
+        return self if trainer is None else getattr(trainer.config, self._name)
+
+    def __set__(self, trainer: Configured, value: Any) -> None:
+        """A run that is under way sees the new value, too."""
+        changed: dict[str, Any] = {self._name: value}
+        trainer.reconfigure(dataclasses.replace(trainer.config, **changed))
+
+
+class TrainerSettings:
+    """Arguments of a Trainer as attributes, most of them with Lightning's names; all may be set."""
+
+    accelerator: str
+    accumulate_grad_batches: int
+    advice: bool
+    benchmark: bool | None
+    callbacks: list[Callback]
+    check_val_every_n_epoch: int | None
+    checkpoint_io: CheckpointIO
+    compile: bool
+    default_root_dir: str
+    detect_anomaly: bool
+    deterministic: bool | str | None
+    devices: list[Device]
+    fast_dev_run: int | bool
+    gradient_clip_algorithm: str | None
+    gradient_clip_val: float | None
+    inference_mode: bool
+    limit_predict_batches: int | float
+    limit_test_batches: int | float
+    limit_train_batches: int | float
+    limit_val_batches: int | float
+    log_every_n_steps: int
+    loggers: list[LoggerProtocol]
+    matmul_precision: str
+    max_epochs: int
+    max_steps: int
+    max_time: float | None
+    min_epochs: int | None
+    min_steps: int | None
+    num_sanity_val_steps: int
+    pad_batches: bool
+    prefetch_batches: int
+    recompile_limit: int
+    steps_per_dispatch: int
+    sync_batchnorm: bool
+    use_distributed_sampler: bool
+    val_check_interval: int | float
+
+
+for _name in TrainerSettings.__annotations__:
+    setattr(TrainerSettings, _name, _Setting(_name))

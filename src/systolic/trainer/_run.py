@@ -1,0 +1,392 @@
+"""One run of a Trainer: what it consists of, set up, and taken down whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..compat import explain_torch_xla
+from ..core import LightningDataModule, LightningModule, Ties
+from ..data import BatchPadder
+from ..distributed import is_main_process, process_count
+from ..loggers import LoggerProtocol
+from ..metrics import LogOptions, Results, StepLog
+from ..optim import LightningOptimizer, LRSchedulerConfig, read_configuration
+from ..profilers import PassThroughProfiler, Profiler
+from ..runtime._placement import Placement
+from ..utilities._overrides import overrides
+from . import _checkpoints, _defaults, _loaders
+from ._config import TrainerConfig
+from ._engines import release_engines
+from ._hooks import HookTable
+from ._logging import log_value
+from ._memory import memory_explained
+from ._options import validation_interval
+from ._reporting import Reporting
+from ._stage import RunningStage, Stage, TrainerState
+from ._step_engine import StepEngine, StepOutcome
+from ._symbols import Symbols
+
+if TYPE_CHECKING:
+    from ._trainer import Trainer
+
+_PASS_THROUGH = PassThroughProfiler()
+
+
+@dataclass(frozen=True)
+class Call:
+    """What fit, validate, test or predict was called with.
+
+    Attributes:
+        stage: FIT, VALIDATE, TEST or PREDICT.
+        module: the user's.
+        datamodule: where loaders come from; None: from the module.
+        given: the loaders that were passed, by stage; None for the datamodule's or module's own.
+        ckpt_path: the checkpoint to start from.
+    """
+
+    stage: Stage
+    module: LightningModule
+    datamodule: LightningDataModule | None
+    given: dict[Stage, Any]
+    ckpt_path: Any = None
+
+
+@dataclass
+class Counters:
+    """How far training has come. Every run goes on from where the last fit was, as in Lightning.
+
+    Attributes:
+        epoch: the current one, from 0.
+        global_step: optimizer steps.
+        batches_that_stepped: batches after which an optimizer stepped.
+        batches_seen: training batches.
+        in_epoch: whether the current epoch has begun.
+    """
+
+    epoch: int = 0
+    global_step: int = 0
+    batches_that_stepped: int = 0
+    batches_seen: int = 0
+    in_epoch: bool = False
+
+    @property
+    def epochs_done(self) -> int:
+        """How many epochs a run that continues from here need not repeat; of a started one the rest is left out."""
+        return self.epoch + self.in_epoch
+
+
+@dataclass
+class EvaluatedLoaders:
+    """The loaders of the evaluation that is running: how many, and the number of the current one."""
+
+    count: int
+    current: int = 0
+
+
+@dataclass
+class ModuleState:
+    """What the module's own methods keep during a run, outside of what a step reads."""
+
+    manual_steps: int = 0
+    toggled: dict[torch.nn.Parameter, bool] = field(default_factory=dict)
+
+
+class Run:
+    """What the loops, the hooks and the reporting of one call work with.
+
+    Before the first call a Trainer has a run without a `call`, which has no hooks, module, data or placement.
+
+    Args:
+        trainer: whose run it is; hooks get it.
+        config: what to run with.
+        call: what the Trainer's method was called with.
+        before: the run that this one goes on from.
+        placement: `AbstractPlacement` for devices that are not here.
+
+    Attributes:
+        train_loader: the training loader; None outside of fit.
+        should_stop: fit ends after the current batch.
+        placement_type: what `placement` is made of.
+        symbols: epoch and step while a step is traced; None on the host.
+        step_log: the step method that runs, and where its `self.log` goes; None on the host.
+    """
+
+    hooks: HookTable
+    module: LightningModule
+    placement: Placement | None
+    ties: Ties
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        config: TrainerConfig,
+        call: Call | None = None,
+        before: Run | None = None,
+        placement: type[Placement] = Placement,
+    ) -> None:
+        self.trainer, self.config, self.call = trainer, config, call
+        self.counters = Counters() if before is None else dataclasses.replace(before.counters, in_epoch=False)
+        self.state = TrainerState()
+        self.profiler: Profiler = config.profiler if config.profiler is not None else _PASS_THROUGH
+        self.should_stop = self.is_last_batch = self.enable_validation = False
+        self.optimizers: list[torch.optim.Optimizer] = []
+        self.schedulers: list[LRSchedulerConfig] = []
+        self.train_loader: Any = None
+        self.num_training_batches: int | float = 0
+        self.val_check_batch: int | float = float("inf")
+        self.loaders: dict[Stage, tuple[list[Any], list[int | float]]] = {}
+        self.padders: dict[int, BatchPadder] = {}
+        self.train_results = Results()
+        self.engines: dict[Stage, StepEngine] = {}
+        self.in_flight: deque[StepOutcome] = deque()
+        self.symbols: Symbols | None = None
+        self.step_log: tuple[str, StepLog] | None = None
+        self.evaluated: EvaluatedLoaders | None = None
+        self.module_state = ModuleState()
+        self.logged_hyperparameters = False
+        self.is_shared = process_count() > 1
+        self.reporting = Reporting(self)
+        self.placement_type = placement
+        if call is not None:
+            self.module, self.state.fn, self.state.stage = call.module, call.stage.fn, call.stage.running
+            self._take_over(before, call)
+
+    def _take_over(self, before: Run | None, call: Call) -> None:
+        """An evaluation of what was trained before keeps its optimizers; hyperparameters are logged once."""
+        if before is not None and before.call is not None and before.module is call.module:
+            self.logged_hyperparameters = before.logged_hyperparameters
+            if call.stage is not Stage.FIT:
+                self.optimizers, self.schedulers = before.optimizers, before.schedulers
+
+    @property
+    def datamodule(self) -> LightningDataModule | None:
+        """Where loaders come from; None: from the module."""
+        return self.call.datamodule if self.call is not None else None
+
+    @property
+    def given(self) -> dict[Stage, Any]:
+        """The loaders that the call was given."""
+        assert self.call is not None, "a run without a call has no loaders"
+        return self.call.given
+
+    @property
+    def writers(self) -> list[LoggerProtocol]:
+        """The loggers, in the process that writes."""
+        return self.config.loggers if is_main_process() else []
+
+    @property
+    def sanity_checking(self) -> bool:
+        """Whether the validation before training is running."""
+        return self.state.stage is RunningStage.SANITY_CHECKING
+
+    # ---- beginning and end
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[dict[str, Any] | None]:
+        """Set up, run the block, and leave the module with ordinary CPU tensors, whatever happens.
+
+        Yields:
+            The checkpoint that was loaded; None without `ckpt_path`.
+        """
+        assert self.call is not None, "a run is of a call"
+        _defaults.require_module(self.module)
+        explain_torch_xla(self.module, self.config.platform)
+        self._attach()
+        try:
+            with memory_explained(self):
+                self._set_up()
+                yield _checkpoints.load(self, self.call.ckpt_path)
+            self.config.checkpoint_io.wait()
+            self.state.status = "finished"
+        except BaseException as error:
+            self.state.status = "interrupted"
+            self.hooks.callbacks("on_exception", error)
+            if self.datamodule is not None:
+                self.datamodule.on_exception(error)
+            raise
+        finally:
+            self._tear_down()
+
+    def _attach(self) -> None:
+        """Make this the run that the Trainer shows."""
+        self.trainer.show(self)
+        self.placement = self.make_placement()
+        self.ties = Ties(self.module)
+        self.module.trainer = self.trainer
+        self.config = dataclasses.replace(
+            self.config, callbacks=_defaults.with_module_callbacks(self.config.callbacks, self.module)
+        )
+        self.hooks = HookTable(self.trainer, self.config.callbacks, self.module, self.datamodule, self.config.profiler)
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """Afterwards the Trainer shows again the run that it showed before, as if this one had not been."""
+        shown = self.trainer.run
+        try:
+            self.trainer.show(self)
+            yield
+        finally:
+            self.trainer.show(shown)
+
+    def _set_up(self) -> None:
+        module, datamodule, fn = self.module, self.datamodule, self.state.fn
+        assert fn is not None, "a run is of a call"
+        for owner in (datamodule, module):
+            if owner is not None:
+                owner.prepare_data()
+        if datamodule is not None:
+            datamodule.trainer = self.trainer
+            datamodule.setup(fn.value)
+        if self.config.profiler is not None:
+            self.config.profiler.setup(fn.value, local_rank=0, log_dir=self.config.log_dir)
+        self.hooks.callbacks("setup", fn.value)
+        module.setup(fn.value)
+        module.configure_model()
+        self.config.numerics.convert_module(module)
+        module.on_post_move_to_device()
+        self.ties.warn_if_lost(module, "the setup hooks")
+        self.ties = Ties(module)
+        if fn == "fit":
+            self._log_hyperparameters()
+
+    def _tear_down(self) -> None:
+        assert self.state.fn is not None, "a run is of a call"
+        fn, interrupted = self.state.fn.value, self.state.status == "interrupted"
+        with memory_explained(self):
+            release_engines(list(self.engines.values()), failing=interrupted)
+        if self.datamodule is not None:
+            self.datamodule.teardown(fn)
+        self.hooks.callbacks("teardown", fn)
+        self.module.teardown(fn)
+        self.profiler.describe()
+        self.profiler.teardown(fn)
+        self.module.trainer = None
+        for logger in self.writers:
+            logger.finalize("success" if self.state.finished else "failed")
+        _checkpoints.finish(self)
+
+    def make_placement(self) -> Placement | None:
+        """Where tensors of this run are; None for eager PyTorch."""
+        config = self.config
+        if not config.compile:
+            return None
+        # with what was trained before: a second fit would draw the first one's numbers again
+        seed = (torch.initial_seed() + self.counters.batches_seen) % 2**31
+        options = {"sync_batchnorm": config.sync_batchnorm, "matmul_precision": config.matmul_precision}
+        return self.placement_type(config.devices, seed=seed, **options)
+
+    def _log_hyperparameters(self) -> None:
+        """Give the loggers what `save_hyperparameters` remembered, once."""
+        values = _defaults.logged_hyperparameters([o for o in (self.module, self.datamodule) if o is not None])
+        if self.logged_hyperparameters or not values:
+            return
+        for logger in self.writers:
+            logger.log_hyperparams(values)
+            logger.save()
+        self.logged_hyperparameters = True
+
+    # ---- training's parts
+
+    def prepare_training(self) -> None:
+        """Find out whether and when fit validates, and make the optimizers."""
+        loaders, limits = self.loaders_and_limits(Stage.VALIDATE)
+        has_step = overrides(self.module, "validation_step", LightningModule)
+        self.enable_validation = has_step and bool(loaders) and any(limits)
+        self.set_validation_interval()
+        self.configure_optimizers()
+
+    def load_training_data(self, given: Any) -> None:
+        """Make the training loader, and count its batches."""
+        self.train_loader, self.num_training_batches = _loaders.training(self, given)
+
+    def set_validation_interval(self) -> None:
+        """After how many batches validation runs, now that they are counted."""
+        config = self.config
+        self.val_check_batch = validation_interval(
+            config.val_check_interval, self.num_training_batches, config.check_val_every_n_epoch
+        )
+
+    def configure_optimizers(self) -> None:
+        """Ask the module for its optimizers and schedulers."""
+        model = self.module
+        found = read_configuration(model, model.configure_optimizers(), model.automatic_optimization)
+        self.optimizers, self.schedulers = found.optimizers, found.schedulers
+        for config in self.schedulers:
+            # schedulers make optimizers note their first step; an attribute that changes in it would be a new trace
+            stepped: Any = getattr(config.scheduler, "optimizer", config)
+            stepped._opt_called = True
+
+    def verify(self) -> None:
+        """Run the steps that wait, and raise what the checks inside any step so far found; waits for the devices."""
+        for engine in self.engines.values():
+            engine.verify()
+
+    # ---- data
+
+    def before_transfer(self) -> Callable[[Any, int], Any] | None:
+        """What the user does to a batch on the host, before XLA gets it; None for nothing."""
+        before = self.hooks.data_hook("on_before_batch_transfer")
+        transfer, device = self.hooks.data_hook("transfer_batch_to_device"), self.trainer.strategy.root_device
+        if transfer is None:
+            return before
+        return lambda batch, index: transfer(before(batch, index) if before is not None else batch, device, index)
+
+    def evaluation_loaders(self, stage: Stage) -> tuple[list[Any], list[int | float]]:
+        """The loaders of an evaluation, and how many batches of each are taken now."""
+        loaders, limits = self.loaders_and_limits(stage)
+        return loaders, self.sanity_limits() if self.sanity_checking and stage is Stage.VALIDATE else limits
+
+    def loaders_and_limits(self, stage: Stage) -> tuple[list[Any], list[int | float]]:
+        """The loaders of an evaluation, and how many batches of each it takes."""
+        if stage not in self.loaders:
+            self.loaders[stage] = _loaders.evaluation(self, stage, self.given.get(stage))
+        return self.loaders[stage]
+
+    def sanity_limits(self) -> list[int | float]:
+        """How many batches of each validation loader the sanity check takes."""
+        steps = self.config.num_sanity_val_steps
+        return [min(float("inf") if steps == -1 else steps, limit) for limit in self.loaders_and_limits(Stage.VALIDATE)[1]]
+
+    # ---- what steps and modules ask
+
+    @contextlib.contextmanager
+    def inside_step(self, method: str, log: StepLog, symbols: Symbols) -> Iterator[None]:
+        """While a step runs (or is traced): `self.log` records into it, epoch and step are its numbers."""
+        previous = (self.step_log, self.symbols)
+        self.step_log, self.symbols = (method, log), symbols
+        try:
+            yield
+        finally:
+            self.step_log, self.symbols = previous
+
+    @contextlib.contextmanager
+    def evaluating(self, stage: Stage, loaders: int) -> Iterator[None]:
+        """While an evaluation runs: `trainer.state` and `self.log` know it."""
+        previous, self.evaluated = self.evaluated, EvaluatedLoaders(loaders)
+        before, self.state.stage = self.state.stage, stage.running
+        try:
+            yield
+        finally:
+            self.evaluated, self.state.stage = previous, before
+
+    def log(self, name: str, value: Any, options: LogOptions) -> None:
+        """Record what the module's `self.log` was called with."""
+        log_value(self, name, value, options)
+
+    def wrapped_optimizers(self) -> list[LightningOptimizer]:
+        """The optimizers for manual optimization, where their steps are counted."""
+        return [LightningOptimizer(optimizer, self._note_manual_step) for optimizer in self.optimizers]
+
+    def _note_manual_step(self) -> None:
+        self.module_state.manual_steps += 1
+
+    def print(self, *args: Any, **kwargs: Any) -> None:
+        """Print without disturbing the progress bar."""
+        _defaults.print_above_bar(self.config.callbacks, *args, **kwargs)

@@ -1,0 +1,6 @@
+"""Looking at the step of a run that is not made: for preflight and measurements."""
+
+from ._inspection import Subject as Subject
+from ._inspection import trace_step as trace_step
+from ._preflight import preflight as preflight
+from ._preflight import require_possible as require_possible

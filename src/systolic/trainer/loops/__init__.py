@@ -1,0 +1,1 @@
+"""The loops over batches: fit, evaluation, prediction."""

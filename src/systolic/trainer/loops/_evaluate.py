@@ -1,0 +1,92 @@
+"""Validation and test loops."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ...metrics import Results
+from .._hook_changes import call_on_batch
+from .._modes import evaluation_mode
+from .._observed import observed_batches
+from .._padding import padder_for
+from .._stage import Stage
+from .._steps import EvaluationStep
+from ._feed import feed
+from ._runner import BatchRunner
+
+if TYPE_CHECKING:
+    from .._run import Run
+
+
+class EvaluationLoop:
+    """Run every evaluation loader once, in eval mode, without gradients."""
+
+    def __init__(self, run: Run, stage: Stage) -> None:
+        self._run = run
+        self.stage = stage
+        self.results = Results()
+        self.step = EvaluationStep(run, stage, self.results)
+        self.runner = BatchRunner(run, self.step, stage)
+        self.engine = self.runner.engine
+        self._seen: Counter[int] = Counter()
+
+    def run(self) -> list[dict[str, float]]:
+        """Evaluate; returns the reduced values, one dict a loader."""
+        run, stage = self._run, self.stage
+        loaders, limits = run.evaluation_loaders(stage)
+        if not any(limits):
+            return []
+        with self.begun(len(loaders)):
+            for index, (loader, limit) in enumerate(zip(loaders, limits, strict=True)):
+                self._run_loader(index, loader, limit)
+            values = run.reporting.evaluation_end(self.results, stage.epoch_end, len(loaders))
+            run.hooks.both(stage.end)
+        return values
+
+    @contextlib.contextmanager
+    def begun(self, loaders: int) -> Iterator[None]:
+        """Inside, batches may be evaluated: in eval mode, without gradients, after the first hooks."""
+        run, stage = self._run, self.stage
+        # a compiled step has no autograd in either mode
+        eager = run.placement is None and run.config.inference_mode
+        with evaluation_mode(run, stage), torch.inference_mode() if eager else torch.no_grad():
+            with run.evaluating(Stage.SANITY_CHECK if run.sanity_checking else stage, loaders):
+                run.hooks.both(stage.start)
+                run.hooks.both(stage.epoch_start)
+                yield
+
+    def _run_loader(self, index: int, loader: Any, limit: int | float) -> None:
+        run, stage, config, hooks = self._run, self.stage, self._run.config, self._run.hooks
+        engine, runner = self.engine, self.runner
+        assert run.evaluated is not None, "an evaluation has begun"
+        self.step.dataloader_idx = run.evaluated.current = index
+        starts, ends = hooks.anybody(stage.batch_start), hooks.anybody(stage.batch_end)
+        batches = feed(
+            loader,
+            run.placement,
+            transform=run.before_transfer(),
+            precision=config.numerics,
+            pad=padder_for(run, loader),
+            depth=config.prefetch_batches,
+            dataloader_idx=index,
+            limit=limit,
+            shown=starts or ends,
+        )
+        for batch in observed_batches(batches, config.profiler, stage):
+            if starts:
+                call_on_batch(hooks, stage.batch_start, batch, run.placement, batch.index, index)
+            result = engine.run(*runner.arguments(batch, index))
+            if runner.starves:
+                runner.pace(result)
+            run.reporting.dispatched(result, self.results, False)
+            if ends:
+                hooks.both(stage.batch_end, result.value()["output"], batch.host, batch.index, index)
+            hooks.callbacks("on_step_dispatched", batch.index)
+            if config.loggers:
+                run.reporting.evaluation_step(self.results, result, self._seen[index])
+            self._seen[index] += not run.sanity_checking

@@ -1,0 +1,152 @@
+"""From a loader to batches on the devices."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...data import (
+    ArrayBatches,
+    BatchPadder,
+    BatchSpec,
+    PaddedBatch,
+    array_batches,
+    flatten_batch,
+    is_vectorised,
+    iterate,
+    num_batches,
+)
+from ...precision import Precision
+from ...runtime._convert import to_jax_array
+from ...runtime._placement import Placement
+from ...runtime._prefetch import Prefetcher
+
+# JAX warns of every fork, because a child that calls JAX could hang; the workers of a DataLoader do not call it
+warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
+
+
+@dataclass(slots=True)  # not frozen: that would cost a microsecond a batch
+class FedBatch:
+    """A batch, ready for a step.
+
+    Attributes:
+        whole: what the step gets, on the host: `host`, or the padded batch around it.
+        leaves: its tensors on the devices (or as they are, in eager mode).
+        spec: how to put them together again.
+        dataloader_idx: which loader it came from.
+        index: its number in that loader.
+        is_last: whether no batch follows.
+        statics: what it holds besides tensors, for the compiler to watch; empty in eager mode.
+    """
+
+    whole: Any
+    leaves: list[Any]
+    spec: BatchSpec
+    dataloader_idx: int
+    index: int
+    is_last: bool
+    statics: list[Any]
+
+    @property
+    def host(self) -> Any:
+        """What the loader gave, for hooks; None where no hook looks."""
+        return self.whole.batch if isinstance(self.whole, PaddedBatch) else self.whole
+
+
+def feed(
+    loader: Iterable[Any],
+    placement: Placement | None,
+    *,
+    transform: Callable[[Any, int], Any] | None = None,
+    precision: Precision | None = None,
+    pad: BatchPadder | None = None,
+    depth: int = 2,
+    dataloader_idx: int = 0,
+    limit: int | float = float("inf"),
+    shown: bool = True,
+) -> Iterator[FedBatch]:
+    """Batches of one loader, copied to the devices ahead of their use.
+
+    Args:
+        loader: anything that yields batches.
+        placement: the devices; None leaves tensors where they are (eager mode) and starts no thread.
+        transform: the user's `on_before_batch_transfer` and `transfer_batch_to_device`.
+        precision: what floating tensors are converted to, before the hook; None leaves them as they are.
+        pad: fills up batches, after the hook.
+        depth: how many batches may wait on the devices; 0 copies each batch when it is needed, without a thread.
+        dataloader_idx: the loader's number, handed on.
+        limit: how many batches to take.
+        shown: whether hooks look at batches as the loader gives them.
+    """
+    converts = precision if precision is not None and precision.parameters is not None else None
+
+    def prepare(item: tuple[int, Any, bool]) -> FedBatch:
+        index, batch, is_last = item
+        if converts is not None:
+            batch = converts.convert_input(batch)
+        if transform is not None:
+            batch = transform(batch, dataloader_idx)
+        whole = batch if pad is None else pad(batch)
+        tensors, spec = flatten_batch(whole)
+        statics = spec.statics if placement is not None else []
+        return FedBatch(whole, device_leaves(tensors, placement), spec, dataloader_idx, index, is_last, statics)
+
+    in_place = placement is not None and placement.shares_host_memory and transform is None
+    if placement is not None and in_place and pad is None and converts is None and not shown:
+        plain = array_batches(loader)
+        if plain is not None:
+            return _fed_arrays(plain, placement, dataloader_idx, int(min(limit, num_batches(loader))))
+    batches = _limited(loader, limit) if converts is None else converts.undisturbed(_limited(loader, limit))
+    # where nothing is copied and a batch is one indexing, a thread would cost more than it hides
+    if placement is None or depth == 0 or (in_place and is_vectorised(loader)):
+        return map(prepare, batches)
+    return iter(Prefetcher(batches, prepare, depth))
+
+
+def _fed_arrays(batches: ArrayBatches, placement: Placement, dataloader_idx: int, end: int) -> Iterator[FedBatch]:
+    """Batches that need no more than to be handed on: 3 us each, where tensors and a copy of them take 20."""
+    spec, statics = batches.spec, batches.spec.statics
+    for index, arrays in enumerate(islice(batches.arrays, end)):
+        leaves = [placement.shard(array, is_final=True) for array in arrays]
+        yield FedBatch(None, leaves, spec, dataloader_idx, index, index + 1 >= end, statics)
+
+
+def _limited(loader: Iterable[Any], limit: int | float) -> Iterator[tuple[int, Any, bool]]:
+    """Numbered batches, each with whether it is the last; only a loader of unknown length is read one batch ahead."""
+    if limit == 0:
+        return
+    end = min(limit, num_batches(loader))
+    batches = iterate(loader)
+    if end == math.inf:
+        yield from _until_exhausted(batches)
+        return
+    for index, batch in enumerate(batches):
+        yield index, batch, index + 1 >= end
+        if index + 1 >= end:
+            return
+
+
+def _until_exhausted(batches: Iterator[Any]) -> Iterator[tuple[int, Any, bool]]:
+    held: list[Any] = []
+    index = 0
+    for batch in batches:
+        if held:
+            yield index, held.pop(), False
+            index += 1
+        held.append(batch)
+    if held:
+        yield index, held.pop(), True
+
+
+def device_leaves(tensors: Sequence[torch.Tensor | np.ndarray[Any, Any]], placement: Placement | None) -> list[Any]:
+    """A batch's tensors on the devices; without devices as PyTorch's."""
+    if placement is None:
+        return [torch.from_numpy(t) if isinstance(t, np.ndarray) else t for t in tensors]
+    return [placement.shard(to_jax_array(t) if isinstance(t, torch.Tensor) else t) for t in tensors]

@@ -1,0 +1,262 @@
+"""The training loop, in the order in which things happen."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ...data import empty_loader_error, set_epoch
+from ...diagnostics import Advisor
+from ...distributed import agree
+from ...utilities._validation_due import validation_is_due
+from ...utilities.random_state import isolated_random_state
+from .._anomaly import require_finite
+from .._hook_changes import call_on_batch
+from .._modes import warn_of_eval_mode
+from .._observed import observed_batches
+from .._padding import padder_for
+from .._plateau import monitored
+from .._stage import RunningStage, Stage
+from .._step_engine import StepOutcome
+from .._steps import TrainStep
+from ._evaluate import EvaluationLoop
+from ._feed import FedBatch, feed
+from ._runner import BatchRunner
+
+if TYPE_CHECKING:
+    from .._run import Run
+
+
+def begin_fit(run: Run, given: Any) -> None:
+    """What comes before a checkpoint is restored: data, optimizers, the first hook.
+
+    Args:
+        run: a run that is set up.
+        given: the training loaders; None for the datamodule's or module's own.
+    """
+    run.load_training_data(given)
+    run.prepare_training()
+    run.hooks.both("on_fit_start")
+
+
+class FitLoop:
+    """Epochs over batches: feed, step, report, validate."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self.step = TrainStep(run, Stage.FIT, run.train_results)
+        self.runner = BatchRunner(run, self.step, Stage.FIT)
+        self.engine = self.runner.engine
+        self.validation = EvaluationLoop(run, Stage.VALIDATE)
+        self.loaders = run.train_loader
+        grouped = run.config.steps_per_dispatch > 1
+        self.advisor = Advisor(self.loaders, self.engine.compiles, run.reporting.is_idle, grouped)
+        self._started = time.monotonic()
+
+    def sanity_check(self) -> None:
+        """Run a few batches of validation, so that a mistake there is found before an epoch is trained."""
+        run = self._run
+        if not run.enable_validation or not run.config.num_sanity_val_steps:
+            return
+        run.state.stage = RunningStage.SANITY_CHECKING
+        on_devices = None if run.placement is None else run.placement.random_state()
+        with isolated_random_state():
+            run.hooks.callbacks("on_sanity_check_start")
+            self.validation.run()
+            run.hooks.callbacks("on_sanity_check_end")
+        if run.placement is not None and on_devices is not None:
+            run.placement.restore_random_state(on_devices)
+        run.reporting.forget()
+        run.state.stage = RunningStage.TRAINING
+
+    def start(self) -> None:
+        """Call the hooks before the first epoch."""
+        self._run.hooks.both("on_train_start")
+
+    def start_epoch(self) -> None:
+        """Call the hooks before an epoch's first batch."""
+        self._run.hooks.both("on_train_epoch_start")
+
+    def run(self) -> None:
+        """Run all epochs."""
+        run = self._run
+        if self._done():
+            self._warn_if_nothing_is_left()
+            return
+        self._started = time.monotonic()
+        warn_of_eval_mode(run.module)
+        self.start()
+        while not self._done():
+            self.start_epoch()
+            run.counters.in_epoch = True
+            with run.profiler.profile("run_training_epoch"):
+                self._epoch()
+            run.counters.in_epoch = False
+            run.counters.epoch += 1
+        run.hooks.both("on_train_end")
+
+    def _warn_if_nothing_is_left(self) -> None:
+        run, config, counters = self._run, self._run.config, self._run.counters
+        # a finished run may be resumed again and again
+        counts_on = counters.epoch > 0 and run.call is not None and run.call.ckpt_path is None
+        if counts_on and run.num_training_batches and not run.should_stop:
+            warnings.warn(
+                f"fit has nothing to do: epoch {counters.epoch} and step {counters.global_step} were reached before, and "
+                f"max_epochs={config.max_epochs}, max_steps={config.max_steps}. As in Lightning, a Trainer counts on in "
+                "every fit. Raise trainer.fit_loop.max_epochs, or make a new Trainer to begin at epoch 0.",
+                stacklevel=2,
+            )
+
+    def _done(self) -> bool:
+        run, max_epochs = self._run, self._run.config.max_epochs
+        self._agree_to_stop()
+        epochs_done = max_epochs != -1 and run.counters.epoch >= max_epochs
+        return epochs_done or self._stops() or not run.num_training_batches
+
+    def _epoch(self) -> None:
+        """One epoch. From here to the compiled program it is one call: `engine.run`."""
+        run = self._run
+        hooks, reporting, module, counters = run.hooks, run.reporting, run.module, run.counters
+        engine, arguments, starves = self.engine, self.runner.arguments, self.runner.starves
+        starts, ends = hooks.anybody("on_train_batch_start"), hooks.anybody("on_train_batch_end")
+        scheduled = bool(run.schedulers) and module.automatic_optimization
+        seen = 0
+        batches = self._batches(shown=starts or ends)
+        for batch in batches:
+            run.is_last_batch = batch.is_last
+            if starts and self._batch_start(batch) == -1:
+                run.is_last_batch = True
+                if scheduled:
+                    self._schedule(batch.index)
+                break
+            result = engine.run(*arguments(batch, *self._phase(batch)))
+            seen += 1
+            if starves:
+                self.runner.pace(result)
+            if run.config.detect_anomaly and module.automatic_optimization:
+                self.engine.verify()
+                require_finite(result.value()["finite"], batch.index, counters.epoch, counters.global_step)
+            self._count(result)
+            reporting.dispatched(result, run.train_results, True)
+            if scheduled:
+                self._schedule(batch.index)
+            if ends:
+                hooks.both("on_train_batch_end", result.value()["output"], batch.host, batch.index)
+            hooks.callbacks("on_step_dispatched", batch.index)
+            reporting.step(result, self.step.updates)
+            if run.config.max_time is not None:
+                self._watch_time(run.config.max_time)
+            if run.is_shared:
+                self._agree_to_stop()
+            if run.enable_validation and self._validation_is_due(batch.index):
+                self._validate()
+            if scheduled:
+                self._schedule(batch.index, plateau=True)
+            if self._stops():
+                break
+        else:
+            if not seen and counters.epoch == 0:
+                raise empty_loader_error(self.loaders)
+        if isinstance(batches, Generator):
+            batches.close()
+        self.engine.flush()
+        reporting.epoch_end(run.train_results, self._end_epoch_schedulers)
+
+    def _batches(self, shown: bool) -> Iterator[FedBatch]:
+        """The epoch's batches, on the devices."""
+        run, config, counters = self._run, self._run.config, self._run.counters
+        set_epoch(self.loaders, counters.epoch)
+        batches = feed(
+            self.loaders,
+            run.placement,
+            transform=run.before_transfer(),
+            precision=config.numerics,
+            pad=padder_for(run, self.loaders),
+            depth=config.prefetch_batches,
+            limit=run.num_training_batches,
+            shown=shown,
+        )
+        batches = observed_batches(batches, config.profiler, Stage.FIT)
+        return self.advisor.watch(batches) if config.advice else batches
+
+    def _batch_start(self, batch: FedBatch) -> Any:
+        run = self._run
+        return call_on_batch(run.hooks, "on_train_batch_start", batch, run.placement, batch.index)
+
+    def _phase(self, batch: FedBatch) -> tuple[bool, bool]:
+        """Where in the accumulation window the batch is; part of what selects the program."""
+        run, step = self._run, self.step
+        window = run.config.accumulate_grad_batches
+        step.clears = batch.index % window == 0
+        step.updates = (batch.index + 1) % window == 0 or run.is_last_batch
+        return step.clears, step.updates
+
+    def _count(self, result: StepOutcome) -> None:
+        run, counters = self._run, self._run.counters
+        counters.batches_seen += 1
+        if run.module.automatic_optimization:
+            counters.global_step += bool(self.step.updates)
+        else:
+            counters.global_step += result.value()["steps"]
+
+    def _schedule(self, batch_idx: int, plateau: bool = False) -> None:
+        """Advance the schedulers that are due after a batch.
+
+        Those that watch a metric come after validation; with the interval "epoch", after the epoch's own values.
+        """
+        run = self._run
+        if self.step.updates or run.is_last_batch:
+            self._advance("step", batch_idx + 1, plateau)
+        if run.is_last_batch and not plateau:
+            self._advance("epoch", run.counters.epoch + 1, plateau)
+
+    def _advance(self, interval: str, count: int, plateau: bool) -> None:
+        run = self._run
+        for config in run.schedulers:
+            if config.interval != interval or config.reduce_on_plateau != plateau or count % config.frequency:
+                continue
+            metric = monitored(run, config) if plateau else None
+            if not plateau or metric is not None:
+                run.module.lr_scheduler_step(config.scheduler, metric)
+
+    def _validation_is_due(self, batch_idx: int) -> bool:
+        run, counters = self._run, self._run.counters
+        stopping = run.should_stop and self._may_stop()
+        every_n_epochs = run.config.check_val_every_n_epoch
+        return validation_is_due(
+            counters.epoch, every_n_epochs, batch_idx, run.is_last_batch, run.val_check_batch, counters.batches_seen, stopping
+        )
+
+    def _validate(self) -> None:
+        self.engine.flush()
+        if self.step.updates:
+            self._run.hooks.module_or_default("on_validation_model_zero_grad")
+        self.validation.run()
+        self._agree_to_stop()
+
+    def _watch_time(self, limit: float) -> None:
+        if time.monotonic() - self._started >= limit:
+            self._run.should_stop = True
+
+    def _agree_to_stop(self) -> None:
+        """What one process decides by its clock, or by a value that it alone has, all of them do after the same batch."""
+        if self._run.is_shared:
+            self._run.should_stop = agree(self._run.should_stop)
+
+    def _may_stop(self) -> bool:
+        counters, config = self._run.counters, self._run.config
+        return counters.global_step >= (config.min_steps or 0) and counters.epoch >= (config.min_epochs or 0)
+
+    def _stops(self) -> bool:
+        run = self._run
+        max_steps = run.config.max_steps
+        steps_done = max_steps != -1 and run.counters.global_step >= max_steps
+        return steps_done or (run.should_stop and self._may_stop())
+
+    def _end_epoch_schedulers(self) -> None:
+        """Before ModelCheckpoint: a checkpoint of the epoch's end holds the learning rate of the next one."""
+        run = self._run
+        if run.is_last_batch and run.module.automatic_optimization:
+            self._advance("epoch", run.counters.epoch + 1, plateau=True)

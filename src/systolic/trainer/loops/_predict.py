@@ -1,0 +1,80 @@
+"""The prediction loop."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from torch.utils._pytree import tree_map_only
+
+from ...metrics import Results
+from ...runtime._device_tensor import DeviceTensor
+from .._hook_changes import call_on_batch
+from .._modes import evaluation_mode
+from .._observed import observed_batches
+from .._stage import Stage
+from .._steps import EvaluationStep
+from ._feed import feed
+from ._runner import BatchRunner
+
+if TYPE_CHECKING:
+    from .._run import Run
+
+_STAGE = Stage.PREDICT
+
+
+class PredictionLoop:
+    """Predict for every batch of every loader."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self.step = EvaluationStep(run, _STAGE, Results())
+        self.runner = BatchRunner(run, self.step, _STAGE)
+
+    def run(self, keep: bool) -> list[list[Any]]:
+        """Predict.
+
+        Args:
+            keep: whether to return the predictions.
+
+        Returns:
+            For every loader the list of what predict_step returned, as ordinary CPU tensors.
+        """
+        loaders, limits = self._run.evaluation_loaders(_STAGE)
+        found: list[list[Any]] = []
+        with self.begun():
+            for index, (loader, limit) in enumerate(zip(loaders, limits, strict=True)):
+                self.step.dataloader_idx = index
+                outputs = list(self._outputs(loader, limit, keep))
+                self.runner.engine.verify()
+                # fetched here, after the last batch was dispatched, so that no batch waits for the host
+                found.append([tree_map_only(DeviceTensor, lambda t: t.cpu(), output) for output in outputs])
+            self._run.hooks.both(_STAGE.epoch_end)
+            self._run.hooks.both(_STAGE.end)
+        return found
+
+    @contextlib.contextmanager
+    def begun(self) -> Iterator[None]:
+        """Inside, batches may be predicted for: in eval mode, after the first hooks."""
+        with evaluation_mode(self._run, _STAGE):
+            self._run.hooks.both(_STAGE.start)
+            self._run.hooks.both(_STAGE.epoch_start)
+            yield
+
+    def _outputs(self, loader: Any, limit: int | float, keep: bool) -> Iterator[Any]:
+        """What predict_step returns for each batch of a loader, where it is kept."""
+        run, runner, index = self._run, self.runner, self.step.dataloader_idx
+        hooks, config = run.hooks, run.config
+        options = {"transform": run.before_transfer(), "precision": config.numerics, "dataloader_idx": index}
+        batches = feed(loader, run.placement, depth=config.prefetch_batches, limit=limit, **options)
+        for batch in observed_batches(batches, config.profiler, _STAGE):
+            call_on_batch(hooks, _STAGE.batch_start, batch, run.placement, batch.index, index)
+            result = runner.engine.run(*runner.arguments(batch, index))
+            if runner.starves:
+                runner.pace(result)
+            output = result.value()["output"]
+            hooks.both(_STAGE.batch_end, output, batch.host, batch.index, index)
+            hooks.callbacks("on_step_dispatched", batch.index)
+            if keep:
+                yield output

@@ -1,0 +1,68 @@
+"""What every loop does with a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ...profilers import THROTTLE
+from .._engines import make_engine
+from .._stage import Stage
+from .._step_engine import StepOutcome
+from .._steps import Step
+from ._feed import FedBatch
+
+if TYPE_CHECKING:
+    from .._run import Run
+
+Arguments = tuple[list[Any], tuple[Any, ...], Callable[[list[Any]], tuple[Any, ...]], dict[str, Any]]
+
+
+class BatchRunner:
+    """Runs one stage's step: `runner.engine.run(*runner.arguments(batch))`.
+
+    The engine is called by the loop itself, so that no frame stands between them.
+
+    Args:
+        run: the run.
+        step: the step function.
+        stage: whose step it is.
+
+    Attributes:
+        engine: what runs the step.
+        starves: whether devices are simulated cores, whose thread pool starves when many steps wait for it.
+    """
+
+    def __init__(self, run: Run, step: Step, stage: Stage) -> None:
+        self.run = run
+        self.step = step
+        self.engine = make_engine(run, step, stage, step.results)
+        placement = run.placement
+        self.starves = placement is not None and placement.platform == "cpu" and len(run.config.devices) > 1
+
+    def arguments(self, batch: FedBatch, *place: Any) -> Arguments:
+        """The engine's arguments for a batch.
+
+        Args:
+            batch: the batch.
+            place: what besides the batch's structure selects the program.
+        """
+        counters = self.run.counters
+        key, rebuild = self.step.statics.enter(batch.spec, batch.statics)
+        numbers = {"batch_idx": batch.index, "epoch": counters.epoch, "global_step": counters.global_step}
+        return batch.leaves, (key, *place), rebuild, numbers
+
+    def pace(self, result: StepOutcome) -> None:
+        """Wait for the step before the last one; to be called after each step where `starves` says so."""
+        if not result.is_dispatched:
+            return
+        in_flight = self.run.in_flight
+        in_flight.append(result)
+        if len(in_flight) > 1:
+            earlier = in_flight.popleft()
+            alive = [array for array in earlier.arrays if not array.is_deleted()]  # others went into a later step
+            with self.run.profiler.profile(THROTTLE):
+                for array in alive:
+                    array.block_until_ready()  # host sync: simulated cores share one pool of threads
+                if not alive:
+                    result.wait()  # host sync: the same

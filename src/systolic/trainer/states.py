@@ -1,0 +1,5 @@
+"""Where Lightning has them: `from systolic.trainer.states import RunningStage, TrainerFn`."""
+
+from ._stage import RunningStage as RunningStage
+from ._stage import TrainerFn as TrainerFn
+from ._stage import TrainerState as TrainerState

@@ -1,0 +1,126 @@
+"""Looking for a learning rate or a batch size without training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ...callbacks import BatchSizeFinder, Callback, LearningRateFinder
+from ...callbacks.lr_finder import LRFinder
+from ...exceptions import MisconfigurationException
+from .. import _data_checks
+from .._run import Call, Run
+from .._stage import Stage
+
+if TYPE_CHECKING:
+    from ...core import LightningDataModule, LightningModule
+    from .._trainer import Trainer
+
+
+class Tuner:
+    """Finds a learning rate or a batch size for a module; the Trainer itself then trains with it.
+
+    Args:
+        trainer: a Trainer that has no such finder among its callbacks.
+
+    Example:
+        >>> tuner = Tuner(trainer)  # doctest: +SKIP
+        >>> found = tuner.lr_find(model, loader)  # doctest: +SKIP
+        >>> found.suggestion()  # doctest: +SKIP
+    """
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+
+    def lr_find(
+        self,
+        model: LightningModule,
+        train_dataloaders: Any = None,
+        val_dataloaders: Any = None,
+        dataloaders: Any = None,
+        datamodule: LightningDataModule | None = None,
+        method: str = "fit",
+        min_lr: float = 1e-8,
+        max_lr: float = 1,
+        num_training: int = 100,
+        mode: str = "exponential",
+        early_stop_threshold: float | None = 4.0,
+        update_attr: bool = True,
+        attr_name: str = "",
+    ) -> LRFinder | None:
+        """Run a range test of learning rates; see `systolic.callbacks.LearningRateFinder`.
+
+        Args:
+            model: the module; its learning rate is set when `update_attr` is true.
+            train_dataloaders: default: the module's or datamodule's.
+            val_dataloaders: not used; there for scripts that pass them.
+            dataloaders: only for other methods than "fit", of which there are none.
+            datamodule: where loaders come from.
+            method: "fit".
+            min_lr: the first learning rate.
+            max_lr: the last one.
+            num_training: how many steps lie between them.
+            mode: "exponential" or "linear".
+            early_stop_threshold: stop when the smoothed loss exceeds the best one this many times.
+            update_attr: set the attribute.
+            attr_name: its name, where it is neither `lr` nor `learning_rate`.
+
+        Returns:
+            The result; None in a quick development run.
+        """
+        finder = LearningRateFinder(min_lr, max_lr, num_training, mode, early_stop_threshold, update_attr, attr_name)
+        self._run(finder, model, train_dataloaders, dataloaders, datamodule, method, finder.lr_find)
+        return finder.optimal_lr
+
+    def scale_batch_size(
+        self,
+        model: LightningModule,
+        train_dataloaders: Any = None,
+        val_dataloaders: Any = None,
+        dataloaders: Any = None,
+        datamodule: LightningDataModule | None = None,
+        method: str = "fit",
+        mode: str = "power",
+        steps_per_trial: int = 3,
+        init_val: int = 2,
+        max_trials: int = 25,
+        batch_arg_name: str = "batch_size",
+        margin: float = 0.05,
+        max_val: int = 8192,
+    ) -> int | None:
+        """Find the largest batch size that fits; see `systolic.callbacks.BatchSizeFinder` for the arguments.
+
+        Returns:
+            The size, which the module's or datamodule's attribute has now, too.
+        """
+        finder = BatchSizeFinder(mode, steps_per_trial, init_val, max_trials, batch_arg_name, margin, max_val)
+        self._run(finder, model, train_dataloaders, dataloaders, datamodule, method, finder.scale_batch_size)
+        return finder.optimal_batch_size
+
+    def _run(
+        self,
+        finder: Callback,
+        model: LightningModule,
+        train_dataloaders: Any,
+        dataloaders: Any,
+        datamodule: LightningDataModule | None,
+        method: str,
+        find: Callable[[Trainer, LightningModule], None],
+    ) -> None:
+        trainer = self._trainer
+        if method != "fit" or dataloaders is not None:
+            raise MisconfigurationException(
+                f"The tuner works on training. Expected method='fit' and `train_dataloaders`. Received: method={method!r}"
+                f"{', dataloaders' if dataloaders is not None else ''}."
+            )
+        if any(isinstance(callback, type(finder)) for callback in trainer.callbacks):
+            raise MisconfigurationException(
+                f"The Trainer has a {type(finder).__name__} callback already. Remove it, or call trainer.fit without the tuner."
+            )
+        _data_checks.require_trainable(trainer.config, model)
+        call = Call(Stage.FIT, model, datamodule, {Stage.FIT: train_dataloaders, Stage.VALIDATE: None})
+        run = Run(trainer, trainer.config, call, trainer.run)
+        with run.running():
+            run.load_training_data(train_dataloaders)
+            run.prepare_training()
+            find(trainer, model)

@@ -1,0 +1,32 @@
+"""What continuous integration does about tests that skip themselves."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CONFTEST = Path(__file__).with_name("conftest.py")
+IN_A_TEST = "import pytest\n\ndef test_one():\n    pytest.importorskip({!r})\n"
+IN_A_MODULE = "import pytest\n\npytest.importorskip({!r})\n"
+
+
+@pytest.mark.parametrize(("ci", "failed"), [("true", "1 failed, 2 skipped, 1 error"), ("", "4 skipped")])
+def test_a_skip_for_want_of_a_proof_fails_in_ci_only(ci: str, failed: str, tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(CONFTEST.read_text())
+    for number, package in enumerate(("lightning.absent", "absent")):
+        (tmp_path / f"test_function_{number}.py").write_text(IN_A_TEST.format(package))
+        (tmp_path / f"test_module_{number}.py").write_text(IN_A_MODULE.format(package))
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--continue-on-collection-errors", str(tmp_path)],
+        env={**os.environ, "CI": ci},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert failed in run.stdout
+    assert ("install it" in run.stdout) is (ci == "true")
