@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 TESTS = Path(__file__).parents[1]
-SECONDS = 400  # a limit for hangs
+SECONDS = 300  # a limit for hangs
 
 
 def free_port() -> int:
@@ -21,7 +24,7 @@ def free_port() -> int:
 
 
 def run_processes(script: Path, count: int, cores: int, *arguments: str) -> list[Any]:
-    """Run a script in some processes; each prints one line of JSON as its last one."""
+    """Run a script in some processes; each prints one line of JSON as its last one. The first that fails ends all."""
     environment = os.environ | {
         "SYSTOLIC_COORDINATOR": f"127.0.0.1:{free_port()}",
         "SYSTOLIC_PROCESSES": str(count),
@@ -29,24 +32,38 @@ def run_processes(script: Path, count: int, cores: int, *arguments: str) -> list
         "JAX_PLATFORMS": "cpu",
         "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path]),
     }
-    started = [
-        subprocess.Popen(
-            [sys.executable, str(script), *arguments],
-            env=environment | {"SYSTOLIC_PROCESS": str(index)} if count > 1 else _alone(environment),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for index in range(count)
-    ]
-    try:
-        results = [process.communicate(timeout=SECONDS) for process in started]
-    finally:
-        for process in started:
-            process.kill()
-    for process, (out, errors) in zip(started, results, strict=True):
-        assert process.returncode == 0, f"{out}\n{errors}"
-    return [json.loads(out.splitlines()[-1]) for out, _ in results]
+    with contextlib.ExitStack() as files:
+        outputs = [files.enter_context(tempfile.TemporaryFile("w+")) for _ in range(count)]
+        started = [
+            subprocess.Popen(
+                [sys.executable, str(script), *arguments],
+                env=environment | {"SYSTOLIC_PROCESS": str(index)} if count > 1 else _alone(environment),
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+            for index, output in enumerate(outputs)
+        ]
+        try:
+            _wait(started, time.monotonic() + SECONDS)
+        finally:
+            for process in started:
+                process.kill()
+                process.wait()
+        said = []
+        for output in outputs:
+            output.seek(0)
+            said.append(output.read())
+    codes = [process.returncode for process in started]
+    assert codes == [0] * count, f"ended with {codes}\n" + "\n\n".join(said)
+    return [json.loads(next(line for line in reversed(text.splitlines()) if line.startswith("{"))) for text in said]
+
+
+def _wait(processes: list[subprocess.Popen[bytes]], end: float) -> None:
+    while time.monotonic() < end:
+        codes = [process.poll() for process in processes]
+        if None not in codes or any(codes):
+            return
+        time.sleep(0.05)
 
 
 def _alone(environment: dict[str, str]) -> dict[str, str]:

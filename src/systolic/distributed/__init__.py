@@ -6,6 +6,7 @@ from ._agreement import broadcast as broadcast
 from ._process import is_main_process as is_main_process
 from ._process import join_processes as join_processes
 from ._process import local_devices as local_devices
+from ._process import on_every_process as on_every_process
 from ._process import process_count as process_count
 from ._process import process_index as process_index
 from ._transfer import gather_to_host as gather_to_host

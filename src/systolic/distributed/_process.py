@@ -50,6 +50,22 @@ def local_devices(devices: list[Device]) -> list[Device]:
     return [device for device in devices if device.process_index == index]
 
 
+def on_every_process(own: list[Device], devices: list[Device]) -> list[Device]:
+    """The devices that stand in each process where those of this one do, process by process.
+
+    Args:
+        own: some of this process's.
+        devices: all that there are.
+    """
+    if process_count() == 1:
+        return own
+    of_process: dict[int, list[Device]] = {}
+    for device in devices:
+        of_process.setdefault(device.process_index, []).append(device)
+    places = [of_process[process_index()].index(device) for device in own]
+    return [of_process[process][place] for process in sorted(of_process) for place in places]
+
+
 def join_processes(environment: Mapping[str, str] = os.environ) -> None:
     """Meet the other processes of the run, where the environment says that there are any.
 

@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import torch
 
+from ..distributed import make_global_array
 from ._dtypes import torch_dtype
 from ._transfers import observers, tell_fetched, tell_sent
 
@@ -80,7 +81,8 @@ def put(array: Any, sharding: jax.sharding.Sharding) -> jax.Array:
     """Copy a host array to the devices, 64-bit types included."""
     began = time.perf_counter()
     with jax.enable_x64(True):
-        placed = jax.device_put(array, sharding)
+        # with several processes `device_put` compares the array of each with the others', by a collective
+        placed = jax.device_put(array, sharding) if sharding.is_fully_addressable else make_global_array(array, sharding)
     if observers:
         tell_sent(placed.nbytes, began)
     return placed

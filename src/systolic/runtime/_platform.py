@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import jax
 
 from ..compat import NUMERICS, obsolete_settings
+from ..distributed import join_processes, local_devices, on_every_process
 from ..exceptions import MisconfigurationException
 from ..utilities._entries import Entry, see
 from ..utilities._suggest import suggest
@@ -30,12 +31,13 @@ _THREADS_FOR_SIMULATED_CORES = "16"
 
 
 def find_devices(accelerator: str = "auto", devices: Devices = "auto") -> list[Device]:
-    """The JAX devices for a request.
+    """The JAX devices for a request, of every process of the run.
 
     Args:
         accelerator: "auto" (TPU, then GPU, then CPU), "tpu", "gpu" (or "cuda"), "cpu".
         devices: how many (`8`, `"8"`), all (`"auto"`, `-1`, `"-1"`), or which ones by index (`[1]`, `"0,2"`).
-            On the CPU "auto" is one core, and a number simulates that many.
+            On the CPU "auto" is one core, and a number simulates that many. With several processes it says which
+            devices of each.
 
     Raises:
         MisconfigurationException: unknown accelerator, a request that this machine cannot meet, no TPU present.
@@ -47,11 +49,12 @@ def find_devices(accelerator: str = "auto", devices: Devices = "auto") -> list[D
         )
     wanted = _parse(devices)
     _warn_of_old_precision()
+    join_processes()  # before anything asks JAX for devices: then it would be too late
     platform = _platform(accelerator)
     if platform == "cpu":
-        return _cpu_devices(wanted, devices)
+        return on_every_process(_cpu_devices(wanted, devices), jax_devices("cpu"))
     available = jax_devices(platform)
-    return _select(available, wanted, devices, platform)
+    return on_every_process(_select(local_devices(available), wanted, devices, platform), available)
 
 
 def _warn_of_old_precision() -> None:
@@ -154,7 +157,7 @@ def _cpu_devices(wanted: int | list[int] | None, request: Devices) -> list[Devic
     needed = 1 if wanted is None else wanted if isinstance(wanted, int) else max(wanted) + 1
     os.environ.setdefault("NPROC", _THREADS_FOR_SIMULATED_CORES)
     _create_cores(needed)
-    available = _processors()
+    available = local_devices(_processors())
     if needed > len(available):
         raise MisconfigurationException(
             f"devices={request!r} asks for {needed} simulated CPU cores, but JAX was already started with "
