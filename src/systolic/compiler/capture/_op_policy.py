@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -28,9 +29,6 @@ class OpPolicy(Mapping[OpOverload, Callable[..., Any]]):
     the table are left. One that has neither is an error, raised on the line that called it.
     """
 
-    def __init__(self) -> None:
-        self._rules = core_aten_decompositions()
-
     def __contains__(self, op: object) -> bool:
         if not isinstance(op, OpOverload) or _is_internal(op):
             return False
@@ -41,17 +39,27 @@ class OpPolicy(Mapping[OpOverload, Callable[..., Any]]):
             return _refusal(op, REFUSED[op])
         if op in CONDITIONS:
             return _conditional(op, CONDITIONS[op])
-        if op in self._rules:
-            return self._rules[op]
+        if op in _rules():
+            return _rules()[op]
         if torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), torch._C.DispatchKey.CompositeImplicitAutograd):
             return op.decompose
         return _refusal(op, "systolic has no lowering for it")
 
     def __iter__(self) -> Iterator[OpOverload]:
-        return (op for op in self._rules if isinstance(op, OpOverload))
+        return (op for op in _rules() if isinstance(op, OpOverload))
 
     def __len__(self) -> int:
-        return len(self._rules)
+        return len(_rules())
+
+
+@functools.cache
+def _rules() -> dict[OpOverload, Callable[..., Any]]:
+    """PyTorch's rules, read out once: its table looks through every namespace of ops when it is first asked, 0.2 s.
+
+    An op that a package registers later and that PyTorch would have added since is composed of others, which
+    `OpPolicy` asks the dispatcher for.
+    """
+    return {op: rule for op, rule in core_aten_decompositions().items() if isinstance(op, OpOverload)}
 
 
 def _is_internal(op: OpOverload) -> bool:

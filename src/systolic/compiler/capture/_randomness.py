@@ -145,6 +145,9 @@ def _places() -> Iterator[_Place]:
     watched = {id(getattr(random, name)): name for name in _WATCHED}
     for module in list(sys.modules.values()):
         scope = getattr(module, "__dict__", {})  # some packages put objects that are no modules among the modules
+        # there are 50,000 names, and nearly no module holds one that matters: this asks all of them without a Python loop
+        if watched.keys().isdisjoint(map(id, list(scope.values()))):
+            continue
         for name, value in list(scope.items()):
             if id(value) in watched:
                 yield _Place(scope, name, watched[id(value)], value)
