@@ -77,9 +77,32 @@ def test_files_stay_short() -> None:
     assert sorted(sizes.values())[len(sizes) // 2] <= 150
 
 
+DOORS = ("_torch_internals.py", "_jax_internals.py")
+
+
+def is_private(module: str, names: list[str]) -> bool:
+    """Whether an import is of names that PyTorch or JAX do not promise; Pallas is imported where kernels are written."""
+    library, *inner = module.split(".")
+    hidden = any(part.startswith("_") or part in ("experimental", "extend") for part in inner)
+    return library in ("torch", "jax", "jaxlib") and "pallas" not in inner and (hidden or any(n.startswith("_") for n in names))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_the_insides_of_pytorch_and_jax_have_one_door(path: Path) -> None:
+    if path.name in DOORS:
+        return
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            assert not is_private(node.module, [alias.name for alias in node.names]), ast.unparse(node)
+        elif isinstance(node, ast.Import):
+            assert not any(is_private(alias.name, []) for alias in node.names), ast.unparse(node)
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ("torch", "jax"):
+            assert not node.attr.startswith("_") or node.attr.startswith("__"), f"{path.name}:{node.lineno} {ast.unparse(node)}"
+
+
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
 def test_only_the_process_layer_knows_the_processes(path: Path) -> None:
-    if path.is_relative_to(SOURCE / "distributed"):
+    if path.is_relative_to(SOURCE / "distributed") or path.name in DOORS:
         return
     text = path.read_text()
     for name in ("jax.process_", "jax.distributed", "multihost_utils", "_src.distributed"):

@@ -10,7 +10,7 @@ from systolic.exceptions import MisconfigurationException
 from systolic.utilities._host_memory import peak_resident_bytes, resident_bytes
 
 if TYPE_CHECKING:
-    from jaxlib._jax import Device
+    from systolic.utilities._jax_internals import Device
 
 _LOGGED = ("bytes_in_use", "peak_bytes_in_use", "bytes_limit", "largest_alloc_size", "num_allocs")
 

@@ -7,13 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch.utils._pytree import tree_leaves
-
 from systolic.callbacks._protocol import DeviceTrainerLike
 from systolic.callbacks.callback import Callback
 from systolic.exceptions import MisconfigurationException
 from systolic.runtime._device_tensor import wait_for
 from systolic.runtime._peaks import peak_flops
+from systolic.utilities._torch_internals import tree_leaves
 from systolic.utilities.throughput import Throughput
 
 

@@ -6,9 +6,9 @@ import copy
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
 
 from systolic.runtime._device_tensor import DeviceTensor
+from systolic.utilities._torch_internals import tree_map
 
 _IMMUTABLE = (int, float, complex, str, bytes, bool, type(None), type, torch.dtype, torch.device, torch.Size)
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, StackDataset, Subset, TensorDataset, default_collate
-from torch.utils.data._utils.collate import collate_tensor_fn, default_collate_fn_map
+
+from ..utilities._torch_internals import collate_tensor_fn, default_collate_fn_map
 
 _HOOKS = ("__iter__", "_get_iterator", "_index_sampler", "_auto_collation")
 

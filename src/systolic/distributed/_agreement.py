@@ -12,8 +12,7 @@ import pickle
 from typing import Any, Literal, TypeVar
 
 # the client has no public name; it is the service that `jax.distributed.initialize` starts
-from jax._src.distributed import global_state
-
+from ..utilities._jax_internals import global_state
 from ._process import process_count, process_index
 
 T = TypeVar("T")

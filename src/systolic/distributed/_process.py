@@ -11,7 +11,7 @@ import jax
 from ..exceptions import MisconfigurationException
 
 if TYPE_CHECKING:
-    from jaxlib._jax import Device
+    from ..utilities._jax_internals import Device
 
 COORDINATOR, PROCESSES, PROCESS = "SYSTOLIC_COORDINATOR", "SYSTOLIC_PROCESSES", "SYSTOLIC_PROCESS"
 """The environment variables of a process that is one of several: where they meet, how many, and which one it is."""

@@ -6,9 +6,9 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.experimental import multihost_utils
 from jax.sharding import Sharding
 
+from ..utilities._jax_internals import multihost_utils
 from ._process import process_count
 
 

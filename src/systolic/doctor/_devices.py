@@ -12,7 +12,7 @@ from ..runtime._backends import jax_devices
 from ._finding import Finding, Level
 
 if TYPE_CHECKING:
-    from jaxlib._jax import Device
+    from ..utilities._jax_internals import Device
 
 
 @dataclass(frozen=True)

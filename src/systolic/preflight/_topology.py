@@ -10,16 +10,16 @@ import threading
 from typing import TYPE_CHECKING
 
 import jax
-from jax.experimental import topologies
 from jaxlib import xla_client
 
 from ..exceptions import MisconfigurationException
 from ..runtime._chips import chip_files
 from ..runtime._libtpu import quiet_libtpu
+from ..utilities._jax_internals import topologies
 from ._slices import Slice
 
 if TYPE_CHECKING:
-    from jaxlib._jax import Device
+    from ..utilities._jax_internals import Device
 
 MISSING = 'Preflight needs the TPU compiler, which is not installed here. Install it with: pip install "systolic[tpu]"'
 

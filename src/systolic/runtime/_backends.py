@@ -10,7 +10,7 @@ import jax
 from ._chips import chip_files
 
 if TYPE_CHECKING:
-    from jaxlib._jax import Device
+    from ..utilities._jax_internals import Device
 
 
 def jax_devices(platform: str | None = None) -> list[Device]:

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import jax
-from jax.experimental.compilation_cache import compilation_cache
+
+from ..utilities._jax_internals import compilation_cache
 
 # Programs that compile faster than this are compiled again: reading them is hardly faster. JAX's own bound is 1 s.
 _WORTH_KEEPING_SECONDS = 0.1

@@ -10,8 +10,8 @@ from typing import Any, cast
 import numpy as np
 import torch
 from torch.overrides import handle_torch_function
-from torch.utils._pytree import tree_map_only
 
+from ..utilities._torch_internals import disabled_torch_function, swap_tensors_below, torch_function_depth, tree_map_only
 from ._cells import Cell, ViewCell
 
 aten = torch.ops.aten
@@ -25,7 +25,7 @@ class DeviceTensor(torch.Tensor):
     """
 
     _cell: Cell | ViewCell
-    __torch_function__ = torch._C._disabled_torch_function_impl  # pyright: ignore[reportAssignmentType]
+    __torch_function__ = disabled_torch_function  # pyright: ignore[reportAssignmentType]
 
     @staticmethod
     def __new__(cls, cell: Cell | ViewCell, *, requires_grad: bool = False) -> DeviceTensor:
@@ -133,7 +133,7 @@ def set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
 
 def in_function_mode() -> bool:
     """Whether a mode is active that wants to see every function called on tensors."""
-    return torch._C._len_torch_function_stack() > 0
+    return torch_function_depth() > 0
 
 
 def _view_of(cell: Cell | ViewCell, view: Callable[[torch.Tensor], Any], result: Any) -> Any:
@@ -197,7 +197,7 @@ def _swap(tensor: torch.Tensor, replacement: torch.Tensor) -> None:
         # (recurrent modules refer weakly to their weights)
         tensor.__class__, replacement.__class__ = replacement.__class__, tensor.__class__
         _exchange_attributes(tensor, replacement)
-        torch._C._swap_tensor_impl(tensor, replacement)
+        swap_tensors_below(tensor, replacement)
     else:
         torch.utils.swap_tensors(tensor, replacement)
     tensor.grad = None if grad is None else copy.copy(grad)

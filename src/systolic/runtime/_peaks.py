@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ._chip_table import CHIPS
 
 if TYPE_CHECKING:
-    from jaxlib._jax import Device
+    from ..utilities._jax_internals import Device
 
 # `device_kind` of TPUs as JAX spells it (jax/_src/pallas/mosaic/tpu_info.py), with the name in the table
 _TPU_KINDS = {

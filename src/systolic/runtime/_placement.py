@@ -19,7 +19,7 @@ from ._device_tensor import DeviceTensor
 from ._transfers import observers, tell_sent
 
 if TYPE_CHECKING:
-    from jaxlib._jax import Device
+    from ..utilities._jax_internals import Device
 
 
 class Placement:

@@ -20,7 +20,7 @@ from ._chips import chip_files
 from ._no_tpu import no_tpu
 
 if TYPE_CHECKING:
-    from jaxlib._jax import Device
+    from ..utilities._jax_internals import Device
 
 ACCELERATORS = ("auto", "tpu", "gpu", "cuda", "cpu")
 Devices = int | str | Sequence[int]

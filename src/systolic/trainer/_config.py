@@ -22,7 +22,7 @@ from ._options import require_clipping, require_integer, require_integers, requi
 from ._stage import Stage
 
 if TYPE_CHECKING:
-    from jaxlib._jax import Device
+    from ..utilities._jax_internals import Device
 
 
 @dataclass(frozen=True, kw_only=True)

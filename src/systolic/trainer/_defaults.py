@@ -21,7 +21,7 @@ from ..utilities._overrides import overrides
 from ..utilities._suggest import suggest
 
 if TYPE_CHECKING:
-    from jaxlib._jax import Device
+    from ..utilities._jax_internals import Device
 
 
 _STRATEGIES = ("auto", "ddp")

@@ -11,8 +11,7 @@ from ..core import LightningDataModule, LightningModule
 from ..runtime._platform import Devices, find_devices
 
 if TYPE_CHECKING:
-    from jaxlib._jax import Device
-
+    from ..utilities._jax_internals import Device
     from ._trainer import Trainer
 
 

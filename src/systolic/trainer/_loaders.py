@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader
 
 from ..data import CombinedLoader, check_loader, empty_loader_error, limit_batches, num_batches, scale_loader
 from ..exceptions import MisconfigurationException
+from ..utilities._torch_internals import tree_map
 from ._stage import Stage, TrainerFn
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from torch.utils._pytree import register_pytree_node
+from ..utilities._torch_internals import register_pytree_node
 
 
 def _reading_all(name: str) -> Any:

@@ -5,12 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
-from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map_only
 
 from ...runtime._device_tensor import set_data
+from ...utilities._torch_internals import (
+    FUNCTIONAL_MODE,
+    FakeTensor,
+    FunctionalTensor,
+    apply_pending_writes,
+    get_dispatch_mode,
+    has_data_mutation,
+    is_functional_tensor,
+    tree_map_only,
+)
 from .._errors import CaptureError, user_line_of
 from ._memory_writes import SET_DATA, assign_data, traced_set
 
@@ -63,7 +70,7 @@ class Stragglers(TorchFunctionMode):
             return tensor
         if id(tensor) in self._stand_ins:
             return self._stand_ins[id(tensor)]
-        if _torch._is_functional_tensor(tensor) or torch._C._get_dispatch_mode(_FUNCTIONAL) is None:
+        if is_functional_tensor(tensor) or get_dispatch_mode(FUNCTIONAL_MODE) is None:
             return tensor  # the tracer's own work on its tensors
         if id(tensor) not in self._constants:
             self._constants[id(tensor)] = (tensor, FunctionalTensor.to_functional(tensor.detach()))
@@ -72,8 +79,8 @@ class Stragglers(TorchFunctionMode):
     def require_unchanged(self) -> None:
         """Raise when the step wrote to a tensor that belongs to none of the objects it was given."""
         for tensor, stand_in in self._constants.values():
-            _torch._sync(stand_in)
-            if _torch._functionalize_has_data_mutation(stand_in.elem):
+            apply_pending_writes(stand_in)
+            if has_data_mutation(stand_in.elem):
                 raise _lost(tensor, " ")
 
 
@@ -83,8 +90,3 @@ def _lost(tensor: torch.Tensor, where: str) -> CaptureError:
         f"or optimizers, so the change would be lost.{where}Register the tensor as a buffer of the module, or "
         "return the new value."
     )
-
-
-# PyTorch's own interface to functionalization, which its type stubs leave out
-_torch: Any = torch
-_FUNCTIONAL = torch._C._TorchDispatchModeKey.FUNCTIONAL

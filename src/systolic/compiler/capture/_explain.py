@@ -5,13 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-)
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
-
 from ...utilities._entries import Entry, see
+from ...utilities._torch_internals import DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode
 from .._errors import CaptureError, DataDependentError, user_line_of
 
 

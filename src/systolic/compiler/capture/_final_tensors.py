@@ -12,9 +12,8 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.functional_tensor import FunctionalTensor
-from torch.utils._pytree import tree_leaves
 
+from ...utilities._torch_internals import FunctionalTensor, tree_leaves
 from .._errors import CaptureError
 from ._object_graph import Path, Survey, describe
 from ._output_tree import Known, Out, OutLeaf, OutputList, OutView, Template, view_base

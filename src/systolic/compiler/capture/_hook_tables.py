@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.utils.hooks import RemovableHandle
 
+from ...utilities._torch_internals import FunctionalTensor
 from .._errors import CaptureError
 
 Table = dict[int, Callable[..., Any]]

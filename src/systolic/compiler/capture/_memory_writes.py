@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 import torch.utils
-from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.overrides import handle_torch_function
 
 from ...runtime._device_tensor import in_function_mode
+from ...utilities._torch_internals import FunctionalTensor
 
 SET_DATA: Callable[..., None] = torch.Tensor.data.__set__  # pyright: ignore[reportAttributeAccessIssue]
 """What `tensor.data = value` calls."""

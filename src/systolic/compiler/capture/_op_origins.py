@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-import torch
 from torch import fx, nn
-from torch._C._autograd import _get_sequence_nr
 from torch.nn.modules import module as nn_module
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from ...utilities._torch_internals import _get_sequence_nr, current_autograd_node
 from .._capture_thread import is_capture_thread, replaced
 from .._errors import is_user_frame
 from ..lowering import LINE, OPTIMIZER, SCOPE
@@ -72,7 +71,7 @@ class _Scopes:
 
     def current(self) -> str:
         """The scope of an op that is traced now; empty for ops of the step itself."""
-        gradient = torch._C._current_autograd_node()
+        gradient = current_autograd_node()
         if gradient is not None:
             # activation checkpointing leaves the forward that it repeats by an exception as soon as it has what it needs;
             # PyTorch calls no hooks then
@@ -101,7 +100,7 @@ class _Lines:
 
     def current(self) -> str:
         """The innermost line; empty when no user's function is running."""
-        gradient = torch._C._current_autograd_node()
+        gradient = current_autograd_node()
         if gradient is not None:
             # an op's gradient got its number just before the op was traced
             index = bisect.bisect_left(self._numbers, gradient._sequence_nr() + 1)

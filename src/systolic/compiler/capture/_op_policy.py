@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch._decomp import core_aten_decompositions
-from torch._ops import OpOverload
 
 from ...utilities._entries import Entry, see
+from ...utilities._torch_internals import COMPOSITE, OpOverload, core_aten_decompositions, has_kernel
 from .._errors import UnsupportedOpError, user_line_of
 from ..lowering import find_lowering
 from ._op_origins import current_module
@@ -41,7 +40,7 @@ class OpPolicy(Mapping[OpOverload, Callable[..., Any]]):
             return _conditional(op, CONDITIONS[op])
         if op in _rules():
             return _rules()[op]
-        if torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), torch._C.DispatchKey.CompositeImplicitAutograd):
+        if has_kernel(op.name(), COMPOSITE):
             return op.decompose
         return _refusal(op, "systolic has no lowering for it")
 

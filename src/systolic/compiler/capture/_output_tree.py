@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
+from ...utilities._torch_internals import TreeSpec, tree_flatten, tree_unflatten
 from ._symbols import HostExpression, Number, SymbolTable
 
 

@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
+from ...utilities._torch_internals import OpOverload, free_unbacked_symbols
 from ..lowering._memory import storage_places
 
 aten = torch.ops.aten

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
+from ...utilities._torch_internals import get_proxy_mode
 from .._capture_thread import replaced
 from .._errors import CaptureError, user_line_of
 

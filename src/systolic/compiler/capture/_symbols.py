@@ -8,10 +8,9 @@ from typing import Any
 
 import sympy
 import torch
-from torch._dynamo.source import ConstantSource
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
-from torch.utils._sympy import functions as sympy_functions
-from torch.utils._sympy.printers import PythonPrinter
+
+from ...utilities._torch_internals import ConstantSource, DimDynamic, PythonPrinter, ShapeEnv
+from ...utilities._torch_internals import functions as sympy_functions
 
 Number = int | float
 SymNumber = torch.SymInt | torch.SymFloat

@@ -10,12 +10,10 @@ import torch
 import torch.backends.mha
 import torch.compiler
 import torch.utils
-from torch import _VF, nn
-from torch._higher_order_ops import effects
-from torch._subclasses.functional_tensor import FunctionalTensor
+from torch import nn
 from torch.nn import functional
-from torch.optim import _adafactor
 
+from ...utilities._torch_internals import _VF, FunctionalTensor, _adafactor, effects, nn_functions
 from .._capture_thread import as_capture_thread, only_in_capture, replaced
 from ..kernels import (
     KINDS,
@@ -38,7 +36,7 @@ _FUNCTIONS: list[tuple[Any, str, Any]] = [
     (FunctionalTensor, "__repr__", lambda self, *, tensor_contents=None: _traced_repr(self)),
     # captured as one op each; user code reaches the first by either name
     (functional, "scaled_dot_product_attention", scaled_dot_product_attention),
-    (torch._C._nn, "scaled_dot_product_attention", scaled_dot_product_attention),  # pyright: ignore[reportAttributeAccessIssue]
+    (nn_functions, "scaled_dot_product_attention", scaled_dot_product_attention),
     (torch, "ctc_loss", ctc_loss),
     (functional, "gaussian_nll_loss", gaussian_nll_loss),
     (functional, "one_hot", one_hot),

@@ -11,10 +11,8 @@ from typing import Any
 
 import torch
 from torch import fx, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch._subclasses.functional_tensor import dispatch_functionalize
-from torch.fx.experimental.proxy_tensor import decompose, make_fx
 
+from ...utilities._torch_internals import FakeTensorMode, decompose, dispatch_functionalize, make_fx
 from ._closed_over import Stragglers
 from ._effects import Append, Effect, Gradient, OptimizerState, RequiresGrad, container_effects
 from ._explain import explained

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 import jax
 import torch
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from ...runtime._backends import jax_devices
 from ...runtime._cells import Cell
@@ -16,12 +15,13 @@ from ...runtime._convert import to_jax_array
 from ...runtime._device_tensor import DeviceTensor
 from ...runtime._placement import Placement
 from ...sharding import StateRule, replicate_state
+from ...utilities._torch_internals import tree_flatten, tree_unflatten
 from ...utilities._traceback import ShortTracebacks
 from ..capture import scope_of
 from ._engine import Compile, Engine
 
 if TYPE_CHECKING:
-    from jaxlib._jax import Device
+    from ...utilities._jax_internals import Device
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import torch
-from torch.nn import _reduction
 
+from ...utilities._torch_internals import _reduction
 from ._jax_op import jax_op
 from ._within import within
 

@@ -19,6 +19,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 from ...runtime._backends import jax_devices
 from ...runtime._convert import to_jax_array, to_torch_tensor
 from ...runtime._dtypes import jax_dtype, torch_dtype
+from ...utilities._torch_internals import autograd_functions
 from .._capture_thread import is_capture_thread
 from ..lowering import lowers
 from ..lowering._context import current
@@ -302,8 +303,7 @@ def _call_number() -> int:
 
     Inside activation checkpointing (which hooks saved tensors) there is none: backward shall compute again, not keep.
     """
-    autograd = torch._C._autograd  # pyright: ignore[reportAttributeAccessIssue]
-    hooked = autograd._top_saved_tensors_default_hooks(True) is not None
+    hooked = autograd_functions._top_saved_tensors_default_hooks(True) is not None
     return next(_COUNTERS[-1]) if is_capture_thread() and not hooked else NO_CALL
 
 

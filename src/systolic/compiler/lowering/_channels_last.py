@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 import torch
 from torch import fx
-from torch._ops import OpOverload
 
+from ...utilities._torch_internals import OpOverload
 from ._table import Lowering
 
 aten = torch.ops.aten

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 from torch import fx
-from torch._ops import OpOverload
 
+from ...utilities._torch_internals import OpOverload
 from ._node_meta import LINE
 
 _LIMITS = np.iinfo(np.int32)

@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import torch
 from torch import fx
-from torch._ops import OpOverload
 
 from ...runtime._dtypes import jax_dtype
+from ...utilities._torch_internals import OpOverload
 from ._channels_last import ChannelsLast, layout_aware, ordinary
 from ._context import LoweringContext, lowering_context
 from ._node_meta import LINE, SCOPE

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import torch
-from torch._ops import OpOverload
+from ...utilities._torch_internals import OpOverload, OpOverloadPacket
 
 Lowering = Callable[..., Any]
 F = TypeVar("F", bound=Lowering)
@@ -64,6 +63,6 @@ def register_lowering(op: OpOverload, function: Lowering) -> None:
 
 
 def _overloads(op: object) -> str:
-    if isinstance(op, torch._ops.OpOverloadPacket):
+    if isinstance(op, OpOverloadPacket):
         return ", ".join(f"{op}.{name}" for name in op.overloads())
     return "torch.ops.<library>.<op>.<overload>"

@@ -15,12 +15,12 @@ from typing import Any
 
 import jax
 import torch
-from jax.extend.core import jaxprs_in_params
 from torch import fx
-from torch._ops import OpOverload
 from torch.utils.flop_counter import flop_registry
 
 from ...runtime._dtypes import jax_dtype
+from ...utilities._jax_internals import jaxprs_in_params
+from ...utilities._torch_internals import OpOverload
 from ..kernels import Kind, described
 
 _JAX_CALL = torch.ops.systolic.jax_call.default

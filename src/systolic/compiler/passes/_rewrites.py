@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import torch
 from torch import fx
 
+from ...utilities._torch_internals import sym_log2
 from ..lowering import lowers
 
 aten = torch.ops.aten
@@ -128,8 +129,8 @@ def _log2(graph: fx.Graph, base: Any) -> Any:
     if not isinstance(base, fx.Node):
         return math.log2(base)
     # arithmetic on symbolic numbers is done by the host, in double precision
-    node = graph.call_function(torch._sym_log2, (base,))  # pyright: ignore[reportAttributeAccessIssue]
-    node.meta = {"val": torch._sym_log2(base.meta["val"])}  # pyright: ignore[reportAttributeAccessIssue]
+    node = graph.call_function(sym_log2, (base,))
+    node.meta = {"val": sym_log2(base.meta["val"])}
     return node
 
 

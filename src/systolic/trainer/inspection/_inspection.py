@@ -31,8 +31,7 @@ from ..loops._runner import BatchRunner
 from ._sample import Sample, sample, samples_per_epoch
 
 if TYPE_CHECKING:
-    from jaxlib._jax import Device
-
+    from ...utilities._jax_internals import Device
     from .._trainer import Trainer
 
 _WRITERS = (Checkpoint, ModelSummary, ProgressBar)

@@ -15,7 +15,7 @@ from ...runtime._placement import Placement
 from ._inspection import NUMBERS, ReadyStep, Subject, ready_step
 
 if TYPE_CHECKING:
-    from jaxlib._jax import Device
+    from ...utilities._jax_internals import Device
 
 _WARM_UP = 3
 _GROUPS, _STEPS_PER_GROUP = 7, 5

@@ -26,7 +26,7 @@ from ._inspection import Subject, trace_step
 from ._measure import measure_step
 
 if TYPE_CHECKING:
-    from jaxlib._jax import Device
+    from ...utilities._jax_internals import Device
 
 _PLATFORM = "tpu"
 

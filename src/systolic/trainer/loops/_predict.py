@@ -6,10 +6,9 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from torch.utils._pytree import tree_map_only
-
 from ...metrics import Results
 from ...runtime._device_tensor import DeviceTensor
+from ...utilities._torch_internals import tree_map_only
 from .._hook_changes import call_on_batch
 from .._modes import evaluation_mode
 from .._observed import observed_batches

@@ -1,0 +1,25 @@
+"""The door to JAX's insides: each private or experimental name that systolic uses, and what for.
+
+A release of JAX that moves one of them is answered here. Pallas and its attention kernels are imported where they are used,
+`compiler/kernels`: importing them takes half a second.
+"""
+
+from __future__ import annotations
+
+# the client of the coordination service that `jax.distributed.initialize` starts; it has no public name
+from jax._src.distributed import global_state as global_state
+
+# arrays gathered from the devices of all processes
+from jax.experimental import multihost_utils as multihost_utils
+
+# TPU slices that are not here, which programs can be compiled for
+from jax.experimental import topologies as topologies
+
+# whether an executable came from the cache on disk
+from jax.experimental.compilation_cache import compilation_cache as compilation_cache
+
+# the programs inside of a program: loops, calls
+from jax.extend.core import jaxprs_in_params as jaxprs_in_params
+
+# the type of what `jax.devices()` lists
+from jaxlib._jax import Device as Device

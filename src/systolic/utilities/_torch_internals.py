@@ -1,0 +1,100 @@
+"""The door to PyTorch's insides: each private name that systolic uses, and what for.
+
+A release of PyTorch that moves one of them is answered here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+# the C functions behind recurrent modules, which a trace captures as one op each
+from torch import _VF as _VF
+
+# which op of the graph belongs to which operation of autograd: a backward op is ascribed to a line of the user's
+from torch._C._autograd import _get_sequence_nr as _get_sequence_nr
+
+# rules that split an op into simpler ones
+from torch._decomp import core_aten_decompositions as core_aten_decompositions
+
+# numbers that a trace makes up need a source in PyTorch's bookkeeping
+from torch._dynamo.source import ConstantSource as ConstantSource
+
+# tokens by which ops that print or assert are kept in order: a traced step has none
+from torch._higher_order_ops import effects as effects
+
+# the type of `torch.ops.aten.add.Tensor`, the key of every table of ops; a packet is all overloads, `torch.ops.aten.add`
+from torch._ops import OpOverload as OpOverload
+from torch._ops import OpOverloadPacket as OpOverloadPacket
+
+# a trace: `make_fx` records ops on fake tensors, and functionalisation turns writes into values
+from torch._subclasses.fake_tensor import DataDependentOutputException as DataDependentOutputException
+from torch._subclasses.fake_tensor import DynamicOutputShapeException as DynamicOutputShapeException
+from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
+from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
+from torch._subclasses.functional_tensor import FunctionalTensor as FunctionalTensor
+from torch._subclasses.functional_tensor import dispatch_functionalize as dispatch_functionalize
+from torch.fx.experimental.proxy_tensor import decompose as decompose
+from torch.fx.experimental.proxy_tensor import get_proxy_mode as get_proxy_mode
+from torch.fx.experimental.proxy_tensor import make_fx as make_fx
+
+# numbers that change from step to step (the epoch, the learning rate) are symbols, whose conditions become guards
+from torch.fx.experimental.symbolic_shapes import DimDynamic as DimDynamic
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode as GuardOnDataDependentSymNode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv as ShapeEnv
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols as free_unbacked_symbols
+
+# the numbers of "mean" and "sum" among the arguments of loss ops
+from torch.nn import _reduction as _reduction
+
+# takes Python's `min` and `max` of values of tensors; a trace gives it symbolic ones
+from torch.optim import _adafactor as _adafactor
+
+# PyTorch's registry of containers, where transformers' outputs and users' classes are known
+from torch.utils._pytree import TreeSpec as TreeSpec
+from torch.utils._pytree import register_pytree_node as register_pytree_node
+from torch.utils._pytree import tree_flatten as tree_flatten
+from torch.utils._pytree import tree_leaves as tree_leaves
+from torch.utils._pytree import tree_map as tree_map
+from torch.utils._pytree import tree_map_only as tree_map_only
+from torch.utils._pytree import tree_unflatten as tree_unflatten
+
+# a symbolic number as Python text, for the host to compute before each step
+from torch.utils._sympy import functions as functions
+from torch.utils._sympy.printers import PythonPrinter as PythonPrinter
+
+# what `default_collate` does with a type: a loader for which tensors are collated otherwise takes no fast path
+from torch.utils.data._utils.collate import collate_tensor_fn as collate_tensor_fn
+from torch.utils.data._utils.collate import default_collate_fn_map as default_collate_fn_map
+
+_C: Any = torch._C
+_torch: Any = torch
+
+# the node of autograd whose backward runs now; None outside of a backward
+current_autograd_node = _C._current_autograd_node
+
+# ops that C++ composes of others: they can be split without a rule
+has_kernel = _C._dispatch_has_kernel_for_dispatch_key
+COMPOSITE = _C.DispatchKey.CompositeImplicitAutograd
+
+# whether, and by which mode, writes are turned into values at this point
+get_dispatch_mode = _C._get_dispatch_mode
+FUNCTIONAL_MODE = _C._TorchDispatchModeKey.FUNCTIONAL
+
+# the Python bindings of `torch.nn.functional` and of autograd functions
+nn_functions = _C._nn
+autograd_functions = _C._autograd
+
+# `DeviceTensor`: torch functions see it without its own `__torch_function__`, and it is swapped for the user's tensor.
+disabled_torch_function = _C._disabled_torch_function_impl
+torch_function_depth = _C._len_torch_function_stack
+swap_tensors_below = _C._swap_tensor_impl
+
+# what functionalisation knows of a tensor: writes that wait, and whether there were any
+is_functional_tensor = _torch._is_functional_tensor
+apply_pending_writes = _torch._sync
+has_data_mutation = _torch._functionalize_has_data_mutation
+
+# log2 of a symbolic number.
+sym_log2 = _torch._sym_log2
