@@ -25,7 +25,7 @@ class World(nn.Module):
         self.kept = torch.zeros(3)
         self.first = True
         self.history: list[torch.Tensor] = []
-        # an object that the survey does not look into
+        # an object that the object graph does not look into
         self.plain = type("Plain", (), {})()
         self.plain.weight, self.plain.bias = self.b.weight, self.b.bias
         self.names = SimpleNamespace(tensor=self.other)

@@ -12,8 +12,8 @@ from .capture import scope_with_globals as scope_with_globals
 from .driver import CheckWatch as CheckWatch
 from .driver import Compile as Compile
 from .driver import Engine as Engine
-from .driver import GroupedRuns as GroupedRuns
 from .driver import JitFunction as JitFunction
+from .driver import MultiStepEngine as MultiStepEngine
 from .driver import Program as Program
 from .driver import StepResult as StepResult
 from .driver import jit as jit

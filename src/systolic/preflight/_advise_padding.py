@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ._model import Advice, Figure
-from ._products import Product
+from ._products import Matmul
 from ._slices import Slice
 
 _WORTH = 0.01
@@ -20,14 +20,14 @@ _LISTED = 8
 class _Layer:
     """A layer's product on a matrix unit whose tiles are `side` x `side`."""
 
-    product: Product
+    product: Matmul
     side: int
     count: int
 
     @property
     def fill(self) -> float:
         """Which part of its tiles holds numbers of the layer."""
-        return self.product.contracted * self.product.produced / (self._tiles_up() * self.side**2)
+        return self.product.k * self.product.n / (self._tiles_up() * self.side**2)
 
     @property
     def cost(self) -> float:
@@ -40,20 +40,20 @@ class _Layer:
         return self.cost * (1 - self.fill)
 
     def _tiles_up(self) -> int:
-        return -(-self.product.contracted // self.side) * -(-self.product.produced // self.side)
+        return -(-self.product.k // self.side) * -(-self.product.n // self.side)
 
     def widened(self) -> tuple[int, int]:
         """Sizes that cost no more."""
-        return self._up(self.product.contracted), self._up(self.product.produced)
+        return self._up(self.product.k), self._up(self.product.n)
 
     def narrowed(self) -> tuple[int, int]:
         """The multiples below, for dimensions that are larger than the matrix unit."""
-        return self._down(self.product.contracted), self._down(self.product.produced)
+        return self._down(self.product.k), self._down(self.product.n)
 
     def saved(self) -> float:
         """Share of the layer's tiles that narrowing saves."""
-        contracted, produced = self.narrowed()
-        return 1 - -(-contracted // self.side) * -(-produced // self.side) / self._tiles_up()
+        k, n = self.narrowed()
+        return 1 - -(-k // self.side) * -(-n // self.side) / self._tiles_up()
 
     def _up(self, size: int) -> int:
         return -(-size // self.side) * self.side
@@ -62,15 +62,15 @@ class _Layer:
         return size // self.side * self.side if size > self.side else size
 
 
-def advise_padding(products: tuple[Product, ...], slice: Slice) -> Iterator[Advice]:
+def advise_padding(products: tuple[Matmul, ...], slice: Slice) -> Iterator[Advice]:
     """Name the layers that are not multiples of the matrix unit, and what other sizes would cost.
 
     The matrix unit multiplies tiles of 128 x 128 (256 x 256 on v6e and tpu7x); what does not fill a tile is padded with
     zeros and takes the same time (scaling book, chapter on TPUs).
     """
-    groups: dict[tuple[str, str, int, int], list[Product]] = defaultdict(list)
+    groups: dict[tuple[str, str, int, int], list[Matmul]] = defaultdict(list)
     for one in products:
-        groups[one.module, one.line, one.contracted, one.produced].append(one)
+        groups[one.module, one.line, one.k, one.n].append(one)
     layers = [_Layer(same[0], slice.chip.mxu, len(same)) for same in groups.values()]
     whole = sum(layer.cost for layer in layers)
     found = sorted((layer for layer in layers if layer.idle > _WORTH * whole), key=lambda layer: layer.idle, reverse=True)
@@ -87,7 +87,7 @@ def advise_padding(products: tuple[Product, ...], slice: Slice) -> Iterator[Advi
 
 def _evidence(layer: _Layer) -> Iterator[Figure]:
     product, side = layer.product, layer.side
-    sizes, padded = f"{product.contracted} x {product.produced}", "{} x {}".format(*layer.widened())
+    sizes, padded = f"{product.k} x {product.n}", "{} x {}".format(*layer.widened())
     times = f", {layer.count} times" if layer.count > 1 else ""
     counted = f"captured graph: sizes / tiles of {side} x {side}"
     name = f"{product.module} ({product.line}), {sizes}, padded to {padded}{times}: filled"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 
 from ._model import Advice, Figure
-from ._products import Product
+from ._products import Matmul
 from ._step import TracedStep
 
 _PASSES = {"default": 1, "high": 3, "highest": 6}
@@ -16,7 +16,7 @@ _PASSES = {"default": 1, "high": 3, "highest": 6}
 _WORTH = 0.5
 
 
-def advise_precision(step: TracedStep, products: tuple[Product, ...]) -> Iterator[Advice]:
+def advise_precision(step: TracedStep, products: tuple[Matmul, ...]) -> Iterator[Advice]:
     """Say what float32 costs: passes through the matrix unit, and bytes."""
     flops = sum(one.flops for one in products)
     wide = sum(one.flops for one in products if one.dtype == torch.float32)

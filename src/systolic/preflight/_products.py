@@ -13,27 +13,27 @@ from ..compiler import LINE, SCOPE
 
 
 @dataclass(frozen=True)
-class Product:
-    """One product: rows times a matrix of `contracted` x `produced`.
+class Matmul:
+    """One product: rows times a matrix of `k` x `n`.
 
     Attributes:
         module: path of the user's module.
         line: "file:line" of the user's code.
         dtype: of the operands.
-        contracted: the dimension that is summed over; for a convolution, channels of the input.
-        produced: features of the output.
+        k: the dimension that is summed over; for a convolution, channels of the input.
+        n: features of the output.
         flops: of this product, over all cores; its two products in backward have as many each.
     """
 
     module: str
     line: str
     dtype: torch.dtype
-    contracted: int
-    produced: int
+    k: int
+    n: int
     flops: int
 
 
-def products(graph: fx.Graph) -> Iterator[Product]:
+def products(graph: fx.Graph) -> Iterator[Matmul]:
     """The products of the forward pass, in order, without those in attention kernels and other JAX functions."""
     for node in graph.nodes:
         scope, line = node.meta.get(SCOPE, ""), node.meta.get(LINE, "")
@@ -42,8 +42,8 @@ def products(graph: fx.Graph) -> Iterator[Product]:
             continue
         left, right = (source.meta["val"] for source in node.args[first : first + 2])
         is_convolution = node.target is torch.ops.aten.convolution.default
-        contracted, produced, flops = _convolution(node, left, right) if is_convolution else _matrices(left, right)
-        yield Product(scope, line, left.dtype, contracted, produced, flops)
+        k, n, flops = _convolution(node, left, right) if is_convolution else _matrices(left, right)
+        yield Matmul(scope, line, left.dtype, k, n, flops)
 
 
 _FIRST_OPERAND = {
@@ -56,8 +56,8 @@ _FIRST_OPERAND = {
 
 
 def _matrices(left: Tensor, right: Tensor) -> tuple[int, int, int]:
-    contracted, produced = right.shape[-2:]
-    return contracted, produced, 2 * left.numel() * produced
+    k, n = right.shape[-2:]
+    return k, n, 2 * left.numel() * n
 
 
 def _convolution(node: fx.Node, left: Tensor, kernel: Tensor) -> tuple[int, int, int]:

@@ -16,7 +16,7 @@ from ..utilities._entries import Entry, see
 from ._chips import chip_files, find_holders
 
 _WAYS_ON = (
-    "Ways on: (1) fix the environment: {fix}; (2) simulate the cores on this machine with accelerator='cpu', devices=8; "
+    "Options: (1) fix the environment: {fix}; (2) simulate the cores on this machine with accelerator='cpu', devices=8; "
     "(3) compile the step for a TPU slice without having one (systolic preflight)."
 )
 

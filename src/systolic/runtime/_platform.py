@@ -149,7 +149,7 @@ def _has_platform(platform: str) -> bool:
 
 _NO_GPU = (
     "No GPU devices were found. Looked for /dev/nvidia* and /dev/kfd and asked JAX for the platform 'gpu'. "
-    "Ways on: install systolic[gpu] on a machine with a GPU, or use accelerator='cpu'."
+    "Options: install systolic[gpu] on a machine with a GPU, or use accelerator='cpu'."
 )
 
 

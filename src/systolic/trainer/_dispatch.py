@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING
 
-from ..compiler import Engine, GroupedRuns
+from ..compiler import Engine, MultiStepEngine
 from ._stage import Stage
 from ._step_engine import StepEngine
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ._run import Run
 
 
-def grouped(run: Run, engine: StepEngine) -> StepEngine:
+def multi_step(run: Run, engine: StepEngine) -> StepEngine:
     """The engine of the training loop: one that groups steps where the run allows it.
 
     Args:
@@ -26,7 +26,7 @@ def grouped(run: Run, engine: StepEngine) -> StepEngine:
     reason = _reason_for_single_steps(run)
     if reason is None:
         assert isinstance(engine, Engine), "without a reason against it, steps are compiled and not watched"
-        return GroupedRuns(engine, steps)
+        return MultiStepEngine(engine, steps)
     warnings.warn(
         f"steps_per_dispatch={steps} is not used, every step is dispatched alone: {reason}.",
         stacklevel=2,

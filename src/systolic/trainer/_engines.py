@@ -11,7 +11,7 @@ from ..metrics import Results
 from ..runtime._placement import Placement
 from ._compile_notice import CompileNotice
 from ._data_scope import datamodule_places
-from ._dispatch import grouped
+from ._dispatch import multi_step
 from ._eager import EagerEngine
 from ._observed import ObservedEngine
 from ._stage import Stage
@@ -55,7 +55,7 @@ def make_engine(run: Run, step: Step, stage: Stage, results: Results) -> StepEng
     engine: StepEngine = EagerEngine(step) if run.placement is None else _compiled(run, run.placement, step, stage, results)
     if config.profiler is not None:
         engine = ObservedEngine(engine, config.profiler, stage)
-    engine = run.engines[stage] = grouped(run, engine) if stage is Stage.FIT else engine
+    engine = run.engines[stage] = multi_step(run, engine) if stage is Stage.FIT else engine
     return engine
 
 

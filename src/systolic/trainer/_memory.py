@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # a compiler that does not fit a program says so in a table; its first lines are the largest allocations
 _LINES = 25
 _WAYS_ON = (
-    "Ways on: a smaller batch_size, with accumulate_grad_batches for the same effective batch; "
+    "Options: a smaller batch_size, with accumulate_grad_batches for the same effective batch; "
     'precision="bf16-mixed" or "bf16-true"; torch.utils.checkpoint.checkpoint around the largest blocks; more cores. '
     "`systolic preflight` compiles the step for a TPU of your choice and says before the run whether it fits."
 )

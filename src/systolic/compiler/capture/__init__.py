@@ -11,12 +11,12 @@ from ._guards import Guards as Guards
 from ._guards import changes as changes
 from ._module_scope import Place as Place
 from ._module_scope import names_in as names_in
+from ._object_graph import ObjectGraph as ObjectGraph
 from ._object_graph import Path as Path
-from ._object_graph import Survey as Survey
 from ._object_graph import describe as describe
 from ._object_graph import set_at as set_at
 from ._optimizer_state import fill_first_state as fill_first_state
-from ._output_tree import Template as Template
+from ._output_tree import OutputTree as OutputTree
 from ._output_tree import filled as filled
 from ._output_tree import output_numbers as output_numbers
 from ._scope import scope_of as scope_of

@@ -47,6 +47,6 @@ def require_own_memory(captured: Captured, groups: Sequence[Sequence[Cell]]) -> 
             raise CaptureError(
                 f"{one} and {other} are two tensors over the same memory, and the step changes {one}. On the devices each "
                 "tensor has memory of its own, so they would drift apart.\n"
-                f"Ways on: tie the parameter itself, `b.weight = a.weight` instead of `b.weight.data = a.weight.data` or "
+                f"Options: tie the parameter itself, `b.weight = a.weight` instead of `b.weight.data = a.weight.data` or "
                 "`nn.Parameter(a.weight.data)`; or give each its own values with `.clone()`."
             )

@@ -1,4 +1,4 @@
-"""Tensors that user code reaches by a way which the survey does not know: a closure, a plain object."""
+"""Tensors that user code reaches by a way which the object graph does not know: a closure, a plain object."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .._errors import CaptureError, user_line_of
 from ._memory_writes import SET_DATA, assign_data, traced_set
 
 
-class Stragglers(TorchFunctionMode):
+class ClosedOverTensors(TorchFunctionMode):
     """While the user's code is traced, use a stand-in for every ordinary tensor: the state's own, or a constant's.
 
     Attributes:

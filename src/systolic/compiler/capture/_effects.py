@@ -9,10 +9,10 @@ from typing import Any, Protocol
 import torch
 
 from ._hook_tables import HookEffect
-from ._object_graph import IMPLEMENTATION_SWITCHES, Path, Survey
-from ._output_tree import Template
+from ._object_graph import IMPLEMENTATION_SWITCHES, ObjectGraph, Path
+from ._output_tree import OutputTree
 
-Fill = Callable[[Template], Any]
+Fill = Callable[[OutputTree], Any]
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class SetItem:
 
     container: Any
     path: Path
-    value: Template
+    value: OutputTree
 
     def apply(self, fill: Fill) -> None:
         """Carry it out."""
@@ -46,7 +46,7 @@ class ResizeList:
 
     container: list[Any]
     path: Path
-    value: Template
+    value: OutputTree
 
     def apply(self, fill: Fill) -> None:
         """Carry it out."""
@@ -59,7 +59,7 @@ class Append:
 
     container: list[Any]
     path: Path
-    value: Template
+    value: OutputTree
 
     def apply(self, fill: Fill) -> None:
         """Carry it out."""
@@ -72,7 +72,7 @@ class OptimizerState:
 
     optimizer: torch.optim.Optimizer
     parameter: torch.Tensor
-    value: Template
+    value: OutputTree
 
     def apply(self, fill: Fill) -> None:
         """Carry it out."""
@@ -84,7 +84,7 @@ class Gradient:
     """`parameter.grad` that is left after the step, or was removed by it (None)."""
 
     parameter: torch.Tensor
-    value: Template | None
+    value: OutputTree | None
 
     def apply(self, fill: Fill) -> None:
         """Carry it out."""
@@ -108,7 +108,7 @@ class SetContents:
     """What a set holds after the step."""
 
     container: set[Any]
-    value: Template
+    value: OutputTree
 
     def apply(self, fill: Fill) -> None:
         """Carry it out."""
@@ -119,7 +119,7 @@ class SetContents:
 Effect = SetItem | DeleteItem | ResizeList | Append | SetContents | OptimizerState | Gradient | RequiresGrad | HookEffect
 
 
-def templates_of(effect: Effect) -> list[Template]:
+def templates_of(effect: Effect) -> list[OutputTree]:
     """The values that an effect needs."""
     value = None if isinstance(effect, DeleteItem | RequiresGrad | HookEffect) else effect.value
     return [] if value is None else [value]
@@ -132,13 +132,13 @@ class Finals(Protocol):
         """Whether a tensor that stands where another one stood is an ordinary update of that one."""
         ...
 
-    def template(self, structure: Any) -> Template:
+    def tree(self, structure: Any) -> OutputTree:
         """A value that the step left, with its tensors as outputs."""
         ...
 
 
 def container_effects(
-    survey: Survey,
+    objects: ObjectGraph,
     before: dict[Path, Any],
     opaque: Iterable[Path],
     finals: Finals,
@@ -146,33 +146,33 @@ def container_effects(
     """Compare every container with its copy from before the step.
 
     Args:
-        survey: the walk made before the step.
+        objects: the walk made before the step.
         before: a shallow copy of each container, with what stood in it as the step began.
         opaque: lists that are only appended to.
         finals: what becomes of the tensors.
     """
     effects: list[Effect] = []
-    for path, container in survey.containers.items():
+    for path, container in objects.containers.items():
         if isinstance(container, list):
             effects += _list_effects(path, container, before[path], finals)
         else:
             effects += _dict_effects(path, container, before[path], finals)
     for path in opaque:
-        effects += _list_effects(path, survey.lists[path], before[path], finals)
-    effects += [SetContents(item, finals.template(list(item))) for item, old in survey.sets if item != old]
+        effects += _list_effects(path, objects.lists[path], before[path], finals)
+    effects += [SetContents(item, finals.tree(list(item))) for item, old in objects.sets if item != old]
     return effects
 
 
 def _list_effects(path: Path, new: list[Any], old: list[Any], finals: Finals) -> list[Effect]:
     if len(new) < len(old):
-        return [ResizeList(new, path, finals.template(list(new)))]
+        return [ResizeList(new, path, finals.tree(list(new)))]
     effects: list[Effect] = []
     for index, (was, now) in enumerate(zip(old, new, strict=False)):
         here = (*path, index)
         if was is not now and not _all_in_place(here, was, now, finals):
-            effects.append(SetItem(new, here, finals.template(now)))
+            effects.append(SetItem(new, here, finals.tree(now)))
     if len(new) > len(old):
-        effects.append(Append(new, path, finals.template(new[len(old) :])))
+        effects.append(Append(new, path, finals.tree(new[len(old) :])))
     return effects
 
 
@@ -182,7 +182,7 @@ def _dict_effects(path: Path, new: dict[Any, Any], old: dict[Any, Any], finals: 
         here = (*path, key)
         unchanged = key in old and (old[key] is now or _all_in_place(here, old[key], now, finals))
         if not unchanged and key not in IMPLEMENTATION_SWITCHES:
-            effects.append(SetItem(new, here, finals.template(now)))
+            effects.append(SetItem(new, here, finals.tree(now)))
     effects += [DeleteItem(new, (*path, key)) for key in old if key not in new]
     return effects
 

@@ -37,7 +37,7 @@ def _value_needed(line: str) -> str:
         "`len()` or a formatted string that depends on it). The step becomes one program, compiled once; the value "
         "exists only when that program runs.\n"
         f"  used at {line}\n"
-        "Ways on: choose between values with torch.where(condition, a, b) or multiply by a mask; log a value with "
+        "Options: choose between values with torch.where(condition, a, b) or multiply by a mask; log a value with "
         "self.log(...), which costs nothing; move the decision to a callback hook such as on_train_batch_end; "
         f"or run in eager PyTorch with Trainer(compile=False).{see(Entry.DATA_DEPENDENT)}"
     )
@@ -48,6 +48,6 @@ def _shape_needed(line: str, op: str) -> str:
         f"The op {op} gives a tensor whose shape depends on values (boolean indexing, nonzero, unique, ...). "
         "A compiled program has fixed shapes.\n"
         f"  used at {line}\n"
-        "Ways on: keep the full shape and use torch.where or a mask in the reduction; prepare such selections in the "
+        "Options: keep the full shape and use torch.where or a mask in the reduction; prepare such selections in the "
         f"dataset or collate function, which run on the host; or use Trainer(compile=False).{see(Entry.DATA_DEPENDENT)}"
     )

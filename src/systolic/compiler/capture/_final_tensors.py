@@ -15,8 +15,8 @@ from torch import nn
 
 from ...utilities._torch_internals import FunctionalTensor, tree_leaves
 from .._errors import CaptureError
-from ._object_graph import Path, Survey, describe
-from ._output_tree import Known, Out, OutLeaf, OutputList, OutView, Template, view_base
+from ._object_graph import ObjectGraph, Path, describe
+from ._output_tree import ExistingTensor, LeafOutput, OutputList, OutputTree, TensorOutput, ViewOutput, view_base
 from ._slots import Slot, is_recurrent_cache, with_same_memory
 from ._spans import Span, overlapping_spans
 
@@ -28,7 +28,7 @@ class FinalTensors:
     """The end of a traced step.
 
     Args:
-        survey: the walk made before the step.
+        objects: the walk made before the step.
         slots: the tensors that were there.
         stand_ins: by slot: what the step was given for it.
         before: a shallow copy of each container, with what stood in it as the step began.
@@ -41,7 +41,7 @@ class FinalTensors:
 
     def __init__(
         self,
-        survey: Survey,
+        objects: ObjectGraph,
         slots: list[Slot],
         stand_ins: list[torch.Tensor],
         before: dict[Path, Any],
@@ -54,7 +54,7 @@ class FinalTensors:
         self._slot_at = {path: index for index, slot in enumerate(slots) for path in slot.paths}
         self._standing: dict[Path, torch.Tensor] = {}
         self._holders: defaultdict[int, set[int]] = defaultdict(set)
-        for path, tensor in _changed_or_known(survey, before):
+        for path, tensor in _changed_or_known(objects, before):
             tensor = self._canonical(tensor)
             self._standing[path] = tensor
             self._holders[id(tensor)].add(self._slot_at.get(path, _NEW))
@@ -72,9 +72,9 @@ class FinalTensors:
         index = self._slot_at.get(path)
         return index is not None and (self._canonical(now) is self._stand_ins[index] or index in self.rebound)
 
-    def template(self, structure: Any) -> Template:
+    def tree(self, structure: Any) -> OutputTree:
         """A value that the step left, with its tensors as outputs, or as the objects that were there before."""
-        return self._outputs.template(structure, self._leaf)
+        return self._outputs.tree(structure, self._leaf)
 
     def _canonical(self, tensor: torch.Tensor) -> torch.Tensor:
         index = self._slot_of.get(id(tensor))
@@ -112,18 +112,18 @@ class FinalTensors:
     def _leaf(self, tensor: torch.Tensor) -> Any:
         index = self._slot_of.get(id(tensor))
         if index is not None and index not in self.rebound:
-            return Known(self._slots[index], aliased=False)
+            return ExistingTensor(self._slots[index], aliased=False)
         if not isinstance(tensor, FunctionalTensor):
             return tensor  # an ordinary tensor that the step got hold of in another way
         base = self._base(tensor)
         if base is not None and self._is_whole(tensor, base):
-            return Known(self._slots[base], aliased=True)
+            return ExistingTensor(self._slots[base], aliased=True)
         if base is not None:
-            return OutView(self._outputs.add(tensor), self._slots[base])
+            return ViewOutput(self._outputs.add(tensor), self._slots[base])
         if not (tensor.is_leaf and (tensor.requires_grad or isinstance(tensor, nn.Parameter))):
-            return Out(self._outputs.add(tensor))
+            return TensorOutput(self._outputs.add(tensor))
         grad = None if tensor.grad is None else self._outputs.add(tensor.grad)
-        return OutLeaf(self._outputs.add(tensor), isinstance(tensor, nn.Parameter), tensor.requires_grad, grad)
+        return LeafOutput(self._outputs.add(tensor), isinstance(tensor, nn.Parameter), tensor.requires_grad, grad)
 
     def changed_flags(self) -> Iterator[tuple[torch.Tensor, bool]]:
         """The tensors whose `requires_grad` the step has changed, with the new flag."""
@@ -148,7 +148,7 @@ class FinalTensors:
                 raise CaptureError(
                     f"The step leaves {describe(slot.paths[0])} with another shape or dtype. Expected: "
                     f"{tuple(slot.tensor.shape)}, {slot.tensor.dtype}. Received: {tuple(now.shape)}, {now.dtype}."
-                    f"{self._line((index,), lines)}Ways on: convert the value with .to(dtype) or .reshape(shape); assign a new "
+                    f"{self._line((index,), lines)}Options: convert the value with .to(dtype) or .reshape(shape); assign a new "
                     "nn.Parameter or buffer to the module; or change it outside of the step."
                 )
         shared_before = {frozenset(pair) for pair in with_same_memory(self._slots)}
@@ -166,7 +166,7 @@ class FinalTensors:
         return CaptureError(
             f"The step changes whether {names} look at the same memory, as `a.data = b.data` does: in eager PyTorch a later "
             f"write to one would (or would no longer) be seen in the other. On the devices each has memory of its own."
-            f"{self._line((one, other), lines)}Ways on: copy the values, `a.data.copy_(b.data)` or `a.data = b.data.clone()`; "
+            f"{self._line((one, other), lines)}Options: copy the values, `a.data.copy_(b.data)` or `a.data = b.data.clone()`; "
             "or tie the parameter itself, `module_a.weight = module_b.weight`, before training."
         )
 
@@ -192,7 +192,7 @@ class FinalTensors:
                 raise CaptureError(
                     f"{view} is a view of {tensor} that an earlier step stored. The step reads it and changes {tensor}: in "
                     "eager PyTorch the view would follow, on the devices it has memory of its own.\n"
-                    "Ways on: take the view anew in the step before it is read; or store a copy, with .clone()."
+                    "Options: take the view anew in the step before it is read; or store a copy, with .clone()."
                 )
 
     def _base_before(self, index: int) -> int | None:
@@ -200,13 +200,13 @@ class FinalTensors:
         return None if base is None else self._slot_of.get(id(base))
 
 
-def _changed_or_known(survey: Survey, before: dict[Path, Any]) -> Iterator[tuple[Path, torch.Tensor]]:
-    """Every tensor that stands in a container, with its path; what a container held before is left to the survey."""
-    for path, container in survey.every_container():
+def _changed_or_known(objects: ObjectGraph, before: dict[Path, Any]) -> Iterator[tuple[Path, torch.Tensor]]:
+    """Every tensor that stands in a container, with its path; what a container held before is left to the object graph."""
+    for path, container in objects.every_container():
         old = before[path]
         if isinstance(container, list):
             known = dict(enumerate(old))
-            first = 0 if path in survey.containers else len(old)
+            first = 0 if path in objects.containers else len(old)
             entries: Any = ((key, container[key]) for key in range(first, len(container)))
         else:
             known, entries = old, container.items()

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from ._hook_tables import hook_tables
-from ._object_graph import Survey, restoring
+from ._object_graph import ObjectGraph, restoring
 from ._optimizer_state import fill_first_state, forget_state
-from ._output_tree import Template
+from ._output_tree import OutputTree
 from ._slots import Slot
 from ._symbols import Number
 from ._trace import Captured
@@ -31,7 +31,7 @@ def steady(roots: MutableMapping[str, Any], numbers: dict[str, Number], capture:
         capture: captures the step with the objects as they are at the moment.
     """
     with _restoring(roots):
-        guessed = [(optimizer, fill_first_state(optimizer)) for optimizer in Survey(roots).optimizers().values()]
+        guessed = [(optimizer, fill_first_state(optimizer)) for optimizer in ObjectGraph(roots).optimizers().values()]
         captured = capture()
         if forget_unused(guessed, captured):
             captured = capture()
@@ -70,14 +70,14 @@ def forget_unused(guessed: list[tuple[torch.optim.Optimizer, list[torch.Tensor]]
 def _leave_effects(captured: Captured, numbers: dict[str, Number]) -> None:
     """Leave in Python objects what the step would leave there, with tensors of zeros that take no memory."""
     outputs = next(iter(reversed(captured.graph.nodes))).args[0]
-    symbols = [*numbers.values(), *(captured.survey.values[path] for path in captured.symbol_paths)]
+    symbols = [*numbers.values(), *(captured.objects.values[path] for path in captured.symbol_paths)]
 
     def zeros(index: int) -> torch.Tensor:
         value = outputs[index].meta["val"]
         return torch.zeros((), dtype=value.dtype).expand(value.shape)
 
-    def filled(template: Template) -> Any:
-        return template.fill(zeros, lambda index: 0, symbols)
+    def filled(tree: OutputTree) -> Any:
+        return tree.fill(zeros, lambda index: 0, symbols)
 
     for effect in captured.effects:
         effect.apply(filled)
@@ -85,11 +85,11 @@ def _leave_effects(captured: Captured, numbers: dict[str, Number]) -> None:
 
 @contextlib.contextmanager
 def _restoring(roots: MutableMapping[str, Any]) -> Iterator[None]:
-    survey = Survey(roots)
-    states = [(optimizer, dict(optimizer.state)) for optimizer in survey.optimizers().values()]
-    leaves = [(t, t.requires_grad, t.grad, dict(hook_tables(t))) for t, _ in survey.slots() if t.is_leaf]
+    objects = ObjectGraph(roots)
+    states = [(optimizer, dict(optimizer.state)) for optimizer in objects.optimizers().values()]
+    leaves = [(t, t.requires_grad, t.grad, dict(hook_tables(t))) for t, _ in objects.slots() if t.is_leaf]
     try:
-        with restoring(survey):
+        with restoring(objects):
             yield
     finally:
         for optimizer, state in states:

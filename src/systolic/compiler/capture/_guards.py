@@ -10,7 +10,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from ._hook_tables import RUN_IN_STEPS
-from ._object_graph import Path, Survey, describe
+from ._object_graph import ObjectGraph, Path, describe
 from ._symbols import HostExpression, Number
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
@@ -21,25 +21,25 @@ _grad = attrgetter("grad")
 class Guards:
     """The conditions under which one graph holds.
 
-    The fast check compares the identity of every value that the survey found; Python keeps the identity of an
+    The fast check compares the identity of every value that the object graph found; Python keeps the identity of an
     attribute that nobody assigned. Where an identity differs, equality of type and value decides.
     """
 
-    def __init__(self, survey: Survey, variable: Sequence[Path], conditions: list[tuple[HostExpression, str]]) -> None:
+    def __init__(self, objects: ObjectGraph, variable: Sequence[Path], conditions: list[tuple[HostExpression, str]]) -> None:
         self._conditions = [condition for condition, _ in conditions]
-        self._items = list(_items(survey, set(variable)))
-        self._sets = survey.sets
-        self._sizes = [(o.state, len(o.state)) for o in survey.optimizers().values()]
-        self._tensors = survey.trainable_tensors()
+        self._items = list(_items(objects, set(variable)))
+        self._sets = objects.sets
+        self._sizes = [(o.state, len(o.state)) for o in objects.optimizers().values()]
+        self._tensors = objects.trainable_tensors()
         self._requires_grad = list(map(_requires_grad, self._tensors))
         self._leaves = [t for t in self._tensors if t.requires_grad and t.is_leaf]
         self._grads = list(map(_grad, self._leaves))
-        self._hooks = [(hooks, list(hooks.items())) for path, hooks in survey.hooks.items() if path[-1] in RUN_IN_STEPS]
+        self._hooks = [(hooks, list(hooks.items())) for path, hooks in objects.hooks.items() if path[-1] in RUN_IN_STEPS]
         self._sizes += [(hooks, len(known)) for hooks, known in self._hooks if known]
         self._tensor_hooks = list(map(_hooks_of, self._tensors))
         self._sizes += [(hooks, len(known)) for tables in self._tensor_hooks for hooks, known in tables]
         self._registered = RemovableHandle.next_id
-        self._variables = [(*_located(survey, p), type(survey.values[p])) for p in variable]
+        self._variables = [(*_located(objects, p), type(objects.values[p])) for p in variable]
         self._tuples = [(c, key, c[key], _inner(self._variables, c, key)) for c, key, inner, _ in self._variables if inner]
         self._identical = self._identity_check()
 
@@ -139,10 +139,10 @@ def _hooks_of(tensor: torch.Tensor) -> list[HookTable]:
 Variable = tuple[Any, Any, Path, type]
 
 
-def _located(survey: Survey, path: Path) -> tuple[Any, Any, Path]:
+def _located(objects: ObjectGraph, path: Path) -> tuple[Any, Any, Path]:
     """The container that holds a value, the key in it, and the way on from there through tuples."""
-    depth = max(d for d in range(len(path)) if path[:d] in survey.containers)
-    return survey.containers[path[:depth]], path[depth], path[depth + 1 :]
+    depth = max(d for d in range(len(path)) if path[:d] in objects.containers)
+    return objects.containers[path[:depth]], path[depth], path[depth + 1 :]
 
 
 def _reached(value: Any, inner: Path) -> Any:
@@ -170,12 +170,12 @@ def _same_but_for(variable: Collection[Path], a: Any, b: Any) -> bool:
 Item = tuple[Any, int, list[tuple[Any, Any]]]
 
 
-def _items(survey: Survey, variable: set[Path]) -> Iterator[Item]:
+def _items(objects: ObjectGraph, variable: set[Path]) -> Iterator[Item]:
     """Every container with its length and the values that must stay."""
-    free = {path[:depth] for path in variable for depth in range(1, len(path) + 1) if path[: depth - 1] in survey.containers}
-    free -= survey.containers.keys()
-    for path, container in survey.containers.items():
-        keys = [key for key in survey.keys[path] if (*path, key) not in free]
+    free = {path[:depth] for path in variable for depth in range(1, len(path) + 1) if path[: depth - 1] in objects.containers}
+    free -= objects.containers.keys()
+    for path, container in objects.containers.items():
+        keys = [key for key in objects.keys[path] if (*path, key) not in free]
         yield container, len(container), [(key, container[key]) for key in keys]
 
 
@@ -214,7 +214,7 @@ def _compiled_check(
     return names["identical"]
 
 
-def changes(old: Survey, new: Survey) -> list[tuple[Path, str]]:
+def changes(old: ObjectGraph, new: ObjectGraph) -> list[tuple[Path, str]]:
     """What differs between two walks, each with a text for people: `model.scale: 0.5 -> 0.7`."""
     found: list[tuple[Path, str]] = []
     for path in {**old.values, **new.values}:

@@ -106,7 +106,7 @@ def _lasting(table: Table, old: Table) -> tuple[tuple[int, Callable[..., Any]], 
             raise CaptureError(
                 f"The step registers the hook {getattr(hook, '__qualname__', hook)}{_place(hook)}, which holds a tensor that "
                 "the step has computed. The hook stays, and that tensor has no value outside of the step.\n"
-                "Ways on: let the hook read an attribute of the module; or remove the hook in the step that registers it."
+                "Options: let the hook read an attribute of the module; or remove the hook in the step that registers it."
             )
     return tuple(table.items())
 

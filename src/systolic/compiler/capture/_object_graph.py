@@ -27,7 +27,7 @@ _OPTIMIZER_INTERNALS = frozenset(vars(torch.optim.SGD([torch.zeros(1)]))) - {"pa
 IMPLEMENTATION_SWITCHES = frozenset({"foreach", "fused", "capturable", "differentiable"})
 
 
-class Survey:
+class ObjectGraph:
     """What a walk over some roots found. Paths start with the name of the root.
 
     Attributes:
@@ -170,10 +170,10 @@ class Survey:
 
 
 @contextlib.contextmanager
-def restoring(survey: Survey) -> Iterator[None]:
+def restoring(objects: ObjectGraph) -> Iterator[None]:
     """Put every container, set and table of hooks that was found back as it was: the same objects, with what they held."""
-    copies: list[tuple[Any, Any]] = [(container, copied(container)) for _, container in survey.every_container()]
-    copies += [(table, dict(table)) for table in survey.hooks.values()] + survey.sets
+    copies: list[tuple[Any, Any]] = [(container, copied(container)) for _, container in objects.every_container()]
+    copies += [(table, dict(table)) for table in objects.hooks.values()] + objects.sets
     try:
         yield
     finally:
@@ -217,10 +217,10 @@ def _is_omegaconf(item: Any) -> bool:
     return type(item).__module__.startswith("omegaconf.") and hasattr(item, "__dict__")
 
 
-def set_at(survey: Survey, path: Path, value: Any) -> None:
+def set_at(objects: ObjectGraph, path: Path, value: Any) -> None:
     """Put `value` where `path` points, rebuilding the tuples on the way (they cannot be changed in place)."""
     for depth in range(len(path) - 1, -1, -1):
-        container = survey.containers.get(path[:depth])
+        container = objects.containers.get(path[:depth])
         if container is not None:
             key, inner = path[depth], path[depth + 1 :]
             container[key] = _replaced(container[key], inner, value) if inner else value

@@ -95,7 +95,7 @@ def _refusal(op: OpOverload, reason: str) -> Callable[..., Any]:
             f"The op {op} cannot run inside the compiled step: {reason}.\n"
             f"  used at {user_line_of()}\n"
             f"  in module {current_module()}\n"
-            "Ways on: write the computation with other ops; teach systolic the op with "
+            "Options: write the computation with other ops; teach systolic the op with "
             f"systolic.register_lowering(torch.ops.{op}, jax_function); wrap a JAX function with systolic.jax_op; "
             f"or run in eager PyTorch with Trainer(compile=False).{see(Entry.UNSUPPORTED_OP)}"
         )

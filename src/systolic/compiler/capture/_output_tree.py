@@ -13,15 +13,15 @@ from ._symbols import HostExpression, Number, SymbolTable
 
 
 @dataclass(frozen=True)
-class Out:
+class TensorOutput:
     """The program's output with this number."""
 
     index: int
 
 
 @dataclass(frozen=True)
-class OutLeaf(Out):
-    """Like `Out`, for a tensor that is a leaf of autograd: a new parameter, or another tensor that requires a gradient.
+class LeafOutput(TensorOutput):
+    """A tensor that is a leaf of autograd: a new parameter, or another tensor that requires a gradient.
 
     Attributes:
         is_parameter: whether it is an `nn.Parameter`.
@@ -41,14 +41,14 @@ class Owner(Protocol):
 
 
 @dataclass(frozen=True)
-class OutView(Out):
-    """Like `Out`, for a view of a tensor of the state; `view_base` tells it later."""
+class ViewOutput(TensorOutput):
+    """Like `TensorOutput`, for a view of a tensor of the state; `view_base` tells it later."""
 
     base: Owner
 
 
 @dataclass(frozen=True)
-class Known:
+class ExistingTensor:
     """A tensor object that was there before the step, or (`aliased`) another object over its memory."""
 
     owner: Owner
@@ -60,22 +60,22 @@ class Known:
 
 
 @dataclass(frozen=True)
-class OutNumber:
-    """Like `Out`, for a value that user code holds as a Python number (`loss.item()`)."""
+class NumberOutput:
+    """Like `TensorOutput`, for a value that user code holds as a Python number (`loss.item()`)."""
 
     index: int
 
 
 @dataclass(frozen=True)
-class Host:
+class HostNumber:
     """A number computed on the host from the step's symbolic numbers."""
 
     expression: HostExpression
 
 
 @dataclass(frozen=True)
-class Template:
-    """A pytree whose leaves are `Out`, `Known`, `OutNumber`, `Host`, or plain values."""
+class OutputTree:
+    """A pytree whose leaves are `TensorOutput`, `ExistingTensor`, `NumberOutput`, `HostNumber`, or plain values."""
 
     leaves: tuple[Any, ...]
     spec: TreeSpec
@@ -91,25 +91,25 @@ class Template:
         return tree_unflatten([filled(leaf, outputs, number, symbols) for leaf in self.leaves], self.spec)
 
     def entry(self, name: str) -> Any:
-        """The part of a dict under `name`, with leaves as they are in the template."""
+        """The part of a dict under `name`, with leaves as they are in the output tree."""
         return tree_unflatten(self.leaves, self.spec)[name]
 
 
 def filled(leaf: Any, outputs: Callable[[int], Any], number: Callable[[int], Any], symbols: Sequence[Number]) -> Any:
-    """What one leaf of a template stands for."""
-    if isinstance(leaf, OutLeaf):
+    """What one leaf of an output tree stands for."""
+    if isinstance(leaf, LeafOutput):
         return _autograd_leaf(leaf, outputs)
-    if isinstance(leaf, OutView):
+    if isinstance(leaf, ViewOutput):
         tensor = outputs(leaf.index)
         tensor._systolic_base = leaf.base.tensor
         return tensor
-    if isinstance(leaf, Known):
+    if isinstance(leaf, ExistingTensor):
         return leaf.object()
-    if isinstance(leaf, Out):
+    if isinstance(leaf, TensorOutput):
         return outputs(leaf.index)
-    if isinstance(leaf, OutNumber):
+    if isinstance(leaf, NumberOutput):
         return number(leaf.index)
-    if isinstance(leaf, Host):
+    if isinstance(leaf, HostNumber):
         return leaf.expression(symbols)
     return leaf
 
@@ -119,7 +119,7 @@ def view_base(tensor: torch.Tensor) -> torch.Tensor | None:
     return getattr(tensor, "_systolic_base", None)
 
 
-def _autograd_leaf(leaf: OutLeaf, outputs: Callable[[int], Any]) -> torch.Tensor:
+def _autograd_leaf(leaf: LeafOutput, outputs: Callable[[int], Any]) -> torch.Tensor:
     tensor = outputs(leaf.index)
     if leaf.is_parameter:
         tensor._is_param = True
@@ -130,10 +130,10 @@ def _autograd_leaf(leaf: OutLeaf, outputs: Callable[[int], Any]) -> torch.Tensor
 
 
 def output_numbers(leaf: Any) -> Iterator[int]:
-    """The outputs that a leaf of a template needs."""
-    if isinstance(leaf, Out | OutNumber):
+    """The outputs that a leaf of an output tree needs."""
+    if isinstance(leaf, TensorOutput | NumberOutput):
         yield leaf.index
-    if isinstance(leaf, OutLeaf) and leaf.grad is not None:
+    if isinstance(leaf, LeafOutput) and leaf.grad is not None:
         yield leaf.grad
 
 
@@ -152,16 +152,16 @@ class OutputList:
             self.values.append(value)
         return self._index[id(value)]
 
-    def template(self, structure: Any, of_tensor: Callable[[torch.Tensor], Any] | None = None) -> Template:
+    def tree(self, structure: Any, of_tensor: Callable[[torch.Tensor], Any] | None = None) -> OutputTree:
         """`structure` with its tensors and device-side numbers made outputs; `of_tensor` makes the leaf of a tensor."""
         leaves, spec = tree_flatten(structure)
-        return Template(tuple(self._leaf(leaf, of_tensor) for leaf in leaves), spec)
+        return OutputTree(tuple(self._leaf(leaf, of_tensor) for leaf in leaves), spec)
 
     def _leaf(self, leaf: Any, of_tensor: Callable[[torch.Tensor], Any] | None) -> Any:
         if isinstance(leaf, torch.Tensor):
-            return Out(self.add(leaf)) if of_tensor is None else of_tensor(leaf)
+            return TensorOutput(self.add(leaf)) if of_tensor is None else of_tensor(leaf)
         if isinstance(leaf, torch.SymInt | torch.SymFloat | torch.SymBool):
             if self._table.is_host_known(leaf):
-                return Host(self._table.expression(leaf))
-            return OutNumber(self.add(leaf))
+                return HostNumber(self._table.expression(leaf))
+            return NumberOutput(self.add(leaf))
         return leaf

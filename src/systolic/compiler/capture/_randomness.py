@@ -57,7 +57,7 @@ def refusing_hidden_randomness(profiled: bool) -> Iterator[None]:
             "The step draws random numbers from Python's `random` or from `numpy.random`. The step is traced once, so "
             "the number would be frozen into the compiled program and be the same in every step.\n"
             f"  used at {draws.lines[0]}\n"
-            "Ways on: use torch.rand and friends, which draw new numbers in every step; draw the numbers in the "
+            "Options: use torch.rand and friends, which draw new numbers in every step; draw the numbers in the "
             f"dataset or collate function; or run in eager PyTorch with Trainer(compile=False).{see(Entry.HIDDEN_RANDOMNESS)}"
         )
     if after[0] != before[0] and not draws.of_others and not profiled:

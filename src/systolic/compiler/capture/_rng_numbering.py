@@ -42,7 +42,7 @@ class DrawNumbers:
         if not isinstance(state, GeneratorState):
             raise CaptureError(
                 "The step sets the state of the random generator to one from outside of the step, which the compiled "
-                f"program cannot follow.\n  used at {user_line_of()}\nWays on: seed before training with "
+                f"program cannot follow.\n  used at {user_line_of()}\nOptions: seed before training with "
                 "systolic.seed_everything; or run in eager PyTorch with Trainer(compile=False)."
             )
         self._advance()

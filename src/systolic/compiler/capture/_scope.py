@@ -90,7 +90,7 @@ def _fixed(values: dict[str, Any]) -> dict[str, Place]:
 
 
 def _walkable(owner: Any) -> Any:
-    """An object in a form that a survey looks into: an instance of any other class as its attributes."""
+    """An object in a form that an object graph looks into: an instance of any other class as its attributes."""
     known = isinstance(owner, (nn.Module, torch.optim.Optimizer)) or is_record(owner)
     return owner if known or not hasattr(owner, "__dict__") else vars(owner)
 

@@ -10,7 +10,7 @@ import torch
 from ...runtime._cells import ViewCell
 from ...runtime._device_tensor import DeviceTensor
 from .._errors import CaptureError
-from ._object_graph import Path, Survey, describe
+from ._object_graph import ObjectGraph, Path, describe
 
 
 @dataclass
@@ -28,14 +28,14 @@ class Slot:
     grad_of: int | None = None
 
 
-def slots_of(survey: Survey) -> list[Slot]:
+def slots_of(objects: ObjectGraph) -> list[Slot]:
     """Every distinct tensor that a walk found, then the gradients."""
-    slots = [Slot(tensor, paths) for tensor, paths in survey.slots()]
+    slots = [Slot(tensor, paths) for tensor, paths in objects.slots()]
     for slot in slots:
         _require_own_cell(slot)
     owner = {path: index for index, slot in enumerate(slots) for path in slot.paths}
     grads: dict[int, Slot] = {}
-    for path, grad in survey.grads.items():
+    for path, grad in objects.grads.items():
         grads.setdefault(owner[path], Slot(grad, [], grad_of=owner[path]))
     return slots + list(grads.values())
 

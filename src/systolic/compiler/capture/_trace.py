@@ -13,7 +13,7 @@ import torch
 from torch import fx, nn
 
 from ...utilities._torch_internals import FakeTensorMode, decompose, dispatch_functionalize, make_fx
-from ._closed_over import Stragglers
+from ._closed_over import ClosedOverTensors
 from ._effects import Append, Effect, Gradient, OptimizerState, RequiresGrad, container_effects
 from ._explain import explained
 from ._final_tensors import FinalTensors
@@ -21,10 +21,10 @@ from ._fixed_shapes import fix_shapes
 from ._graph import SlotInput, TensorInput, clean_graph
 from ._hook_tables import hook_effects, share_hooks
 from ._memory_writes import share_memory
-from ._object_graph import Path, Survey, copied, restoring, set_at
+from ._object_graph import ObjectGraph, Path, copied, restoring, set_at
 from ._op_origins import tracking_modules
 from ._op_policy import OpPolicy
-from ._output_tree import OutputList, Template
+from ._output_tree import OutputList, OutputTree
 from ._randomness import UnattributedDrawError, refusing_hidden_randomness
 from ._rng_numbering import number_draws
 from ._slots import Slot, cells_of_slots, require_unexchanged, slots_of, with_same_memory
@@ -47,7 +47,7 @@ class Captured:
         symbol_paths: where the values of the symbolic numbers are found, behind the explicitly given ones.
         guards: conditions on the symbolic numbers under which the graph is valid.
         digest: identifies the graph; computed when it is first needed.
-        survey: the objects as they were; the plain values in it are frozen into the graph.
+        objects: the objects as they were; the plain values in it are frozen into the graph.
         appended: ids of lists that the step appends to.
     """
 
@@ -57,11 +57,11 @@ class Captured:
     slots: list[Slot]
     slot_outputs: dict[int, int]
     output_count: int
-    result: Template
+    result: OutputTree
     effects: list[Effect]
     symbol_paths: list[Path]
     guards: list[tuple[HostExpression, str]]
-    survey: Survey
+    objects: ObjectGraph
     appended: set[int] = field(default_factory=set)
     digest: str = ""
 
@@ -97,31 +97,31 @@ def capture(call: Call) -> Captured:
             device values, hidden random numbers; with the line of user code.
     """
     try:
-        return _Tracing(call, Survey(call.roots, call.appended)).run()
+        return _Tracing(call, ObjectGraph(call.roots, call.appended)).run()
     except UnattributedDrawError:
-        return _Tracing(call, Survey(call.roots, call.appended)).run(profiled=True)
+        return _Tracing(call, ObjectGraph(call.roots, call.appended)).run(profiled=True)
 
 
 class _Tracing:
     """The state of one capture."""
 
-    def __init__(self, call: Call, survey: Survey) -> None:
+    def __init__(self, call: Call, objects: ObjectGraph) -> None:
         self.call = call
-        self.survey = survey
+        self.objects = objects
         self.table = SymbolTable()
         self.mode = FakeTensorMode(shape_env=self.table.shape_env, static_shapes=True, allow_non_fake_inputs=True)
-        self.slots = slots_of(survey)
-        self.symbol_paths = [p for p in survey.values if p in call.variable and _is_number(survey.values[p])]
+        self.slots = slots_of(objects)
+        self.symbol_paths = [p for p in objects.values if p in call.variable and _is_number(objects.values[p])]
         self.outputs = OutputList(self.table)
         self.slot_outputs: dict[int, int] = {}
         self.effects: list[Effect] = []
-        self.result: Template | None = None
+        self.result: OutputTree | None = None
 
     def run(self, profiled: bool = False) -> Captured:
         call, fakes, cells = self.call, self._fakes(), cells_of_slots(self.slots)
         with self._restoring(), capturing(), tracking_modules(call.roots, sys._getframe()), explained(), torch.enable_grad():
-            with refusing_hidden_randomness(profiled), Stragglers() as self.stragglers, self.mode:
-                values = [*call.numbers.values(), *(self.survey.values[p] for p in self.symbol_paths)]
+            with refusing_hidden_randomness(profiled), ClosedOverTensors() as self.closed_over, self.mode:
+                values = [*call.numbers.values(), *(self.objects.values[p] for p in self.symbol_paths)]
                 symbols = [self.table.make(value) for value in values]
                 functional = dispatch_functionalize(lambda tensors, symbols: self._traced(tensors, symbols))
                 module = make_fx(_with_policy(functional), tracing_mode="real")(fakes, symbols)
@@ -143,7 +143,7 @@ class _Tracing:
             effects=self.effects,
             symbol_paths=self.symbol_paths,
             guards=self.table.guards(),
-            survey=self.survey,
+            objects=self.objects,
             appended={id(e.container) for e in self.effects if isinstance(e, Append)},
         )
 
@@ -163,17 +163,17 @@ class _Tracing:
                 share_hooks(slot.tensor, stand_in)
             if isinstance(slot.tensor, nn.Parameter):
                 stand_in._is_param = True  # pyright: ignore[reportAttributeAccessIssue]
-        self.stragglers.know({id(s.tensor): t for s, t in zip(self.slots, self.stand_ins, strict=True)})
+        self.closed_over.know({id(s.tensor): t for s, t in zip(self.slots, self.stand_ins, strict=True)})
         given = len(self.call.numbers)
         self._install(symbols[given:])
-        before = {path: copied(item) for path, item in self.survey.every_container()}
-        self.hooks_before = [dict(table) for table in self.survey.hooks.values()]
+        before = {path: copied(item) for path, item in self.objects.every_container()}
+        self.hooks_before = [dict(table) for table in self.objects.hooks.values()]
         arguments = self.call.rebuild(flat[len(self.slots) :])
         numbers = dict(zip(self.call.numbers, symbols[:given], strict=True))
-        self.stragglers.active = True
+        self.closed_over.active = True
         result = self.call.function(*arguments, **numbers)
-        self.stragglers.active = False
-        self.stragglers.require_unchanged()
+        self.closed_over.active = False
+        self.closed_over.require_unchanged()
         self._collect(result, before)
         return self.outputs.values
 
@@ -182,10 +182,10 @@ class _Tracing:
             if slot.grad_of is not None:
                 self.stand_ins[slot.grad_of].grad = stand_in
             for path in slot.paths:
-                set_at(self.survey, path, stand_in)
+                set_at(self.objects, path, stand_in)
         for path, value in zip(self.symbol_paths, values, strict=True):
-            set_at(self.survey, path, value)
-        for optimizer in self.survey.optimizers().values():
+            set_at(self.objects, path, value)
+        for optimizer in self.objects.optimizers().values():
             optimizer.state = self._rekeyed(optimizer.state)
             for group in optimizer.param_groups:
                 switches = {"capturable": True, "foreach": False, "fused": None, "differentiable": False}
@@ -196,30 +196,30 @@ class _Tracing:
         return defaultdict(dict, {stand_in_of.get(id(key), key): value for key, value in state.items()})
 
     def _collect(self, result: Any, before: dict[Path, Any]) -> None:
-        self.result = self.outputs.template(result)
-        self.finals = FinalTensors(self.survey, self.slots, self.stand_ins, before, self.outputs)
-        self.finals.require_followable(self.stragglers.lines)
+        self.result = self.outputs.tree(result)
+        self.finals = FinalTensors(self.objects, self.slots, self.stand_ins, before, self.outputs)
+        self.finals.require_followable(self.closed_over.lines)
         for index, slot in enumerate(self.slots):
             if slot.grad_of is None:
                 self.slot_outputs[index] = self.outputs.add(self.finals.value(index))
-        opaque = [path for path, item in self.survey.lists.items() if id(item) in self.call.appended]
-        self.effects = container_effects(self.survey, before, opaque, self.finals)
+        opaque = [path for path, item in self.objects.lists.items() if id(item) in self.call.appended]
+        self.effects = container_effects(self.objects, before, opaque, self.finals)
         self.effects += [RequiresGrad(tensor, flag) for tensor, flag in self.finals.changed_flags()]
-        tables = list(self.survey.hooks.values())
+        tables = list(self.objects.hooks.values())
         self.effects += hook_effects(tables, self.hooks_before, (slot.tensor for slot in self.slots), self.stand_ins)
         self._collect_optimizer_state()
         self._collect_gradients()
 
     def _collect_optimizer_state(self) -> None:
         owner = {id(t): s.tensor for s, t in zip(self.slots, self.stand_ins, strict=True)}
-        known = set(self.survey.containers)
-        for path, optimizer in self.survey.optimizers().items():
+        known = set(self.objects.containers)
+        for path, optimizer in self.objects.optimizers().items():
             parameters = [p for group in optimizer.param_groups for p in group["params"]]
             for number, parameter in enumerate(parameters):
                 state = optimizer.state.get(parameter)
                 if state and (*path, "state", number) not in known:
                     tensor = owner[id(parameter)]
-                    self.effects.append(OptimizerState(optimizer, tensor, self.finals.template(dict(state))))
+                    self.effects.append(OptimizerState(optimizer, tensor, self.finals.tree(dict(state))))
 
     def _collect_gradients(self) -> None:
         grad_slot = {s.grad_of: i for i, s in enumerate(self.slots) if s.grad_of is not None}
@@ -231,16 +231,16 @@ class _Tracing:
             if grad is not None and index in grad_slot:
                 self.slot_outputs[grad_slot[index]] = self.outputs.add(grad)
             elif grad is not None:
-                self.effects.append(Gradient(self.slots[index].tensor, self.finals.template(grad)))
+                self.effects.append(Gradient(self.slots[index].tensor, self.finals.tree(grad)))
             elif index in grad_slot:
                 self.effects.append(Gradient(self.slots[index].tensor, None))
 
     @contextlib.contextmanager
     def _restoring(self) -> Iterator[None]:
         """Put every container back as it was; the step's effects are carried out later, with real values."""
-        states = [(optimizer, optimizer.state) for optimizer in self.survey.optimizers().values()]
+        states = [(optimizer, optimizer.state) for optimizer in self.objects.optimizers().values()]
         try:
-            with restoring(self.survey):
+            with restoring(self.objects):
                 yield
         finally:
             for optimizer, state in states:

@@ -10,7 +10,7 @@ import torch
 
 from ...runtime._device_tensor import DeviceTensor
 from ...sharding import StateEntry, StateKind
-from ._object_graph import Path, Survey, describe
+from ._object_graph import ObjectGraph, Path, describe
 from ._slots import Slot, slots_of
 
 _MODEL = "model."
@@ -43,7 +43,7 @@ class TrainState:
         Args:
             roots: modules, optimizers and what else a step uses, by name; the module of a Trainer is "model".
         """
-        return cls.of_slots(slots_of(Survey(roots)))
+        return cls.of_slots(slots_of(ObjectGraph(roots)))
 
     @classmethod
     def of_slots(cls, slots: Sequence[Slot]) -> TrainState:

@@ -5,6 +5,6 @@ from ._engine import Compile as Compile
 from ._engine import Engine as Engine
 from ._jit import JitFunction as JitFunction
 from ._jit import jit as jit
-from ._multi_step import GroupedRuns as GroupedRuns
+from ._multi_step import MultiStepEngine as MultiStepEngine
 from ._program import Program as Program
 from ._result import StepResult as StepResult

@@ -21,8 +21,8 @@ from ..capture import (
     Captured,
     Guards,
     Number,
+    ObjectGraph,
     Path,
-    Survey,
     TrainState,
     capture,
     changes,
@@ -72,7 +72,7 @@ class _Entry:
     pending: bool = field(default=True)
 
 
-class Notice(Protocol):
+class CompileListener(Protocol):
     """Is told of tracing and compilations; an error ends either without a word."""
 
     def tracing(self, reason: str) -> None:
@@ -85,7 +85,7 @@ class Notice(Protocol):
         """Both have ended; the cache on disk made compiling shorter by `saved_seconds`."""
 
 
-class _Silence:
+class _NoListener:
     def tracing(self, reason: str) -> None:
         pass
 
@@ -103,7 +103,7 @@ class Engine:
         function: the step, in plain PyTorch.
         roots: returns the objects that it uses, by name.
         placement: the devices.
-        notice: is told of compilations.
+        listener: is told of compilations.
 
     Attributes:
         compiles: every compilation so far.
@@ -120,9 +120,9 @@ class Engine:
         function: Callable[..., Any],
         roots: Callable[[], MutableMapping[str, Any]],
         placement: Placement,
-        notice: Notice | None = None,
+        listener: CompileListener | None = None,
     ) -> None:
-        self.notice = notice or _Silence()
+        self.listener = listener or _NoListener()
         self.function = function
         self.roots = roots
         self.placement = placement
@@ -227,10 +227,10 @@ class Engine:
         numbers: dict[str, Number],
     ) -> tuple[_Entry, list[Number]]:
         roots = self.roots()
-        guessed = [(o, fill_first_state(o)) for o in Survey(roots, self._appended).optimizers().values()]
+        guessed = [(o, fill_first_state(o)) for o in ObjectGraph(roots, self._appended).optimizers().values()]
         bind(roots, self.placement, self._appended)
-        reason = self._explain(signature, Survey(roots, self._appended))
-        self.notice.tracing(reason)
+        reason = self._explain(signature, ObjectGraph(roots, self._appended))
+        self.listener.tracing(reason)
         started = time.perf_counter()
         captured = self._captured(leaves, rebuild, numbers, roots)
         if forget_unused(guessed, captured):
@@ -241,12 +241,12 @@ class Engine:
         traced = time.perf_counter() - started
         self._appended |= captured.appended
         program = Program(captured, self.placement, self._executables, self.watch)
-        guards = Guards(captured.survey, captured.symbol_paths, captured.guards)
+        guards = Guards(captured.objects, captured.symbol_paths, captured.guards)
         entry = _Entry(program, guards, signature, tuple(numbers))
         self._entries.insert(0, entry)
         self.compiles.append(Compile(reason, traced, 0.0, program.is_new))
         if not program.is_new:
-            self.notice.finished(traced, 0.0, 0.0)
+            self.listener.finished(traced, 0.0, 0.0)
         variable = guards.variable_values()
         assert variable is not None
         return entry, [*numbers.values(), *variable]
@@ -259,7 +259,7 @@ class Engine:
         The objects are afterwards as they were before.
         """
         roots = self.roots()
-        self._explain(None, Survey(roots))
+        self._explain(None, ObjectGraph(roots))
         return steady(roots, numbers, lambda: self._captured(leaves, rebuild, numbers, roots))
 
     def _captured(
@@ -293,18 +293,18 @@ class Engine:
         self._proven |= variable
         return captured
 
-    def _explain(self, signature: Any, survey: Survey) -> str:
+    def _explain(self, signature: Any, objects: ObjectGraph) -> str:
         if not self._entries:
-            self._variable |= {p for p in survey.values if p[-1] == "lr" and "param_groups" in p} - self._frozen
+            self._variable |= {p for p in objects.values if p[-1] == "lr" and "param_groups" in p} - self._frozen
             return "first call"
         same = [entry for entry in self._entries if entry.signature == signature]
         if not same:
             if any(entry.signature[1] == signature[1] for entry in self._entries):
                 return f"other arguments that are no tensors: {signature[0]}"
             return shape_change([entry.signature for entry in self._entries], signature, self.name_of)
-        found = changes(same[0].program.captured.survey, survey)
+        found = changes(same[0].program.captured.objects, objects)
         for path, _ in found:
-            was, now = same[0].program.captured.survey.values.get(path), survey.values.get(path)
+            was, now = same[0].program.captured.objects.values.get(path), objects.values.get(path)
             if type(was) is type(now) and type(now) in (int, float) and path[-1] != "len" and path not in self._frozen:
                 self._variable.add(path)
         return "; ".join(text for _, text in found[:5]) or "a condition on a number changed"
@@ -325,7 +325,7 @@ class Engine:
         Raises:
             OutOfMemoryError: the program needs more than `memory_limit`.
         """
-        self.notice.compiling(reason)
+        self.listener.compiling(reason)
         started = time.perf_counter()
         keep_compiled_programs()
         with jax.enable_x64(True), watched_cache() as cache:
@@ -333,7 +333,7 @@ class Engine:
         self.temporary_bytes = max(self.temporary_bytes, _temporary_bytes(compiled))
         require_memory(compiled, self.memory_limit)
         seconds = time.perf_counter() - started
-        self.notice.finished(trace_seconds, seconds, cache.saved_seconds)
+        self.listener.finished(trace_seconds, seconds, cache.saved_seconds)
         return Compile(reason, trace_seconds, seconds, True, cache.saved_seconds)
 
     def flush(self) -> None:
@@ -395,14 +395,14 @@ def _fits(check: Callable[[list[Number]], bool], values: list[Number]) -> bool:
 
 def bind(roots: MutableMapping[str, Any], placement: Placement, appended: set[int]) -> None:
     """Move every tensor that the roots hold to the devices, keeping the tensor objects."""
-    survey = Survey(roots, appended)
-    slots = [(tensor, paths) for tensor, paths in survey.slots() if not isinstance(tensor, DeviceTensor)]
+    objects = ObjectGraph(roots, appended)
+    slots = [(tensor, paths) for tensor, paths in objects.slots() if not isinstance(tensor, DeviceTensor)]
     shared = overlapping([tensor for tensor, _ in slots])
-    grads = {id(g): g for g in survey.grads.values() if not isinstance(g, DeviceTensor)}
+    grads = {id(g): g for g in objects.grads.values() if not isinstance(g, DeviceTensor)}
     for slot in slots:
         _require_dense(*slot)
     movable = [t for t, _ in slots] + list(grads.values())
-    entry_of = {id(tensor): entry for entry, tensor in _named(survey)}
+    entry_of = {id(tensor): entry for entry, tensor in _named(objects)}
     shardings = [placement.state_sharding(entry_of[id(t)]) for t in movable]
     cells = make_cells([t.detach() for t in movable], shardings)
     placement.shared_memory += [[cells[index] for index in group] for group in shared]
@@ -411,11 +411,11 @@ def bind(roots: MutableMapping[str, Any], placement: Placement, appended: set[in
             move_in_place(tensor, cell)
         else:
             for path in next(paths for t, paths in slots if t is tensor):
-                set_at(survey, path, DeviceTensor(cell))
+                set_at(objects, path, DeviceTensor(cell))
 
 
-def _named(survey: Survey) -> Iterator[tuple[StateEntry, torch.Tensor]]:
-    state = TrainState.of_slots(slots_of(survey))
+def _named(objects: ObjectGraph) -> Iterator[tuple[StateEntry, torch.Tensor]]:
+    state = TrainState.of_slots(slots_of(objects))
     yield from zip(state.entries, state.tensors, strict=True)
 
 
@@ -429,8 +429,8 @@ def _require_dense(tensor: torch.Tensor, paths: list[Path]) -> None:
 
 def release(roots: MutableMapping[str, Any]) -> None:
     """The reverse of `bind`."""
-    survey = Survey(roots)
-    for tensor, _ in survey.slots():
+    objects = ObjectGraph(roots)
+    for tensor, _ in objects.slots():
         if isinstance(tensor, DeviceTensor):
             bring_back(tensor)
         if tensor.is_leaf and isinstance(tensor.grad, DeviceTensor):

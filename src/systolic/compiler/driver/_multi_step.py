@@ -17,12 +17,12 @@ from ._program import Program
 from ._result import StepResult
 
 
-class GroupedResult(StepResult):
+class MultiStepResult(StepResult):
     """What one step of a group returned. Looking at it dispatches the steps that still wait."""
 
     __slots__ = ("_row", "_runs")
 
-    def __init__(self, program: Program, runs: GroupedRuns, numbers: Sequence[Number]) -> None:
+    def __init__(self, program: Program, runs: MultiStepEngine, numbers: Sequence[Number]) -> None:
         super().__init__(program, [], numbers)
         self.is_dispatched = False
         self._runs = runs
@@ -66,13 +66,13 @@ class GroupedResult(StepResult):
 
 @dataclass
 class _Waiting:
-    result: GroupedResult
+    result: MultiStepResult
     leaves: Sequence[Any]
     values: list[Number]
     numbers: dict[str, Number]
 
 
-class GroupedRuns:
+class MultiStepEngine:
     """Runs an engine's steps, `size` of them a dispatch, with the results of single steps.
 
     A step that cannot join the steps that wait (another program, the first of its kind, one that leaves something in
@@ -103,7 +103,7 @@ class GroupedRuns:
             self.flush()
         if program is None:
             return self._engine.run(leaves, structure, rebuild, numbers)
-        result = GroupedResult(program, self, values)
+        result = MultiStepResult(program, self, values)
         self._waiting.append(_Waiting(result, leaves, values, numbers))
         if len(self._waiting) == self._size:
             self._dispatch(program)

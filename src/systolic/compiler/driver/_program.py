@@ -20,7 +20,7 @@ from ...runtime._convert import to_jax_array
 from ...runtime._device_tensor import DeviceTensor
 from ...runtime._dtypes import jax_dtype
 from ...runtime._placement import Placement
-from ..capture import Captured, Number, OptimizerState, SlotInput, Template, TrainState, output_numbers, templates_of
+from ..capture import Captured, Number, OptimizerState, OutputTree, SlotInput, TrainState, output_numbers, templates_of
 from ..lowering import SCOPE, Check, LoweringContext, interpret, is_fine
 from ..passes import with_heads_in_place
 from ._check_watch import CheckWatch
@@ -174,18 +174,18 @@ def _host(tensor: torch.Tensor) -> torch.Tensor:
 def fill(
     program: Program,
     cells: dict[int, Cell],
-    template: Template,
+    tree: OutputTree,
     numbers: Sequence[Number],
     made: dict[int, DeviceTensor] | None = None,
 ) -> Any:
-    """Build the Python value that a template stands for, tensors as DeviceTensors.
+    """Build the Python value that an output tree stands for, tensors as DeviceTensors.
 
     Args:
         program: the program that ran.
         cells: its outputs.
-        template: the value.
+        tree: the value.
         numbers: the symbolic numbers of this run.
-        made: by output: the object made for another template of this run; what was one object in the step stays one.
+        made: by output: the object made for another tree of this run; what was one object in the step stays one.
     """
 
     def tensor(index: int) -> Any:
@@ -194,7 +194,7 @@ def fill(
     def number(index: int) -> Any:
         return cells[index].host().item()  # host sync: user code keeps the number outside of the step
 
-    return template.fill(tensor, number, numbers)
+    return tree.fill(tensor, number, numbers)
 
 
 def _cells(captured: Captured, placement: Placement) -> list[Cell]:
@@ -236,7 +236,7 @@ def _result_groups(captured: Captured) -> tuple[list[tuple[int, ...]], list[tupl
     They share no array, though an output may be in both: what effects keep becomes state, and later steps overwrite it.
     """
     moments = {i for e in captured.effects if isinstance(e, OptimizerState) for i in _indices(e.value)}
-    others = {i for effect in captured.effects for template in templates_of(effect) for i in _indices(template)} - moments
+    others = {i for effect in captured.effects for tree in templates_of(effect) for i in _indices(tree)} - moments
     return _grouped(captured, _indices(captured.result)), _grouped(captured, others) + _grouped(captured, moments)
 
 
@@ -259,8 +259,8 @@ def _places(captured: Captured, layout: Layout) -> dict[int, tuple[int, int]]:
     return found
 
 
-def _indices(template: Template) -> list[int]:
-    return [index for leaf in template.leaves for index in output_numbers(leaf)]
+def _indices(tree: OutputTree) -> list[int]:
+    return [index for leaf in tree.leaves for index in output_numbers(leaf)]
 
 
 def _outputs(graph: fx.Graph) -> Sequence[Any]:

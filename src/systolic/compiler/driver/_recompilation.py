@@ -62,7 +62,7 @@ def require_programs(count: int, limit: int, reasons: Sequence[str]) -> None:
     listed = "\n".join(f"  {reason}" for reason in reasons[-5:])
     raise RecompileLimitError(
         f"The step was compiled {count} times, and the next call needs yet another program. What changed:\n{listed}\n"
-        "Ways on: pad the batches to a few sizes with collate_fn=systolic.data.PadCollate(buckets=[64, 128, 256]), so that "
+        "Options: pad the batches to a few sizes with collate_fn=systolic.data.PadCollate(buckets=[64, 128, 256]), so that "
         "few programs are needed (docs/ragged.md); drop the last batch (DataLoader(drop_last=True)) where only that one is "
         "smaller, or fill it up with Trainer(pad_batches=True); or allow more programs with "
         f"Trainer(recompile_limit=...), now {limit}.{see(Entry.RECOMPILING)}"

@@ -72,7 +72,7 @@ class StepResult:
         cells = self.program.kept_cells(self.arrays)
         made: dict[int, DeviceTensor] = {}
         for effect in self.program.captured.effects:
-            effect.apply(lambda template: fill(self.program, cells, template, self._numbers, made))
+            effect.apply(lambda tree: fill(self.program, cells, tree, self._numbers, made))
 
     def _flat(self, group: int) -> Any:
         return to_host_array(self.arrays[group]).reshape(-1)  # host sync: values to report

@@ -179,7 +179,7 @@ def refuse_packed(*args: Any, **kwargs: Any) -> Any:
     raise CaptureError(
         "A packed sequence cannot be part of a compiled step: its shape depends on the data.\n"
         f"  used at {user_line_of()}\n"
-        "Ways on: give the padded batch to the recurrent layer as it is, and mask the padding in the loss (results "
+        "Options: give the padded batch to the recurrent layer as it is, and mask the padding in the loss (results "
         "before the padding are the same, read the last one with torch.gather at the lengths); or run in eager "
         "PyTorch with Trainer(compile=False)."
     )

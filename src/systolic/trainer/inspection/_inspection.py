@@ -228,7 +228,7 @@ def _traced(ready: ReadyStep) -> TracedStep:
     return TracedStep(
         captured=captured,
         leaves=found.leaves,
-        numbers=[*NUMBERS.values(), *(captured.survey.values[path] for path in captured.symbol_paths)],
+        numbers=[*NUMBERS.values(), *(captured.objects.values[path] for path in captured.symbol_paths)],
         stage=_REPORTED[ready.stage],
         model=type(run.module).__name__,
         precision=run.config.numerics.name,
