@@ -28,6 +28,7 @@ from ._hooks import HookTable
 from ._logging import log_value
 from ._memory import memory_explained
 from ._options import validation_interval
+from ._progress import Progress
 from ._reporting import Reporting
 from ._stage import RunningStage, Stage, TrainerState
 from ._step_engine import StepEngine, StepOutcome
@@ -115,6 +116,7 @@ class Run:
         should_stop: fit ends after the current batch.
         placement_type: what `placement` is made of.
         symbols: epoch and step while a step is traced; None on the host.
+        progress: how far into its epoch training has come.
         step_log: the step method that runs, and where its `self.log` goes; None on the host.
     """
 
@@ -133,6 +135,7 @@ class Run:
     ) -> None:
         self.trainer, self.config, self.call = trainer, config, call
         self.counters = Counters() if before is None else dataclasses.replace(before.counters, in_epoch=False)
+        self.progress = Progress()
         self.state = TrainerState()
         self.profiler: Profiler = config.profiler if config.profiler is not None else _PASS_THROUGH
         self.should_stop = self.is_last_batch = self.enable_validation = False

@@ -45,6 +45,7 @@ class EvaluationLoop:
             for index, (loader, limit) in enumerate(zip(loaders, limits, strict=True)):
                 self._run_loader(index, loader, limit)
             values = run.reporting.evaluation_end(self.results, stage.epoch_end, len(loaders))
+            run.progress.evaluated()
             run.hooks.both(stage.end)
         return values
 
