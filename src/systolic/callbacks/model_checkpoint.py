@@ -231,6 +231,15 @@ class ModelCheckpoint(Checkpoint):
         self._save(trainer, metrics, top_k=False)
         say(f"{type(exception).__name__} was raised; saved a checkpoint to {path}")
 
+    def save_last_now(self, trainer: TrainerLike) -> None:
+        """Write `last.ckpt`, whether or not one is kept otherwise: the run is about to be ended from outside."""
+        metrics, previous = self._candidates(trainer), self.last_model_path
+        trainer.checkpoint_io.wait()
+        self.last_model_path = path = self._free_path(trainer, metrics, self.CHECKPOINT_NAME_LAST, may_replace=previous)
+        trainer.save_checkpoint(path)  # with everything: weights alone cannot go on
+        trainer.checkpoint_io.wait()
+        self._remove_superseded(trainer, previous, path)
+
     def on_train_end(self, trainer: TrainerLike, pl_module: Any) -> None:
         """Make `last.ckpt` hold the end of training."""
         if _is_active(trainer) and trainer.global_step != self._last_step_saved:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from ..callbacks import ModelCheckpoint
 from ..checkpoint import snapshot
 from ..core import hyperparameters_of
 from ..distributed import is_main_process
@@ -31,6 +32,15 @@ def save(run: Run, path: Any, weights_only: bool, storage_options: Any = None) -
         io.save_checkpoint(snapshot(contents, detached=io.writes_later), path, storage_options)
     if run.module._trainer is None:  # between runs nothing goes on meanwhile
         io.teardown()
+
+
+def save_last(run: Run) -> None:
+    """Save where `ckpt_path="last"` looks, in the middle of whatever it is; says so where there is no ModelCheckpoint."""
+    callback = next((c for c in run.config.callbacks if isinstance(c, ModelCheckpoint)), None)
+    if callback is None:
+        warnings.warn("SIGTERM: there is no ModelCheckpoint, so nothing was saved. Add one to go on later.", stacklevel=2)
+        return
+    callback.save_last_now(run.trainer)
 
 
 def finish(run: Run) -> None:

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 from ...data import EpochSource, empty_loader_error, set_epoch
 from ...diagnostics import Advisor
 from ...distributed import agree
+from ...exceptions import SIGTERMException
 from ...utilities._validation_due import validation_is_due
 from ...utilities.random_state import HostRandomState, isolated_random_state
 from .._anomaly import require_finite
+from .._checkpoints import save_last
 from .._hook_changes import call_on_batch
 from .._modes import warn_of_eval_mode
 from .._observed import observed_batches
@@ -96,6 +98,15 @@ class FitLoop:
         self._started = time.monotonic()
         warn_of_eval_mode(run.module)
         self.start()
+        try:
+            self._epochs()
+        except SIGTERMException:
+            save_last(run)
+            raise
+        run.hooks.both("on_train_end")
+
+    def _epochs(self) -> None:
+        run = self._run
         while not self._done():
             resumed = self._take_up()
             if not run.counters.in_epoch:
@@ -106,7 +117,6 @@ class FitLoop:
                 self._epoch(resumed)
             run.counters.in_epoch = False
             run.counters.epoch += 1
-        run.hooks.both("on_train_end")
 
     def _take_up(self) -> Resumed | None:
         """Go on from the checkpoint, the first time: generators last, after every hook that may have drawn from them."""
@@ -171,6 +181,8 @@ class FitLoop:
                 hooks.both("on_train_batch_end", result.value()["output"], batch.host, batch.index)
             reporting.step(result, self.step.updates)
             hooks.callbacks("on_step_dispatched", batch.index)
+            if run.signals.pending is not None:
+                run.signals.check()
             if self._ends_after(batch.index):
                 break
         else:
@@ -215,7 +227,7 @@ class FitLoop:
             shown=shown,
             reading=self.reading,
         )
-        batches = observed_batches(batches, config.profiler, Stage.FIT)
+        batches = run.signals.interruptible(observed_batches(batches, config.profiler, Stage.FIT))
         return self.advisor.watch(batches) if config.advice else batches
 
     def _ends_at_once(self) -> bool:
