@@ -22,3 +22,10 @@ class OutOfMemoryError(RuntimeError):
 
 class PossibleUserWarning(UserWarning):
     """Something that is often a mistake, and sometimes meant; the name is Lightning's, for filters of warnings."""
+
+
+class SIGTERMException(SystemExit):
+    """SIGTERM ended a run, after a checkpoint was saved; left to itself it ends the process with exit code 143."""
+
+    def __init__(self) -> None:
+        super().__init__(143)

@@ -164,7 +164,8 @@ class ModelCheckpoint(Checkpoint):
     def on_train_start(self, trainer: TrainerLike, pl_module: Any) -> None:
         """Start the clock."""
         self._last_time_checked = time.monotonic()
-        self._waits_for_metric = self._validated = False
+        if trainer.ckpt_path is None:
+            self._waits_for_metric = self._validated = False
 
     def on_step_dispatched(self, trainer: TrainerLike, pl_module: Any, batch_idx: int) -> None:
         """Save when enough steps were taken, or enough time has passed."""
@@ -230,13 +231,22 @@ class ModelCheckpoint(Checkpoint):
         self._save(trainer, metrics, top_k=False)
         say(f"{type(exception).__name__} was raised; saved a checkpoint to {path}")
 
+    def save_last_now(self, trainer: TrainerLike) -> None:
+        """Write `last.ckpt`, whether or not one is kept otherwise: the run is about to be ended from outside."""
+        metrics, previous = self._candidates(trainer), self.last_model_path
+        trainer.checkpoint_io.wait()
+        self.last_model_path = path = self._free_path(trainer, metrics, self.CHECKPOINT_NAME_LAST, may_replace=previous)
+        trainer.save_checkpoint(path)  # with everything: weights alone cannot go on
+        trainer.checkpoint_io.wait()
+        self._remove_superseded(trainer, previous, path)
+
     def on_train_end(self, trainer: TrainerLike, pl_module: Any) -> None:
         """Make `last.ckpt` hold the end of training."""
         if _is_active(trainer) and trainer.global_step != self._last_step_saved:
             self._save(trainer, self._candidates(trainer), top_k=False)
 
     def state_dict(self) -> dict[str, Any]:
-        """Scores and paths, with Lightning's keys."""
+        """Scores and paths, with Lightning's keys, and what decides about the next save."""
         return {
             "monitor": self.monitor,
             "best_model_score": self.best_model_score,
@@ -247,11 +257,18 @@ class ModelCheckpoint(Checkpoint):
             "kth_best_model_path": self.kth_best_model_path,
             "kth_value": self.kth_value,
             "last_model_path": self.last_model_path,
+            "newest": [self._newest_path, self._newest_step],
+            "last_step_saved": self._last_step_saved,
+            "waits_for_metric": self._waits_for_metric,
+            "validated": self._validated,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take up scores and paths; in another directory only the path of the best checkpoint."""
         self.best_model_path = state_dict["best_model_path"]
+        self._last_step_saved = state_dict.get("last_step_saved", self._last_step_saved)
+        self._waits_for_metric = state_dict.get("waits_for_metric", False)
+        self._validated = state_dict.get("validated", False)
         if state_dict.get("dirpath", self.dirpath) != self.dirpath:
             warnings.warn(
                 f"The checkpoint directory changed from {state_dict['dirpath']!r} to {self.dirpath!r}: the ranking of "
@@ -265,6 +282,7 @@ class ModelCheckpoint(Checkpoint):
         self.kth_best_model_path = state_dict.get("kth_best_model_path", "")
         self.kth_value = state_dict.get("kth_value", self.kth_value)
         self.last_model_path = state_dict.get("last_model_path", "")
+        self._newest_path, self._newest_step = state_dict.get("newest", ["", 0])
 
     def check_monitor_top_k(self, trainer: TrainerLike, current: Tensor | None = None) -> bool:
         """Whether a checkpoint with this score belongs to the best k."""
@@ -367,10 +385,15 @@ class ModelCheckpoint(Checkpoint):
         self._remove_superseded(trainer, previous, path)
 
     def _write(self, trainer: TrainerLike, path: str, *, newest: bool = True) -> None:
-        trainer.save_checkpoint(path, self.save_weights_only)
-        self._last_step_saved = trainer.global_step
+        before = self._last_step_saved, self._newest_path, self._newest_step
+        self._last_step_saved = trainer.global_step  # set first, because it is part of the state that the file holds
         if newest:
             self._newest_path, self._newest_step = path, trainer.global_step
+        try:
+            trainer.save_checkpoint(path, self.save_weights_only)
+        except BaseException:
+            self._last_step_saved, self._newest_path, self._newest_step = before
+            raise
         for logger in trainer.loggers:
             logger.after_save_checkpoint(self)
 

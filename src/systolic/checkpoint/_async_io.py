@@ -66,6 +66,11 @@ class AsyncCheckpointIO(CheckpointIO):
         self.wait()
         return self.checkpoint_io.names_in(directory)
 
+    def is_whole(self, path: PathLike) -> bool:
+        """Whether a checkpoint is undamaged, after those that are being written."""
+        self.wait()
+        return self.checkpoint_io.is_whole(path)
+
     def modified(self, path: PathLike) -> float:
         """When a checkpoint was written, after those that are being written."""
         self.wait()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import pickle
 import warnings
 import zipfile
+import zlib
 from typing import IO, Any
 
 import torch
@@ -38,9 +40,17 @@ def read(file: File, name: str, map_location: Any, weights_only: bool) -> dict[s
     Raises:
         CheckpointFormatError: the file is damaged, is something else, or holds more than plain values.
     """
+    if isinstance(file, str) and (part := damaged_part(file)) is not None:
+        raise CheckpointFormatError(
+            f"{name!r} is damaged: its checksum does not fit its contents ({part}). Take another checkpoint, or copy it again."
+        )
     try:
         checkpoint = torch.load(file, map_location=map_location, weights_only=weights_only)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, AttributeError, ImportError) as error:
+        raise CheckpointFormatError(_explain(file, name, error)) from error
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # PyTorch's reader says so of an archive that was cut off
+            raise
         raise CheckpointFormatError(_explain(file, name, error)) from error
     if not isinstance(checkpoint, dict):
         raise CheckpointFormatError(
@@ -54,6 +64,20 @@ def read(file: File, name: str, map_location: Any, weights_only: bool) -> dict[s
             "state_dict of a model, load it with model.load_state_dict(torch.load(path)) before the Trainer starts."
         )
     return checkpoint
+
+
+def damaged_part(path: str) -> str | None:
+    """Where a local file is not what was written, by the checksums that PyTorch puts beside every tensor; None if nowhere.
+
+    A file that is no archive is left to be judged by reading it.
+    """
+    if not zipfile.is_zipfile(path):
+        return None
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.testzip()
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, ValueError) as error:
+        return f"{type(error).__name__}: {error}"
 
 
 def warn_if_not_plain(file: File, name: str) -> None:

@@ -8,13 +8,14 @@ import os
 import shutil
 import time
 import uuid
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
 
-from systolic.checkpoint._contents import read, require_dict, warn_if_not_plain
+from systolic.checkpoint._contents import damaged_part, read, require_dict, warn_if_not_plain
 from systolic.checkpoint._errors import CheckpointNotFoundError, missing_checkpoint
 from systolic.checkpoint._location import TEMPORARY_SUFFIX
 
@@ -69,6 +70,11 @@ def load(path: str, map_location: Any, weights_only: bool) -> dict[str, Any]:
     """
     _require_file(path)
     return read(path, path, map_location, weights_only)
+
+
+def is_whole(path: str) -> bool:
+    """Whether a file is a complete archive whose checksums fit; reads all of it."""
+    return zipfile.is_zipfile(path) and damaged_part(path) is None
 
 
 def names_in(directory: str) -> list[str]:

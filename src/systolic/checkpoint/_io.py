@@ -56,6 +56,11 @@ class CheckpointIO:
         """When a checkpoint was written, in seconds since 1970."""
         return _storage.modified(path)
 
+    def is_whole(self, path: PathLike) -> bool:
+        """Whether a checkpoint can be told to be undamaged, or cannot be told to be damaged; `ckpt_path="last"` asks."""
+        del path
+        return True
+
     def wait(self) -> None:
         """Return when everything that was asked for is done; raises what went wrong."""
 
@@ -119,6 +124,10 @@ class TorchCheckpointIO(CheckpointIO):
     def exists(self, path: PathLike) -> bool:
         """Whether there is a checkpoint."""
         return _storage.exists(path, self.storage_options)
+
+    def is_whole(self, path: PathLike) -> bool:
+        """Whether the checksums of a local file fit its contents; reads all of it."""
+        return _storage.is_whole(path)
 
     def names_in(self, directory: PathLike) -> list[str]:
         """The names of the files in a directory; none if there is no such directory."""

@@ -97,6 +97,11 @@ def exists(path: PathLike, storage_options: Options = None) -> bool:
     return _remote.exists(location(path), storage_options or {}) if is_remote(path) else os.path.lexists(location(path))
 
 
+def is_whole(path: PathLike) -> bool:
+    """Whether a local file is undamaged by its checksums; files elsewhere are taken to be."""
+    return is_remote(path) or _files.is_whole(location(path))
+
+
 def names_in(directory: PathLike, storage_options: Options = None) -> list[str]:
     """The names in a directory; none if there is no such directory."""
     if is_remote(directory):

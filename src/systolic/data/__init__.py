@@ -8,6 +8,11 @@ from systolic.data._bucket_sampler import BucketBatchSampler as BucketBatchSampl
 from systolic.data._bucket_sampler import measure_lengths as measure_lengths
 from systolic.data._buckets import masked_mean as masked_mean
 from systolic.data._combined import CombinedLoader as CombinedLoader
+from systolic.data._epoch_source import EpochSource as EpochSource
+from systolic.data._epoch_source import Mark as Mark
+from systolic.data._epoch_source import Place as Place
+from systolic.data._epoch_source import generators_now as generators_now
+from systolic.data._epoch_source import restore_generators as restore_generators
 from systolic.data._errors import EmptyLoaderError as EmptyLoaderError
 from systolic.data._errors import NotIterableError as NotIterableError
 from systolic.data._fast_fetch import ArrayBatches as ArrayBatches

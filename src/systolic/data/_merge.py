@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain, islice
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader
 
 from systolic.data._batch import flatten_batch
 from systolic.data._containers import Opened, open_container
 from systolic.exceptions import MisconfigurationException
+
+
+class SizedIterable(Protocol):
+    """A loader, as far as it is read from here."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Its batches."""
+        ...
+
+    def __len__(self) -> int:
+        """How many."""
+        ...
 
 
 class MergedLoader:
@@ -23,14 +34,14 @@ class MergedLoader:
         factor: how many of them make one; the last one may be made of fewer.
     """
 
-    def __init__(self, loader: DataLoader[Any], factor: int) -> None:
+    def __init__(self, loader: SizedIterable, factor: int) -> None:
         self.loader = loader
         self.factor = factor
 
     @property
     def dataset(self) -> Any:
         """The dataset of the loader underneath."""
-        return self.loader.dataset
+        return getattr(self.loader, "dataset", None)
 
     def __iter__(self) -> Iterator[Any]:
         batches = iter(self.loader)

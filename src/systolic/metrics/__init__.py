@@ -1,6 +1,9 @@
 """What `self.log` collects, and how it is reduced over an epoch."""
 
 from ._log_options import LogOptions as LogOptions
+from ._metric_states import is_metric as is_metric
+from ._metric_states import metric_states as metric_states
+from ._metric_states import restore_metric_states as restore_metric_states
 from ._results import CAPACITY as CAPACITY
 from ._results import LogEntry as LogEntry
 from ._results import Results as Results

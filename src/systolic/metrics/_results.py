@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import SimpleNamespace
 from typing import Any
 
@@ -61,6 +61,10 @@ class LogEntry:
     loader: int | None = None
     index: int = -1
     metric: Any = None
+
+    def as_plain(self) -> dict[str, Any]:
+        """The entry without its metric, for a checkpoint."""
+        return {item.name: getattr(self, item.name) for item in fields(self) if item.name != "metric"}
 
     @property
     def step_name(self) -> str:
@@ -199,6 +203,22 @@ class Results:
                 value, weight = totals[:, entry.index]
                 values[entry.name] = value / weight if entry.reduction == "mean" else value.clone()
         return values
+
+    def state_dict(self, module: torch.nn.Module) -> dict[str, Any]:
+        """What was logged in the epoch so far; metrics by their path in the module."""
+        paths = {id(part): name for name, part in module.named_modules()}
+        entries = [{**entry.as_plain(), "metric": paths.get(id(entry.metric))} for entry in self.entries.values()]
+        return {"entries": entries, "totals": self.state.totals.detach()}
+
+    def load_state_dict(self, state: dict[str, Any], module: torch.nn.Module) -> None:
+        """Go on with the epoch that `state_dict` is of."""
+        parts = dict(module.named_modules())
+        for saved in state["entries"]:
+            metric = parts.get(saved["metric"]) if saved["metric"] is not None else None
+            if metric is not None or saved["index"] >= 0 or not saved["on_epoch"]:
+                self.entries[saved["name"]] = LogEntry(**{**saved, "metric": metric})
+        self._columns = max((entry.index + 1 for entry in self.entries.values()), default=0)
+        self.state.totals = state["totals"].clone()
 
     def reset(self) -> None:
         """Start a new epoch."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -13,9 +13,9 @@ import torch
 from jax.sharding import PartitionSpec, Sharding
 
 from ..sharding import DATA_AXIS, StateEntry, StateRule, batch_spec, make_mesh, replicate_state, sharding_on
-from ._cells import Buffer, Cell, describe_cells
+from ._cells import Buffer, Cell, describe_cells, make_cells
 from ._convert import put
-from ._device_tensor import DeviceTensor
+from ._device_tensor import DeviceTensor, move_in_place
 from ._transfers import observers, tell_sent
 
 if TYPE_CHECKING:
@@ -97,6 +97,17 @@ class Placement:
                 tell_sent(array.nbytes, began)
             return array
         return put(array, self.batch_sharding(array.shape))
+
+    def move_with_gradients(self, parameters: Mapping[str, torch.nn.Parameter], gradients: Mapping[str, torch.Tensor]) -> None:
+        """Move parameters to the devices and give them gradients there: an object that is a gradient cannot be moved."""
+        shapes = {name: tuple(parameter.shape) for name, parameter in parameters.items()}
+        entries = [StateEntry(f"model.{n}", shape, "parameter", f"model.{n}", shape) for n, shape in shapes.items()]
+        entries += [StateEntry(f"model.{n}.grad", shape, "gradient", f"model.{n}", shape) for n, shape in shapes.items()]
+        values = [*parameters.values(), *(gradients[name] for name in parameters)]
+        cells = make_cells([value.detach() for value in values], [self.state_sharding(entry) for entry in entries])
+        for parameter, own, gradient in zip(parameters.values(), cells, cells[len(parameters) :], strict=False):
+            move_in_place(parameter, own)
+            parameter.grad = DeviceTensor(gradient)
 
     def cells(self, tensors: Sequence[torch.Tensor], entries: Sequence[StateEntry]) -> list[Cell]:
         """Where the values of tensors of the state lie."""

@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 U = TypeVar("U")
+_PATIENCE_S = 1.0
 
 
 class _End:
@@ -48,11 +49,14 @@ class Prefetcher(Generic[T, U]):
             self.close()
 
     def close(self) -> None:
-        """Stop the thread; needed when the iteration ends early. Waits for the item in work."""
+        """Stop the thread; needed when the iteration ends early. Waits for the item in work, but not for ever.
+
+        A source that blocks keeps its thread, which ends with the process.
+        """
         self._stopped = True
         self._room.release()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
-            self._thread.join()
+            self._thread.join(_PATIENCE_S)
 
     def _work(self, source: Iterable[T], prepare: Callable[[T], U]) -> None:
         error: BaseException | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -79,4 +80,24 @@ def _last(trainer: Trainer, method: str) -> str | None:
             stacklevel=5,
         )
         return None
-    return max(sorted(found), key=trainer.checkpoint_io.modified)
+    return _newest_whole(trainer, sorted(found))
+
+
+def _newest_whole(trainer: Trainer, found: list[str]) -> str:
+    """The newest of the last checkpoints that is not damaged; after them the others beside them, the newest first."""
+    io = trainer.checkpoint_io
+    directories = sorted({os.path.dirname(path) for path in found})
+    beside = [os.path.join(d, name) for d in directories for name in io.names_in(d) if name.endswith(".ckpt")]
+    others = [path for path in beside if path not in found]
+    candidates = [path for group in (found, others) for path in sorted(group, key=io.modified, reverse=True)]
+    whole = next((path for path in candidates if io.is_whole(path)), None)
+    if whole is None:
+        return candidates[0]  # reading it says what is wrong
+    damaged = candidates[: candidates.index(whole)]
+    if damaged:
+        warnings.warn(
+            f'ckpt_path="last": {", ".join(damaged)} cannot be read (cut off, or changed since it was written). Training goes '
+            f"on from the one before, {whole}. Delete the damaged file, or look at the disk that it is on.",
+            stacklevel=6,
+        )
+    return whole

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from ..callbacks import ModelCheckpoint
 from ..checkpoint import snapshot
 from ..core import hyperparameters_of
 from ..distributed import is_main_process
 from ..exceptions import MisconfigurationException
+from . import _position
+from ._stage import Stage
 
 if TYPE_CHECKING:
     from ._run import Run
@@ -29,6 +32,15 @@ def save(run: Run, path: Any, weights_only: bool, storage_options: Any = None) -
         io.save_checkpoint(snapshot(contents, detached=io.writes_later), path, storage_options)
     if run.module._trainer is None:  # between runs nothing goes on meanwhile
         io.teardown()
+
+
+def save_last(run: Run) -> None:
+    """Save where `ckpt_path="last"` looks, in the middle of whatever it is; says so where there is no ModelCheckpoint."""
+    callback = next((c for c in run.config.callbacks if isinstance(c, ModelCheckpoint)), None)
+    if callback is None:
+        warnings.warn("SIGTERM: there is no ModelCheckpoint, so nothing was saved. Add one to go on later.", stacklevel=2)
+        return
+    callback.save_last_now(run.trainer)
 
 
 def finish(run: Run) -> None:
@@ -49,7 +61,7 @@ def _contents(run: Run, weights_only: bool) -> dict[str, Any]:
         "epoch": run.counters.epoch,
         "global_step": run.counters.global_step,
         "epochs_done": run.counters.epochs_done,
-        "batches_that_stepped": run.counters.batches_that_stepped,
+        "batches_that_stepped": run.counters.batches_that_stepped + run.progress.stepped_unreported,
         "batches_seen": run.counters.batches_seen,
         "systolic_version": __version__,
         "state_dict": module.state_dict(),
@@ -61,6 +73,8 @@ def _contents(run: Run, weights_only: bool) -> dict[str, Any]:
         contents["optimizer_states"] = [optimizer.state_dict() for optimizer in run.optimizers]
         contents["lr_schedulers"] = [config.scheduler.state_dict() for config in run.schedulers]
         contents["callbacks"] = {c.state_key: s for c in run.config.callbacks if (s := c.state_dict())}
+        if run.call is not None and run.call.stage is Stage.FIT:
+            contents[_position.KEY] = _position.position(run)
         if run.placement is not None:
             contents["random_state"] = torch.from_numpy(run.placement.random_state().astype(np.int64))
         run.hooks.callbacks("on_save_checkpoint", contents)
@@ -108,12 +122,21 @@ def restore_training(run: Run, checkpoint: dict[str, Any] | None) -> None:
         config.scheduler.load_state_dict(state)
     if run.placement is not None and "random_state" in checkpoint:
         run.placement.restore_random_state(checkpoint["random_state"].numpy())
+    _restore_place(run, checkpoint)
+
+
+def _restore_place(run: Run, checkpoint: dict[str, Any]) -> None:
+    """Counters, and the place in the epoch; older checkpoints of systolic do not know it, and end an epoch that had begun."""
     lightnings = checkpoint.get("loops", {}).get("fit_loop")
     counters = checkpoint if lightnings is None else _counters_of_lightning(lightnings)
     run.counters.epoch = counters.get("epochs_done", checkpoint["epoch"] + 1)
     run.counters.global_step = checkpoint["global_step"]
     run.counters.batches_that_stepped = counters.get("batches_that_stepped", checkpoint["global_step"])
     run.counters.batches_seen = counters.get("batches_seen", 0)
+    if lightnings is not None:
+        _position.of_lightning(run, lightnings)
+    elif _position.KEY in checkpoint:
+        _position.restore(run, checkpoint[_position.KEY])
 
 
 def _require_resumable(run: Run, checkpoint: dict[str, Any]) -> None:

@@ -18,7 +18,14 @@ from ..profilers import Profiler, make_profiler
 from ..runtime._platform import Devices
 from . import _defaults
 from ._interception import devices_for
-from ._options import require_clipping, require_integer, require_integers, require_interval, seconds_of
+from ._options import (
+    require_clipping,
+    require_integer,
+    require_integers,
+    require_interval,
+    require_positive,
+    seconds_of,
+)
 from ._stage import Stage
 
 if TYPE_CHECKING:
@@ -42,6 +49,7 @@ class TrainerConfig:
     compile: bool
     default_root_dir: str
     detect_anomaly: bool
+    grace_period: float
     deterministic: bool | str | None
     devices: list[Device]
     fast_dev_run: int | bool
@@ -155,6 +163,7 @@ def configuration(
 def _checked(quick: int, **given: Any) -> dict[str, Any]:
     """Arguments that need nothing but themselves and `quick`, the number of steps of a development run, or 0."""
     require_clipping(given["gradient_clip_val"], given["gradient_clip_algorithm"])
+    require_positive("grace_period", given["grace_period"])
     minima = {"accumulate_grad_batches": 1, "steps_per_dispatch": 1, "recompile_limit": 1, "prefetch_batches": 0}
     given = {**given, **_length(quick, given), **_validation(quick, given), **_limits(quick, given)}
     given["log_every_n_steps"] = require_integer("log_every_n_steps", given["log_every_n_steps"] or 50, 1)
@@ -240,6 +249,7 @@ class TrainerSettings:
     deterministic: bool | str | None
     devices: list[Device]
     fast_dev_run: int | bool
+    grace_period: float
     gradient_clip_algorithm: str | None
     gradient_clip_val: float | None
     inference_mode: bool

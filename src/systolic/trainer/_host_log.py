@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -68,6 +69,17 @@ class HostLog:
         self._entries.setdefault((entry.hook, entry.name), entry).require_same(entry)
         if not in_training and entry.logger:
             self.loaders[entry.epoch_name] = entry.loader
+
+    def state_dict(self) -> dict[str, Any]:
+        """What hooks of training logged in the epoch so far."""
+        totals = self._totals[True].values()
+        return {"totals": [(t.entry.as_plain(), t.value, t.weight) for t in totals], "once": dict(self._once[True])}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on with the epoch that `state_dict` is of."""
+        totals = [_Total(LogEntry(**entry), value, weight) for entry, value, weight in state["totals"]]
+        self._totals[True] = {total.entry.name: total for total in totals}
+        self._once[True] = dict(state["once"])
 
     def reduced(self, in_training: bool) -> list[tuple[LogEntry, torch.Tensor]]:
         """The values of an epoch that has ended, which are then forgotten."""

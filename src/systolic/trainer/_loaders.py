@@ -86,6 +86,11 @@ class _OnlyBatches:
     def __init__(self, combined: CombinedLoader) -> None:
         self.combined = combined
 
+    @property
+    def flattened(self) -> list[Any]:
+        """The loaders, for whoever looks for their samplers."""
+        return self.combined.flattened
+
     def __len__(self) -> int:
         return len(self.combined)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 from ..data import batch_size_of
 from ..exceptions import MisconfigurationException
-from ..metrics import LogEntry, LogOptions
+from ..metrics import LogEntry, LogOptions, is_metric
 from ..metrics._results import as_scalar
 from ._stage import Stage, TrainerFn
 
@@ -41,7 +40,7 @@ def log_value(run: Run, name: str, value: Any, options: LogOptions) -> None:
             options.reduction,
             hook=run.hooks.running[0] or method,
             loader=loader,
-            metric=value if _is_metric(value) else None,
+            metric=value if is_metric(value) else None,
         )
     )
     log.add(entry, value, options.batch_size)
@@ -85,7 +84,7 @@ def _log_on_host(run: Run, name: str, value: Any, options: LogOptions) -> None:
             f"self.log({name!r}, ..., on_step=True) was called in {hook or 'no hook'}, which does not run for each step. "
             "Leave `on_step` out, or log the value in on_train_batch_end."
         )
-    if _is_metric(value):
+    if is_metric(value):
         value = value.compute()
     number = as_scalar(name, value).cpu()  # host sync: user code logs a value of its own
     in_training = run.state.fn is TrainerFn.FITTING and not hook.startswith(("on_validation", "on_test"))
@@ -101,9 +100,3 @@ def _log_on_host(run: Run, name: str, value: Any, options: LogOptions) -> None:
     batch = arguments[hook in _BATCH_ENDS]
     weight = (options.batch_size or batch_size_of(batch)) if weighs else 1
     run.reporting.host_batch_value(entry, number, weight, in_training)
-
-
-def _is_metric(value: Any) -> bool:
-    """Whether a value is a torchmetrics object; torchmetrics is a guest and may not be installed."""
-    torchmetrics = sys.modules.get("torchmetrics")
-    return torchmetrics is not None and isinstance(value, torchmetrics.Metric)

@@ -61,6 +61,12 @@ def require_integer(name: str, value: Any, minimum: int) -> int:
     return value
 
 
+def require_positive(name: str, value: float) -> None:
+    """Refuse what is no positive number of seconds."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise MisconfigurationException(f"`{name}` expects a positive number of seconds. Received: {value!r}.")
+
+
 def require_integers(minimum: int, **arguments: Any) -> None:
     """Check several arguments that may be None."""
     for name, value in arguments.items():

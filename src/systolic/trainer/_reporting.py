@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -58,6 +58,7 @@ class Reporting:
         run = self._run
         counters = run.counters
         counters.batches_that_stepped += updates
+        run.progress.stepped_unreported = False
         due = updates and counters.batches_that_stepped % run.config.log_every_n_steps == 0
         now = time.monotonic()
         if due or now >= self._bar_due:
@@ -156,6 +157,20 @@ class Reporting:
         if entry.prog_bar:
             self.finished[shown_as] = value.item()
 
+    def state_dict(self, in_epoch: bool) -> dict[str, Any]:
+        """The newest values of everything, and in an epoch what hooks logged in it; waits for the last dispatched step."""
+        self.settle()
+        self.flush()
+        shown = {"callback": dict(self.metrics), "logged": dict(self.logged), "progress_bar": dict(self.finished)}
+        return {**shown, "hooks": self._host.state_dict() if in_epoch else None}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on with the values of `state_dict`."""
+        self.metrics, self.logged = dict(state["callback"]), dict(state["logged"])
+        self.finished = dict(state["progress_bar"])
+        if state["hooks"] is not None:
+            self._host.load_state_dict(state["hooks"])
+
     def forget(self) -> None:
         """Begin without any values: those of the sanity check count nowhere."""
         self.metrics, self.logged, self.finished = {}, {}, {}
@@ -167,6 +182,7 @@ class Reporting:
         self.settle()
         self.flush()
         sent = self._publish(results, results.epoch_values()) | self._publish_host(True)
+        run.progress.is_over = True
         _call_epoch_end(run.hooks, before_checkpoints)
         self._write(sent | self._host.take_once(True), max(run.counters.batches_that_stepped - 1, 0), True)
         results.reset()

@@ -28,7 +28,9 @@ from ._hooks import HookTable
 from ._logging import log_value
 from ._memory import memory_explained
 from ._options import validation_interval
+from ._progress import Progress
 from ._reporting import Reporting
+from ._signals import Signals
 from ._stage import RunningStage, Stage, TrainerState
 from ._step_engine import StepEngine, StepOutcome
 from ._symbols import Symbols
@@ -115,6 +117,8 @@ class Run:
         should_stop: fit ends after the current batch.
         placement_type: what `placement` is made of.
         symbols: epoch and step while a step is traced; None on the host.
+        signals: what the operating system asked for.
+        progress: how far into its epoch training has come.
         step_log: the step method that runs, and where its `self.log` goes; None on the host.
     """
 
@@ -133,6 +137,8 @@ class Run:
     ) -> None:
         self.trainer, self.config, self.call = trainer, config, call
         self.counters = Counters() if before is None else dataclasses.replace(before.counters, in_epoch=False)
+        self.progress = Progress()
+        self.signals = Signals(config.grace_period)
         self.state = TrainerState()
         self.profiler: Profiler = config.profiler if config.profiler is not None else _PASS_THROUGH
         self.should_stop = self.is_last_batch = self.enable_validation = False
@@ -200,7 +206,7 @@ class Run:
         explain_torch_xla(self.module, self.config.platform)
         self._attach()
         try:
-            with memory_explained(self):
+            with self.signals.watched(self.is_shared), memory_explained(self):
                 self._set_up()
                 yield _checkpoints.load(self, self.call.ckpt_path)
             self.config.checkpoint_io.wait()

@@ -41,6 +41,7 @@ class Trainer(TrainerProperties, TrainerSettings):
         profiler: "simple" or "advanced" (host time by action), "xla" (what the devices did), or a Profiler.
         prefetch_batches: how many batches are brought to the devices ahead of the step; 0 starts no thread.
         recompile_limit: how many programs a step may have (one for every combination of shapes) before it is an error.
+        grace_period: after SIGTERM, how many seconds a run may take to save and end; it is ended then.
         advice: warn once each when training waits for data, compiles again and again, or waits for a line of yours.
         steps_per_dispatch: how many training steps one call of the devices runs, with the results of single steps. Worth
             it where a step takes less than about a millisecond. Runs that need every batch on the host fall back to 1, and
@@ -103,6 +104,7 @@ class Trainer(TrainerProperties, TrainerSettings):
         prefetch_batches: int = 2,
         steps_per_dispatch: int = 1,
         recompile_limit: int = 64,
+        grace_period: float = 30.0,
         advice: bool = True,
         pad_batches: bool = False,
         profiler: Profiler | str | None = None,

@@ -45,6 +45,7 @@ class EvaluationLoop:
             for index, (loader, limit) in enumerate(zip(loaders, limits, strict=True)):
                 self._run_loader(index, loader, limit)
             values = run.reporting.evaluation_end(self.results, stage.epoch_end, len(loaders))
+            run.progress.evaluated()
             run.hooks.both(stage.end)
         return values
 
@@ -77,7 +78,7 @@ class EvaluationLoop:
             limit=limit,
             shown=starts or ends,
         )
-        for batch in observed_batches(batches, config.profiler, stage):
+        for batch in run.signals.interruptible(observed_batches(batches, config.profiler, stage)):
             if starts:
                 call_on_batch(hooks, stage.batch_start, batch, run.placement, batch.index, index)
             result = engine.run(*runner.arguments(batch, index))
@@ -87,6 +88,8 @@ class EvaluationLoop:
             if ends:
                 hooks.both(stage.batch_end, result.value()["output"], batch.host, batch.index, index)
             hooks.callbacks("on_step_dispatched", batch.index)
+            if run.signals.pending is not None:
+                run.signals.check()
             if config.loggers:
                 run.reporting.evaluation_step(self.results, result, self._seen[index])
             self._seen[index] += not run.sanity_checking

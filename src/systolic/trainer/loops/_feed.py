@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,13 +19,13 @@ from ...data import (
     array_batches,
     flatten_batch,
     is_vectorised,
-    iterate,
     num_batches,
 )
 from ...precision import Precision
 from ...runtime._convert import to_jax_array
 from ...runtime._placement import Placement
-from ...runtime._prefetch import Prefetcher
+from .._progress import Reading, Stamp
+from ._reading import NumberedBatch, numbered, read
 
 # JAX warns of every fork, because a child that calls JAX could hang; the workers of a DataLoader do not call it
 warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
@@ -44,6 +43,7 @@ class FedBatch:
         index: its number in that loader.
         is_last: whether no batch follows.
         statics: what it holds besides tensors, for the compiler to watch; empty in eager mode.
+        stamp: what was true when it was read, in training.
     """
 
     whole: Any
@@ -53,6 +53,7 @@ class FedBatch:
     index: int
     is_last: bool
     statics: list[Any]
+    stamp: Stamp | None = None
 
     @property
     def host(self) -> Any:
@@ -71,6 +72,7 @@ def feed(
     dataloader_idx: int = 0,
     limit: int | float = float("inf"),
     shown: bool = True,
+    reading: Reading | None = None,
 ) -> Iterator[FedBatch]:
     """Batches of one loader, copied to the devices ahead of their use.
 
@@ -84,11 +86,12 @@ def feed(
         dataloader_idx: the loader's number, handed on.
         limit: how many batches to take.
         shown: whether hooks look at batches as the loader gives them.
+        reading: where in its epoch the loader is, for training.
     """
     converts = precision if precision is not None and precision.parameters is not None else None
 
-    def prepare(item: tuple[int, Any, bool]) -> FedBatch:
-        index, batch, is_last = item
+    def prepare(item: NumberedBatch) -> FedBatch:
+        index, batch, is_last, stamp = item
         if converts is not None:
             batch = converts.convert_input(batch)
         if transform is not None:
@@ -96,18 +99,18 @@ def feed(
         whole = batch if pad is None else pad(batch)
         tensors, spec = flatten_batch(whole)
         statics = spec.statics if placement is not None else []
-        return FedBatch(whole, device_leaves(tensors, placement), spec, dataloader_idx, index, is_last, statics)
+        return FedBatch(whole, device_leaves(tensors, placement), spec, dataloader_idx, index, is_last, statics, stamp)
 
     in_place = placement is not None and placement.shares_host_memory and transform is None
     if placement is not None and in_place and pad is None and converts is None and not shown:
         plain = array_batches(loader)
         if plain is not None:
             return _fed_arrays(plain, placement, dataloader_idx, int(min(limit, num_batches(loader))))
-    batches = _limited(loader, limit) if converts is None else converts.undisturbed(_limited(loader, limit))
+    batches = numbered(loader, limit, reading)
+    batches = batches if converts is None else converts.undisturbed(batches)
     # where nothing is copied and a batch is one indexing, a thread would cost more than it hides
-    if placement is None or depth == 0 or (in_place and is_vectorised(loader)):
-        return map(prepare, batches)
-    return iter(Prefetcher(batches, prepare, depth))
+    ahead = 0 if placement is None or (in_place and is_vectorised(loader)) else depth
+    return read(batches, prepare, ahead, reading)
 
 
 def _fed_arrays(batches: ArrayBatches, placement: Placement, dataloader_idx: int, end: int) -> Iterator[FedBatch]:
@@ -116,33 +119,6 @@ def _fed_arrays(batches: ArrayBatches, placement: Placement, dataloader_idx: int
     for index, arrays in enumerate(islice(batches.arrays, end)):
         leaves = [placement.shard(array, is_final=True) for array in arrays]
         yield FedBatch(None, leaves, spec, dataloader_idx, index, index + 1 >= end, statics)
-
-
-def _limited(loader: Iterable[Any], limit: int | float) -> Iterator[tuple[int, Any, bool]]:
-    """Numbered batches, each with whether it is the last; only a loader of unknown length is read one batch ahead."""
-    if limit == 0:
-        return
-    end = min(limit, num_batches(loader))
-    batches = iterate(loader)
-    if end == math.inf:
-        yield from _until_exhausted(batches)
-        return
-    for index, batch in enumerate(batches):
-        yield index, batch, index + 1 >= end
-        if index + 1 >= end:
-            return
-
-
-def _until_exhausted(batches: Iterator[Any]) -> Iterator[tuple[int, Any, bool]]:
-    held: list[Any] = []
-    index = 0
-    for batch in batches:
-        if held:
-            yield index, held.pop(), False
-            index += 1
-        held.append(batch)
-    if held:
-        yield index, held.pop(), True
 
 
 def device_leaves(tensors: Sequence[torch.Tensor | np.ndarray[Any, Any]], placement: Placement | None) -> list[Any]:

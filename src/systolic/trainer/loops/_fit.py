@@ -7,22 +7,26 @@ import warnings
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ...data import empty_loader_error, set_epoch
+from ...data import EpochSource, empty_loader_error, set_epoch
 from ...diagnostics import Advisor
 from ...distributed import agree
+from ...exceptions import SIGTERMException
 from ...utilities._validation_due import validation_is_due
-from ...utilities.random_state import isolated_random_state
+from ...utilities.random_state import HostRandomState, isolated_random_state
 from .._anomaly import require_finite
+from .._checkpoints import save_last
 from .._hook_changes import call_on_batch
 from .._modes import warn_of_eval_mode
 from .._observed import observed_batches
 from .._padding import padder_for
 from .._plateau import monitored
+from .._progress import Reading, Resumed, Stamp
 from .._stage import RunningStage, Stage
 from .._step_engine import StepOutcome
 from .._steps import TrainStep
 from ._evaluate import EvaluationLoop
 from ._feed import FedBatch, feed
+from ._reading import begin_reading
 from ._runner import BatchRunner
 
 if TYPE_CHECKING:
@@ -51,14 +55,20 @@ class FitLoop:
         self.engine = self.runner.engine
         self.validation = EvaluationLoop(run, Stage.VALIDATE)
         self.loaders = run.train_loader
+        source = EpochSource(self.loaders)
+        self.reading = run.progress.reading = Reading(source, draws=True if source.draws_later else None)
         grouped = run.config.steps_per_dispatch > 1
         self.advisor = Advisor(self.loaders, self.engine.compiles, run.reporting.is_idle, grouped)
         self._started = time.monotonic()
 
     def sanity_check(self) -> None:
-        """Run a few batches of validation, so that a mistake there is found before an epoch is trained."""
+        """Run a few batches of validation, so that a mistake there is found before an epoch is trained.
+
+        A run that goes on from a checkpoint does without: it has validated before.
+        """
         run = self._run
-        if not run.enable_validation or not run.config.num_sanity_val_steps:
+        resumes = run.progress.resumed is not None
+        if resumes or not run.enable_validation or not run.config.num_sanity_val_steps:
             return
         run.state.stage = RunningStage.SANITY_CHECKING
         on_devices = None if run.placement is None else run.placement.random_state()
@@ -88,14 +98,39 @@ class FitLoop:
         self._started = time.monotonic()
         warn_of_eval_mode(run.module)
         self.start()
+        try:
+            self._epochs()
+        except SIGTERMException:
+            save_last(run)
+            raise
+        run.hooks.both("on_train_end")
+
+    def _epochs(self) -> None:
+        run = self._run
         while not self._done():
-            self.start_epoch()
+            resumed = self._take_up()
+            if not run.counters.in_epoch:
+                run.progress.begin_epoch()
+                self.start_epoch()
             run.counters.in_epoch = True
             with run.profiler.profile("run_training_epoch"):
-                self._epoch()
+                self._epoch(resumed)
             run.counters.in_epoch = False
             run.counters.epoch += 1
-        run.hooks.both("on_train_end")
+
+    def _take_up(self) -> Resumed | None:
+        """Go on from the checkpoint, the first time: generators last, after every hook that may have drawn from them."""
+        run, progress = self._run, self._run.progress
+        resumed, progress.resumed = progress.resumed, None
+        if resumed is None or resumed.before is None:
+            return resumed
+        if run.counters.in_epoch:
+            self.reading.source.expect(resumed.place)  # for checkpoints before it is read from
+            progress.trained = Stamp(None, next_before=resumed.before) if resumed.after is not None else None
+        elif resumed.place is not None:
+            self.reading.source.resume(resumed.place, 0, False, resumed.before)
+        (resumed.after or resumed.before).restore()
+        return resumed if run.counters.in_epoch else None
 
     def _warn_if_nothing_is_left(self) -> None:
         run, config, counters = self._run, self._run.config, self._run.counters
@@ -115,17 +150,17 @@ class FitLoop:
         epochs_done = max_epochs != -1 and run.counters.epoch >= max_epochs
         return epochs_done or self._stops() or not run.num_training_batches
 
-    def _epoch(self) -> None:
+    def _epoch(self, resumed: Resumed | None) -> None:
         """One epoch. From here to the compiled program it is one call: `engine.run`."""
         run = self._run
-        hooks, reporting, module, counters = run.hooks, run.reporting, run.module, run.counters
+        hooks, reporting, module, counters, progress = run.hooks, run.reporting, run.module, run.counters, run.progress
         engine, arguments, starves = self.engine, self.runner.arguments, self.runner.starves
         starts, ends = hooks.anybody("on_train_batch_start"), hooks.anybody("on_train_batch_end")
         scheduled = bool(run.schedulers) and module.automatic_optimization
-        seen = 0
-        batches = self._batches(shown=starts or ends)
+        seen = progress.batch
+        batches = self._batches(starts or ends, resumed)
         for batch in batches:
-            run.is_last_batch = batch.is_last
+            run.is_last_batch, progress.in_hand = batch.is_last, batch.stamp
             if starts and self._batch_start(batch) == -1:
                 run.is_last_batch = True
                 if scheduled:
@@ -138,23 +173,17 @@ class FitLoop:
             if run.config.detect_anomaly and module.automatic_optimization:
                 self.engine.verify()
                 require_finite(result.value()["finite"], batch.index, counters.epoch, counters.global_step)
-            self._count(result)
+            self._count(result, batch)
             reporting.dispatched(result, run.train_results, True)
             if scheduled:
                 self._schedule(batch.index)
             if ends:
                 hooks.both("on_train_batch_end", result.value()["output"], batch.host, batch.index)
-            hooks.callbacks("on_step_dispatched", batch.index)
             reporting.step(result, self.step.updates)
-            if run.config.max_time is not None:
-                self._watch_time(run.config.max_time)
-            if run.is_shared:
-                self._agree_to_stop()
-            if run.enable_validation and self._validation_is_due(batch.index):
-                self._validate()
-            if scheduled:
-                self._schedule(batch.index, plateau=True)
-            if self._stops():
+            hooks.callbacks("on_step_dispatched", batch.index)
+            if run.signals.pending is not None:
+                run.signals.check()
+            if self._ends_after(batch.index):
                 break
         else:
             if not seen and counters.epoch == 0:
@@ -164,12 +193,31 @@ class FitLoop:
         self.engine.flush()
         reporting.epoch_end(run.train_results, self._end_epoch_schedulers)
 
-    def _batches(self, shown: bool) -> Iterator[FedBatch]:
-        """The epoch's batches, on the devices."""
+    def _ends_after(self, index: int) -> bool:
+        """What follows a batch: the clock, validation, schedulers that read a metric. Whether the epoch ends early."""
+        run = self._run
+        if run.config.max_time is not None:
+            self._watch_time(run.config.max_time)
+        if run.is_shared:
+            self._agree_to_stop()
+        if run.enable_validation and not run.progress.validated and self._validation_is_due(index):
+            self._validate()
+        run.progress.validated = True
+        if run.schedulers and run.module.automatic_optimization:
+            self._schedule(index, plateau=True)
+        run.progress.finished = True
+        return self._stops()
+
+    def _batches(self, shown: bool, resumed: Resumed | None) -> Iterator[FedBatch]:
+        """The epoch's batches, on the devices; after a resume those that are left of it."""
         run, config, counters = self._run, self._run.config, self._run.counters
+        if resumed is not None and self._ends_at_once():
+            self.reading.source.resume(resumed.place, 0, False, None)
+            return iter(())
         set_epoch(self.loaders, counters.epoch)
+        begin_reading(self.reading, run.progress.batch, resumed)
         batches = feed(
-            self.loaders,
+            self.reading.source.begin(),
             run.placement,
             transform=run.before_transfer(),
             precision=config.numerics,
@@ -177,9 +225,17 @@ class FitLoop:
             depth=config.prefetch_batches,
             limit=run.num_training_batches,
             shown=shown,
+            reading=self.reading,
         )
-        batches = observed_batches(batches, config.profiler, Stage.FIT)
+        batches = run.signals.interruptible(observed_batches(batches, config.profiler, Stage.FIT))
         return self.advisor.watch(batches) if config.advice else batches
+
+    def _ends_at_once(self) -> bool:
+        """Do what was left to do after the last batch before the checkpoint; whether none follows in this epoch."""
+        run, progress = self._run, self._run.progress
+        self.step.updates = progress.updates
+        ends = bool(progress.batch) and not progress.finished and self._ends_after(progress.batch - 1)
+        return ends or (run.is_last_batch and progress.batch > 0)
 
     def _batch_start(self, batch: FedBatch) -> Any:
         run = self._run
@@ -193,13 +249,14 @@ class FitLoop:
         step.updates = (batch.index + 1) % window == 0 or run.is_last_batch
         return step.clears, step.updates
 
-    def _count(self, result: StepOutcome) -> None:
+    def _count(self, result: StepOutcome, batch: FedBatch) -> None:
         run, counters = self._run, self._run.counters
         counters.batches_seen += 1
         if run.module.automatic_optimization:
             counters.global_step += bool(self.step.updates)
         else:
             counters.global_step += result.value()["steps"]
+        run.progress.count(batch.index, bool(self.step.updates), batch.stamp)
 
     def _schedule(self, batch_idx: int, plateau: bool = False) -> None:
         """Advance the schedulers that are due after a batch.
@@ -230,10 +287,13 @@ class FitLoop:
         )
 
     def _validate(self) -> None:
+        run = self._run
         self.engine.flush()
         if self.step.updates:
-            self._run.hooks.module_or_default("on_validation_model_zero_grad")
+            run.hooks.module_or_default("on_validation_model_zero_grad")
+        run.progress.validation = (self.validation.results, HostRandomState.current())
         self.validation.run()
+        run.progress.validation = None
         self._agree_to_stop()
 
     def _watch_time(self, limit: float) -> None:

@@ -1,0 +1,219 @@
+"""Loaders that say after every batch where they are, and that go on from there."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from systolic.data._fast_fetch import iterate
+from systolic.data._merge import MergedLoader
+from systolic.data._skipping import Skip, skipping
+from systolic.data._worker_states import Delivered, ReportingCollate, Stateful, WorkerStart
+
+Mark = dict[str, Any]
+
+
+class TrackedLoader:
+    """A loader read as it is. Where it was cannot be restored: a later epoch that begins in its middle begins it anew.
+
+    Args:
+        loader: the loader.
+
+    Attributes:
+        exact: whether an epoch can go on in its middle.
+    """
+
+    exact = False
+
+    def __init__(self, loader: Any) -> None:
+        self.loader = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        return iterate(self.loader)
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def mark(self) -> Mark:
+        """What is needed, besides the number of batches, to go on after the batch that was read last."""
+        return {}
+
+    def resume(self, skip: Skip, mark: Mark) -> None:
+        """Let the next epoch begin in its middle.
+
+        Args:
+            skip: what to leave out; its `done` is called when nothing more is drawn before the first batch.
+            mark: what `mark` gave.
+        """
+        del mark
+        _finish(skip)
+
+
+class IndexedLoader(TrackedLoader):
+    """A map-style DataLoader without workers: its order is drawn again, and what is skipped is not loaded."""
+
+    exact = True
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        super().__init__(loader)
+        self._clone, self._sampler = skipping(loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        skip = self._sampler.skip
+        # the copy has no order that is known beforehand, so an epoch from its beginning is read through the loader itself
+        return iterate(self.loader if skip is None or skip.done is None else self._clone)
+
+    def resume(self, skip: Skip, mark: Mark) -> None:
+        """Leave out the batches that were read, and give a dataset that has a state the one of `mark`."""
+        self._sampler.skip = skip
+        if "dataset" in mark:
+            self.loader.dataset.load_state_dict(mark["dataset"])
+
+    def mark(self) -> Mark:
+        """The dataset's state, where it has one."""
+        dataset = self.loader.dataset
+        return {"dataset": copy.deepcopy(dataset.state_dict())} if isinstance(dataset, Stateful) else {}
+
+
+class StatefulLoader(TrackedLoader):
+    """A loader that keeps its own position: `state_dict` and `load_state_dict` are its own, or its dataset's."""
+
+    exact = True
+
+    def __init__(self, loader: Any, owner: Stateful) -> None:
+        super().__init__(loader)
+        self._owner = owner
+        self._skip: Skip | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        batches = iterate(self.loader)
+        skip, self._skip = self._skip, None
+        if skip is None:
+            return batches
+        _finish(skip)
+        return self._not_empty(batches)
+
+    def _not_empty(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """A state of the end of an epoch gives an empty one with some loaders: the next one follows."""
+        found = False
+        for batch in batches:
+            found = True
+            yield batch
+        if not found:
+            yield from iterate(self.loader)
+
+    def mark(self) -> Mark:
+        """The owner's state."""
+        return {"state": copy.deepcopy(self._owner.state_dict())}
+
+    def resume(self, skip: Skip, mark: Mark) -> None:
+        """Give the owner its state; it goes on from there by itself."""
+        self._skip = skip
+        if "state" in mark:
+            self._owner.load_state_dict(mark["state"])
+
+
+class WorkersLoader(TrackedLoader):
+    """A DataLoader with workers, which tell with every batch in which state it left them."""
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        super().__init__(loader)
+        self._streams = isinstance(loader.dataset, IterableDataset)
+        self.exact = not self._streams or isinstance(loader.dataset, Stateful)
+        self._clone, self._sampler = skipping(loader)
+        self._clone.collate_fn = ReportingCollate(loader.collate_fn)
+        self._skip: Skip | None = None
+        self._known: Mark = {}
+        self._resumed = False
+
+    def __iter__(self) -> Iterator[Any]:
+        self._start_workers()
+        skip, self._skip = self._skip, None
+        if skip is not None and not self._streams:
+            self._sampler.skip = skip
+        batches = iter(self._clone)
+        if self._streams and skip is not None:
+            _finish(skip)
+        return map(self._taken, batches)
+
+    def _start_workers(self) -> None:
+        """Decide what new workers begin with; those that persist go on as they are."""
+        loader, known, resumes = self.loader, self._known, self._skip is not None
+        first = known.get("worker", -1) + 1 if resumes else 0
+        self._clone.generator = loader.generator
+        if resumes or (self._resumed and loader.persistent_workers):
+            self._clone.__dict__["_iterator"] = None
+            if known.get("persisted", False) or not resumes:
+                self._clone.generator = torch.Generator()  # workers that persist draw no seed in later epochs
+            states = known.get("generators", {}), known.get("datasets", {})
+            self._clone.worker_init_fn = WorkerStart(loader.worker_init_fn, loader.num_workers, first, *states)
+        elif not loader.persistent_workers:
+            self._clone.worker_init_fn = loader.worker_init_fn
+            self._known = {}
+        elif known:
+            self._known = {**known, "persisted": True}
+        self._resumed = resumes
+
+    def _taken(self, delivered: Delivered | Any) -> Any:
+        if not isinstance(delivered, Delivered):
+            return delivered
+        changed: Mark = {"worker": delivered.worker}
+        for name, state in (("generators", delivered.generators), ("datasets", delivered.dataset)):
+            if state is not None:
+                changed[name] = {**self._known.get(name, {}), delivered.worker: state}
+        self._known = {**self._known, **changed}
+        return delivered.batch
+
+    def mark(self) -> Mark:
+        """The states of the workers after the batches that they delivered."""
+        return self._known
+
+    def resume(self, skip: Skip, mark: Mark) -> None:
+        """Leave out what was read, and start the workers in the states of `mark`; between epochs those that persist."""
+        self._skip, self._known = skip, mark if skip.left or self.loader.persistent_workers else {}
+
+
+class MergedTracked(TrackedLoader):
+    """Consecutive batches of a tracked loader as one."""
+
+    def __init__(self, merged: MergedLoader, inner: TrackedLoader) -> None:
+        super().__init__(merged)
+        self._inner, self.exact = inner, inner.exact
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(MergedLoader(self._inner, self.loader.factor))
+
+    def mark(self) -> Mark:
+        """The inner loader's."""
+        return self._inner.mark()
+
+    def resume(self, skip: Skip, mark: Mark) -> None:
+        """Leave out `factor` times as many batches of the inner loader."""
+        skip.left *= self.loader.factor
+        self._inner.resume(skip, mark)
+
+
+def tracked(loader: Any) -> TrackedLoader:
+    """The loader with its position, as far as that can be known."""
+    if isinstance(loader, MergedLoader):
+        return MergedTracked(loader, tracked(loader.loader))
+    if isinstance(loader, Stateful):
+        return StatefulLoader(loader, loader)
+    if not isinstance(loader, DataLoader) or type(loader).__iter__ is not DataLoader.__iter__:
+        return TrackedLoader(loader)
+    if loader.num_workers:
+        return WorkersLoader(loader)
+    if not isinstance(loader.dataset, IterableDataset):
+        return IndexedLoader(loader)
+    return StatefulLoader(loader, loader.dataset) if isinstance(loader.dataset, Stateful) else TrackedLoader(loader)
+
+
+def _finish(skip: Skip) -> None:
+    skip.left = 0
+    done, skip.done = skip.done, None
+    if done is not None:
+        done()

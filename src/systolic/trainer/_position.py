@@ -1,0 +1,123 @@
+"""What a checkpoint holds of the instant that it is of, beyond weights, optimizers and counters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..data import generators_now, restore_generators
+from ..metrics import metric_states, restore_metric_states
+from ..utilities.random_state import HostRandomState
+from ._progress import Resumed
+from ._stage import Stage
+
+if TYPE_CHECKING:
+    from ._run import Run
+
+KEY = "position"
+
+
+def position(run: Run) -> dict[str, Any]:
+    """The instant: place in the epoch, generators, sums of logged values, gradients of an open accumulation window."""
+    progress, in_epoch = run.progress, is_in_epoch(run)
+    before, after = progress.generators()
+    found: dict[str, Any] = {
+        "in_epoch": in_epoch,
+        "epoch": run.counters.epoch,
+        "batch": progress.batch if in_epoch else 0,
+        "num_batches": run.num_training_batches,
+        "validated": progress.validated,
+        "finished": progress.finished,
+        "updates": progress.updates,
+        "is_last": run.is_last_batch and progress.in_hand is None,
+        "generators": before.as_tensor(),
+        "generators_after": None if after is None else after.as_tensor(),
+        "validation": [generators_now(loader) for loader in run.loaders.get(Stage.VALIDATE, ([], []))[0]],
+        "reporting": run.reporting.state_dict(in_epoch),
+        "metrics": metric_states(run.module, _under_way(run)),
+    }
+    if progress.reading is not None:
+        marks = progress.trained.marks if progress.trained is not None else None
+        found["data"] = progress.reading.source.place(marks, in_epoch and not found["is_last"])
+    if in_epoch:
+        found["totals"] = run.train_results.state_dict(run.module)
+        found["gradients"] = _gradients(run)
+    return found
+
+
+def is_in_epoch(run: Run) -> bool:
+    """Whether training goes on in the epoch that is under way."""
+    return run.counters.in_epoch and not run.progress.is_over
+
+
+def _under_way(run: Run) -> list[Any]:
+    """Metrics of a validation that is running: it will be run again as a whole."""
+    if run.progress.validation is None:
+        return []
+    return [entry.metric for entry in run.progress.validation[0].entries.values() if entry.metric is not None]
+
+
+def _gradients(run: Run) -> dict[str, torch.Tensor]:
+    """Gradients that the next batch adds to; those after an optimizer's step are cleared before they are used."""
+    if run.module.automatic_optimization and run.progress.updates:
+        return {}
+    return {name: p.grad.detach() for name, p in run.module.named_parameters() if p.grad is not None}
+
+
+def restore(run: Run, found: dict[str, Any]) -> None:
+    """Put everything but the loaders and generators into place; these follow when training goes on."""
+    progress, counters = run.progress, run.counters
+    counters.epoch = found["epoch"] if found["in_epoch"] else counters.epoch
+    progress.batch, progress.validated, progress.finished = found["batch"], found["validated"], found["finished"]
+    run.is_last_batch = found["is_last"]
+    progress.updates = found["updates"]
+    after = found["generators_after"]
+    progress.resumed = Resumed(
+        place=found.get("data"),
+        before=HostRandomState.of_tensor(found["generators"]),
+        after=None if after is None else HostRandomState.of_tensor(after),
+    )
+    counters.in_epoch = found["in_epoch"]
+    run.reporting.load_state_dict(found["reporting"])
+    restore_metric_states(run.module, found["metrics"])
+    if not found["in_epoch"]:
+        return
+    run.train_results.load_state_dict(found["totals"], run.module)
+    _restore_gradients(run, found["gradients"])
+
+
+def _restore_gradients(run: Run, found: dict[str, torch.Tensor]) -> None:
+    parameters = {name: p for name, p in run.module.named_parameters() if name in found}
+    gradients = {name: found[name].clone() for name in parameters}
+    if run.placement is not None:
+        run.placement.move_with_gradients(parameters, gradients)
+        return
+    for name, parameter in parameters.items():
+        parameter.grad = gradients[name]
+
+
+def restore_validation(run: Run, found: list[dict[str, Any]]) -> None:
+    """Give the validation loaders' generators their states."""
+    for loader, state in zip(run.loaders_and_limits(Stage.VALIDATE)[0], found, strict=False):
+        restore_generators(loader, state)
+
+
+def of_lightning(run: Run, fit_loop: dict[str, Any]) -> None:
+    """Go on in the epoch, and after the batch, after which Lightning would go on.
+
+    Its files do not say how the order was drawn: an order that is drawn anew is another one.
+    """
+    epoch, batch = fit_loop["epoch_progress"]["current"], fit_loop["epoch_loop.batch_progress"]
+    if epoch["processed"] >= epoch["started"]:
+        return
+    after_step = batch["current"]["completed"] < batch["current"]["ready"]
+    if batch["is_last_batch"] and after_step:
+        return
+    run.counters.epoch, run.counters.in_epoch = epoch["started"] - 1, True
+    run.progress.batch, run.progress.validated = batch["current"]["ready"], not after_step
+    run.is_last_batch = batch["is_last_batch"]
+    window = run.config.accumulate_grad_batches
+    run.progress.updates = run.progress.batch % window == 0 or run.is_last_batch
+    run.counters.batches_that_stepped += run.progress.updates
+    run.progress.resumed = Resumed()

@@ -1,0 +1,113 @@
+"""How far into its epoch training has come, so that a checkpoint from any instant goes on at the next batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..data import EpochSource, Mark
+from ..metrics import Results
+from ..utilities.random_state import HostRandomState
+
+
+@dataclass(slots=True)
+class Stamp:
+    """What was true when a batch was read, which may be long before it is trained on.
+
+    Attributes:
+        marks: where the loaders were after it.
+        before: the random generators before it was read; None where reading draws nothing from them.
+        next_before: those before the following batch was read; None where that is not read yet, or draws nothing.
+    """
+
+    marks: list[Mark] | None
+    before: HostRandomState | None = None
+    next_before: HostRandomState | None = None
+
+
+@dataclass
+class Reading:
+    """How an epoch's batches are read.
+
+    Attributes:
+        source: the training loader.
+        draws: whether reading a batch draws from the global random generators of this process; None until that is known.
+        first: the number of the first batch.
+        before: the generators before the first batch is read, where that is not the first of the epoch.
+        after: the generators once the first batch is read; None where reading alone determines them.
+    """
+
+    source: EpochSource
+    draws: bool | None = None
+    first: int = 0
+    before: HostRandomState | None = None
+    after: HostRandomState | None = None
+
+
+@dataclass
+class Resumed:
+    """The instant that a checkpoint is of, until training goes on from it.
+
+    Attributes:
+        place: the loaders'; None in a checkpoint that does not know it.
+        before: the random generators before the next batch is read.
+        after: the generators of that instant, where the next batch was read already.
+    """
+
+    place: dict[str, Any] | None = None
+    before: HostRandomState | None = None
+    after: HostRandomState | None = None
+
+
+@dataclass
+class Progress:
+    """Where in the epoch training is.
+
+    Attributes:
+        batch: the number of the next batch.
+        validated: whether the validation that may be due after the last batch has been.
+        finished: whether nothing more is to be done after the last batch.
+        is_over: whether the epoch's values were reduced, so that only hooks remain of it.
+        in_hand: of a batch that was read and not yet trained on.
+        trained: of the last batch that was trained on.
+        reading: how batches are read.
+        updates: whether the optimizer stepped after the last batch.
+        stepped_unreported: whether the last batch's optimizer step is not yet counted in the loggers' step.
+        validation: the results of a validation that is running, and the generators before it.
+        resumed: what to go on from, at the beginning of a run.
+    """
+
+    batch: int = 0
+    validated: bool = False
+    finished: bool = False
+    is_over: bool = False
+    in_hand: Stamp | None = None
+    trained: Stamp | None = None
+    reading: Reading | None = None
+    updates: bool = True
+    stepped_unreported: bool = False
+    validation: tuple[Results, HostRandomState] | None = None
+    resumed: Resumed | None = field(default=None, repr=False)
+
+    def begin_epoch(self) -> None:
+        """A new epoch: nothing of it is read. What was told with the last batch holds until the first one."""
+        self.batch, self.validated, self.finished, self.is_over = 0, False, False, False
+        self.in_hand = None
+
+    def count(self, index: int, updates: bool, stamp: Stamp | None) -> None:
+        """A batch was trained on."""
+        self.batch, self.validated, self.updates, self.stepped_unreported = index + 1, False, updates, updates
+        self.finished, self.in_hand, self.trained = False, None, stamp
+
+    def evaluated(self) -> None:
+        """An evaluation is over but for the hooks after it: a checkpoint from now on does not run it again."""
+        self.validated, self.validation = True, None
+
+    def generators(self) -> tuple[HostRandomState, HostRandomState | None]:
+        """The random generators before the next batch is read, and, where it was read already, those to go on with."""
+        now = HostRandomState.current() if self.validation is None else self.validation[1]
+        if self.in_hand is not None:
+            before = self.in_hand.before
+            return (now, None) if before is None else (before, self.in_hand.next_before)
+        ahead = self.trained.next_before if self.trained is not None else None
+        return (now, None) if ahead is None else (ahead, now)

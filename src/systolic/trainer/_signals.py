@@ -1,0 +1,109 @@
+"""SIGTERM and Ctrl-C while training: a flag that is looked at between steps, so that what is saved is whole."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import TypeVar
+
+from ..exceptions import SIGTERMException
+
+T = TypeVar("T")
+
+
+class Signals:
+    """What the operating system asked of a run.
+
+    Attributes:
+        pending: the signal that came; None for none.
+        waiting: whether the main thread waits for data, which may take for ever: then a signal ends the wait.
+    """
+
+    def __init__(self, grace_period: float) -> None:
+        self.pending: signal.Signals | None = None
+        self.waiting = False
+        self._grace_period = grace_period
+        self._process = os.getpid()
+        self._terminated = threading.Event()
+        self._ended = threading.Event()
+
+    @contextlib.contextmanager
+    def watched(self, several_processes: bool) -> Iterator[None]:
+        """Handle both signals inside, where nobody else does.
+
+        Args:
+            several_processes: JAX's own service watches SIGTERM then, and agrees on a step with the others.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        ours = {signal.SIGINT: signal.default_int_handler} | ({} if several_processes else {signal.SIGTERM: signal.SIG_DFL})
+        replaced = {number: before for number, before in ours.items() if signal.getsignal(number) == before}
+        for number in replaced:
+            signal.signal(number, self._handle)
+        if signal.SIGTERM in replaced:
+            threading.Thread(target=self._enforce, name="systolic-grace", daemon=True).start()
+        try:
+            yield
+        finally:
+            self._ended.set()
+            for number, before in replaced.items():
+                signal.signal(number, before)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._process:  # a child that was forked and did not ask for this
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
+        again = self.pending is signal.SIGINT and number == signal.SIGINT
+        if self.pending is not signal.SIGTERM:
+            self.pending = signal.Signals(number)
+        if number == signal.SIGTERM:
+            self._terminated.set()
+        if self.waiting or again:
+            self.check()
+
+    def _enforce(self) -> None:
+        """In a thread: a process that cannot end by itself in time is ended."""
+        self._terminated.wait()
+        if not self._ended.wait(self._grace_period):
+            os._exit(128 + signal.SIGTERM)
+
+    def check(self) -> None:
+        """Raise what a signal asks for.
+
+        Raises:
+            SIGTERMException: SIGTERM came.
+            KeyboardInterrupt: Ctrl-C was pressed.
+        """
+        if self.pending is signal.SIGTERM:
+            raise SIGTERMException
+        if self.pending is not None:
+            raise KeyboardInterrupt
+
+    def interruptible(self, batches: Iterator[T]) -> Iterator[T]:
+        """Batches whose arrival may be waited for without being deaf to signals."""
+        try:
+            while True:
+                try:
+                    self.waiting = True  # first: a signal from now on ends the wait, an earlier one does here
+                    if self.pending is not None:
+                        self.check()
+                    batch = next(batches)
+                except StopIteration:
+                    return
+                except Exception as error:  # SIGTERM that went to the workers of a loader, too
+                    if self.pending is signal.SIGTERM:
+                        raise SIGTERMException from error
+                    raise
+                finally:
+                    self.waiting = False
+                yield batch
+        finally:
+            close = getattr(batches, "close", None)
+            if close is not None:
+                close()
