@@ -110,6 +110,14 @@ class HyperparametersMixin:
         return copy.deepcopy(self._hparams_initial.value if "_hparams_initial" in vars(self) else AttributeDict())
 
 
+def settle(owner: HyperparametersMixin) -> None:
+    """Let an object whose hyperparameters Lightning's `save_hyperparameters` kept hold them as ours does."""
+    vars(owner).setdefault("_hparams", AttributeDict())
+    initial = vars(owner).get("_hparams_initial")
+    if initial is not None and not isinstance(initial, _Initial):
+        owner._hparams_initial = _Initial(initial)
+
+
 def _is_empty(value: Any) -> bool:
     return value is None or (hasattr(value, "__len__") and not len(value))
 

@@ -15,7 +15,7 @@ from ..profilers import Profiler
 from ..runtime._platform import Devices
 from ..utilities._overrides import overrides
 from ..utilities._traceback import ShortTracebacks
-from . import _checkpoint_choice, _checkpoints, _data_checks, _defaults, inspection
+from . import _checkpoint_choice, _checkpoints, _data_checks, _defaults, _guests, inspection
 from ._config import TrainerSettings, configuration
 from ._interception import intercept
 from ._options import require_known_arguments
@@ -138,8 +138,8 @@ class Trainer(TrainerProperties, TrainerSettings):
             OutOfRangeError: a step met an index, class or probability that eager PyTorch refuses. The host learns of it a
                 few steps later, and always before a checkpoint is written; the module keeps what it was without that step.
         """
-        if isinstance(train_dataloaders, LightningDataModule):
-            train_dataloaders, datamodule = None, train_dataloaders
+        model = _guests.module(model)
+        train_dataloaders, datamodule = _guests.data(train_dataloaders, datamodule)
         _data_checks.require_trainable(self.config, model)
         loaders = {"train_dataloaders": train_dataloaders, "val_dataloaders": val_dataloaders}
         _data_checks.require_one_source("fit", datamodule, **loaders)
@@ -208,8 +208,7 @@ class Trainer(TrainerProperties, TrainerSettings):
             loaders a list of such lists; None without `return_predictions`.
         """
         chosen, model = model is not None, self._model_or_last("predict", model)
-        if isinstance(dataloaders, LightningDataModule):
-            dataloaders, datamodule = None, dataloaders
+        dataloaders, datamodule = _guests.data(dataloaders, datamodule)
         _data_checks.require_one_source("predict", datamodule, dataloaders=dataloaders)
         intercept(self, "predict", model, dataloaders, datamodule)
         ckpt_path = _checkpoint_choice.choose(self, "predict", ckpt_path, chosen)
@@ -288,8 +287,8 @@ class Trainer(TrainerProperties, TrainerSettings):
             >>> report = trainer.preflight(model, loader, slice="v5litepod-8")  # doctest: +SKIP
             >>> report.fits, report.memory.percent  # doctest: +SKIP
         """
-        if isinstance(dataloaders, LightningDataModule):
-            dataloaders, datamodule = None, dataloaders
+        dataloaders, datamodule = _guests.data(dataloaders, datamodule)
+        model = _guests.module(model)
         names = [slice] if isinstance(slice, str) else list(slice)
         sizes = [batch_size] if batch_size is None or isinstance(batch_size, int) else list(batch_size)
         inspection.require_possible(stage, sizes)
@@ -323,8 +322,7 @@ class Trainer(TrainerProperties, TrainerSettings):
     ) -> list[dict[str, float]]:
         method = stage.fn.value
         chosen, model = model is not None, self._model_or_last(method, model)
-        if isinstance(dataloaders, LightningDataModule):
-            dataloaders, datamodule = None, dataloaders
+        dataloaders, datamodule = _guests.data(dataloaders, datamodule)
         if not overrides(model, stage.step, LightningModule):
             raise MisconfigurationException(
                 f"No `{stage.step}()` method defined to run with this call. Add one to {type(model).__name__}."
@@ -340,7 +338,7 @@ class Trainer(TrainerProperties, TrainerSettings):
         return values
 
     def _model_or_last(self, method: str, model: LightningModule | None) -> LightningModule:
-        model = model if model is not None else self.lightning_module
+        model = _guests.module(model) if model is not None else self.lightning_module
         if model is None:
             raise TypeError(f"A module is needed: trainer.{method}(model, ...). None was fitted before.")
         return model
