@@ -76,10 +76,18 @@ class HyperparametersMixin:
         values = {name: value for name, value in found.items() if name not in skipped}
         chosen, self._hparams_name = _chosen(args, values)
         self._keep(_as_container(chosen))
-        for name in skipped:
-            self._hparams.pop(name, None)
+        self.remove_ignored_hparams(skipped)
         self._warn_of_modules()
         self._hparams_initial = _Initial(copy.deepcopy(self._hparams))
+
+    def remove_ignored_hparams(self, ignore_list: Iterable[str]) -> None:
+        """Forget hyperparameters that a base class has saved.
+
+        Args:
+            ignore_list: their names.
+        """
+        for name in ignore_list:
+            self._hparams.pop(name, None)
 
     def _keep(self, values: Hyperparameters) -> None:
         if isinstance(values, dict) and isinstance(self.hparams, dict):

@@ -142,6 +142,11 @@ def first_of(listed: Sequence[Callback], family: type[C]) -> C | None:
     return next((callback for callback in listed if isinstance(callback, family)), None)
 
 
+def all_of(listed: Sequence[Callback], family: type[C]) -> list[C]:
+    """The callbacks of a kind."""
+    return [callback for callback in listed if isinstance(callback, family)]
+
+
 def watches_metrics(callback: Callback) -> bool:
     """Whether a callback decides by a logged metric; Lightning calls such callbacks last."""
     return isinstance(callback, (Checkpoint, EarlyStopping)) or lightnings(type(callback), "EarlyStopping") is not None

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from ...data import empty_loader_error, set_epoch
 from ...diagnostics import Advisor
 from ...distributed import agree
-from ...utilities._validation_due import validation_is_due
 from ...utilities.random_state import isolated_random_state
 from .._anomaly import require_finite
 from .._hook_changes import call_on_batch
@@ -21,6 +20,7 @@ from .._plateau import monitored
 from .._stage import RunningStage, Stage
 from .._step_engine import StepOutcome
 from .._steps import TrainStep
+from ._due import Due
 from ._evaluate import EvaluationLoop
 from ._feed import FedBatch, feed
 from ._runner import BatchRunner
@@ -51,6 +51,7 @@ class FitLoop:
         self.engine = self.runner.engine
         self.validation = EvaluationLoop(run, Stage.VALIDATE)
         self.loaders = run.train_loader
+        self.due = Due(run)
         grouped = run.config.steps_per_dispatch > 1
         self.advisor = Advisor(self.loaders, self.engine.compiles, run.reporting.is_idle, grouped)
         self._started = time.monotonic()
@@ -65,6 +66,7 @@ class FitLoop:
         with isolated_random_state():
             run.hooks.callbacks("on_sanity_check_start")
             self.validation.run()
+            self.due.sanity_checked()
             run.hooks.callbacks("on_sanity_check_end")
         if run.placement is not None and on_devices is not None:
             run.placement.restore_random_state(on_devices)
@@ -86,9 +88,13 @@ class FitLoop:
             self._warn_if_nothing_is_left()
             return
         self._started = time.monotonic()
+        self.due.start()
         warn_of_eval_mode(run.module)
         self.start()
         while not self._done():
+            if self.due.new_training_data():
+                run.reload(Stage.FIT)
+                self.loaders = run.train_loader
             self.start_epoch()
             run.counters.in_epoch = True
             with run.profiler.profile("run_training_epoch"):
@@ -222,18 +228,17 @@ class FitLoop:
                 run.module.lr_scheduler_step(config.scheduler, metric)
 
     def _validation_is_due(self, batch_idx: int) -> bool:
-        run, counters = self._run, self._run.counters
-        stopping = run.should_stop and self._may_stop()
-        every_n_epochs = run.config.check_val_every_n_epoch
-        return validation_is_due(
-            counters.epoch, every_n_epochs, batch_idx, run.is_last_batch, run.val_check_batch, counters.batches_seen, stopping
-        )
+        run = self._run
+        return self.due.validation(batch_idx, stopping=run.should_stop and self._may_stop())
 
     def _validate(self) -> None:
         self.engine.flush()
         if self.step.updates:
             self._run.hooks.module_or_default("on_validation_model_zero_grad")
+        if self.due.new_validation_data():
+            self._run.reload(Stage.VALIDATE)
         self.validation.run()
+        self.due.validated()
         self._agree_to_stop()
 
     def _watch_time(self, limit: float) -> None:

@@ -1,0 +1,49 @@
+"""Small faces with the names under which Lightning's callbacks look for parts of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ._stage import Stage
+
+if TYPE_CHECKING:
+    from ._run import Run
+
+
+class StageLoop:
+    """`trainer.validate_loop` and the like.
+
+    Args:
+        run: the run.
+        stage: whose batches.
+    """
+
+    def __init__(self, run: Run, stage: Stage) -> None:
+        self._run, self._stage = run, stage
+
+    @property
+    def max_batches(self) -> list[int | float]:
+        """How many batches of each loader are used."""
+        return self._run.loaders_and_limits(self._stage)[1]
+
+    @property
+    def num_dataloaders(self) -> int:
+        """How many loaders there are."""
+        return len(self.max_batches)
+
+
+class LoggerFace:
+    """What callbacks ask before they log.
+
+    Args:
+        run: the run.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    @property
+    def should_update_logs(self) -> bool:
+        """Whether loggers get the values of the next step."""
+        run = self._run
+        return (run.counters.batches_that_stepped + 1) % run.config.log_every_n_steps == 0 or run.should_stop
