@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ._stage import Stage
 
@@ -30,6 +30,27 @@ class StageLoop:
     def num_dataloaders(self) -> int:
         """How many loaders there are."""
         return len(self.max_batches)
+
+
+class PredictLoop(StageLoop):
+    """`trainer.predict_loop`: what writers of predictions read."""
+
+    @property
+    def predictions(self) -> list[Any]:
+        """What `predict_step` returned for every batch; for several loaders a list for each of them."""
+        found = self._run.predictions
+        return found[0] if len(found) == 1 else found
+
+    @property
+    def epoch_batch_indices(self) -> list[Any]:
+        """For every loader which samples of the dataset each batch held."""
+        return self._run.predicted_indices
+
+    @property
+    def current_batch_indices(self) -> list[int]:
+        """Which samples of the dataset the current batch holds; none where the loader does not tell."""
+        current = self._run.predicted_indices[-1:]
+        return current[0][-1] if current and current[0] else []
 
 
 class LoggerFace:

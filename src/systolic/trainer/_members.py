@@ -9,7 +9,7 @@ from ..core import LightningModule
 from ..loggers import LoggerProtocol
 from ..precision import Precision
 from ._defaults import all_of
-from ._faces import LoggerFace, StageLoop
+from ._faces import LoggerFace, PredictLoop, StageLoop
 from ._stage import RunningStage, Stage, TrainerStatus
 
 if TYPE_CHECKING:
@@ -113,9 +113,9 @@ class TrainerMembers:
         return StageLoop(self._run, Stage.TEST)
 
     @property
-    def predict_loop(self) -> StageLoop:
-        """How many batches a prediction has."""
-        return StageLoop(self._run, Stage.PREDICT)
+    def predict_loop(self) -> PredictLoop:
+        """What was predicted so far, and for which samples."""
+        return PredictLoop(self._run, Stage.PREDICT)
 
     @property
     def _logger_connector(self) -> LoggerFace:

@@ -146,6 +146,8 @@ class Run:
         self.val_check_batch: int | float = float("inf")
         self.shown_loaders: dict[Stage, Any] = {} if before is None else dict(before.shown_loaders)
         self.loaders: dict[Stage, tuple[list[Any], list[int | float]]] = {}
+        self.predictions: list[list[Any]] = []
+        self.predicted_indices: list[list[list[int]]] = []
         self.padders: dict[int, BatchPadder] = {}
         self.train_results = Results()
         self.engines: dict[Stage, StepEngine] = {}

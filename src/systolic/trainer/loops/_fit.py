@@ -191,13 +191,13 @@ class FitLoop:
         run = self._run
         return call_on_batch(run.hooks, "on_train_batch_start", batch, run.placement, batch.index)
 
-    def _phase(self, batch: FedBatch) -> tuple[bool, bool]:
-        """Where in the accumulation window the batch is; part of what selects the program."""
+    def _phase(self, batch: FedBatch) -> tuple[bool, bool, int, float | None]:
+        """Where in the accumulation window the batch is, and settings that callbacks may change: what selects the program."""
         run, step = self._run, self.step
         window = run.config.accumulate_grad_batches
         step.clears = batch.index % window == 0
         step.updates = (batch.index + 1) % window == 0 or run.is_last_batch
-        return step.clears, step.updates
+        return step.clears, step.updates, window, run.config.gradient_clip_val
 
     def _count(self, result: StepOutcome) -> None:
         run, counters = self._run, self._run.counters

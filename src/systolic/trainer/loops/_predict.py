@@ -10,6 +10,7 @@ from torch.utils._pytree import tree_map_only
 
 from ...metrics import Results
 from ...runtime._device_tensor import DeviceTensor
+from .._batch_indices import NotingIndices, prediction_writers
 from .._hook_changes import call_on_batch
 from .._modes import evaluation_mode
 from .._observed import observed_batches
@@ -31,6 +32,7 @@ class PredictionLoop:
         self._run = run
         self.step = EvaluationStep(run, _STAGE, Results())
         self.runner = BatchRunner(run, self.step, _STAGE)
+        self.indices: list[list[int]] | None = None
 
     def run(self, keep: bool) -> list[list[Any]]:
         """Predict.
@@ -41,12 +43,17 @@ class PredictionLoop:
         Returns:
             For every loader the list of what predict_step returned, as ordinary CPU tensors.
         """
-        loaders, limits = self._run.evaluation_loaders(_STAGE)
-        found: list[list[Any]] = []
+        run = self._run
+        loaders, limits = run.evaluation_loaders(_STAGE)
+        found, writers = run.predictions, prediction_writers(run.config.callbacks)
+        keep = keep or any(writer.interval.on_epoch for writer in writers)
         with self.begun():
             for index, (loader, limit) in enumerate(zip(loaders, limits, strict=True)):
                 self.step.dataloader_idx = index
-                outputs = list(self._outputs(loader, limit, keep))
+                noting = NotingIndices(loader) if writers else None
+                self.indices = noting.batches if noting is not None else None
+                run.predicted_indices.append([])
+                outputs = list(self._outputs(loader if noting is None else noting.loader, limit, keep))
                 self.runner.engine.verify()
                 # fetched here, after the last batch was dispatched, so that no batch waits for the host
                 found.append([tree_map_only(DeviceTensor, lambda t: t.cpu(), output) for output in outputs])
@@ -74,6 +81,8 @@ class PredictionLoop:
             if runner.starves:
                 runner.pace(result)
             output = result.value()["output"]
+            if self.indices:
+                run.predicted_indices[-1].append(self.indices[batch.index])
             hooks.both(_STAGE.batch_end, output, batch.host, batch.index, index)
             hooks.callbacks("on_step_dispatched", batch.index)
             if keep:
