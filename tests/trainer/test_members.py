@@ -37,6 +37,8 @@ def members(package: Package) -> dict[str, Any]:
         "status": trainer.state.status.value,
         "callbacks": [len(trainer.checkpoint_callbacks), len(trainer.early_stopping_callbacks)],
         "flags": [trainer.interrupted, trainer.evaluating, trainer.received_sigterm],
+        "fit loop": [trainer.fit_loop.max_batches, trainer.fit_loop.epoch_loop.val_loop.max_batches],
+        "prefix": trainer.state.stage.dataloader_prefix if trainer.state.stage is not None else "train",
         "device_ids": trainer.device_ids,
         "strategy model": trainer.strategy.model is model,
         "scaler": trainer.scaler,

@@ -38,6 +38,11 @@ class RunningStage(StrEnum):
         """Whether batches are evaluated, and none trained on or predicted for."""
         return self in (self.VALIDATING, self.TESTING, self.SANITY_CHECKING)
 
+    @property
+    def dataloader_prefix(self) -> str:
+        """What the arguments of its loaders begin with: "train", "val", "test" or "predict"."""
+        return "val" if self in (self.VALIDATING, self.SANITY_CHECKING) else self.value
+
 
 @dataclass(frozen=True, eq=False)
 class _Names:

@@ -73,17 +73,18 @@ class PredictionLoop:
         """What predict_step returns for each batch of a loader, where it is kept."""
         run, runner, index = self._run, self.runner, self.step.dataloader_idx
         hooks, config = run.hooks, run.config
+        place = (index,) if len(run.evaluation_loaders(_STAGE)[0]) > 1 else ()
         options = {"transform": run.before_transfer(), "precision": config.numerics, "dataloader_idx": index}
         batches = feed(loader, run.placement, depth=config.prefetch_batches, limit=limit, **options)
         for batch in observed_batches(batches, config.profiler, _STAGE):
-            call_on_batch(hooks, _STAGE.batch_start, batch, run.placement, batch.index, index)
+            call_on_batch(hooks, _STAGE.batch_start, batch, run.placement, batch.index, *place)
             result = runner.engine.run(*runner.arguments(batch, index))
             if runner.starves:
                 runner.pace(result)
             output = result.value()["output"]
             if self.indices:
                 run.predicted_indices[-1].append(self.indices[batch.index])
-            hooks.both(_STAGE.batch_end, output, batch.host, batch.index, index)
+            hooks.both(_STAGE.batch_end, output, batch.host, batch.index, *place)
             hooks.callbacks("on_step_dispatched", batch.index)
             if keep:
                 yield output
