@@ -50,8 +50,6 @@ EXAMPLES: list[dict[str, Any]] = [
     {"gpus": 0},
     {"gpus": None},
     {"num_processes": 8},
-    {"num_nodes": 1},
-    {"num_nodes": 4},
     {"ipus": 4},
     {"hpus": 1},
     {"replace_sampler_ddp": False},

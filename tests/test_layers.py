@@ -12,7 +12,9 @@ SOURCE = Path(__file__).parents[1] / "src" / "systolic"
 # A package may import those on lines below its own, and itself.
 LAYERS = [
     {"__main__"},
-    {"cli", "tuner"},
+    {"cli"},
+    {"as_lightning", "pytorch"},
+    {"tuner"},
     {"trainer"},
     {"preflight"},
     {

@@ -21,4 +21,6 @@ from .exceptions import OutOfRangeError as OutOfRangeError
 from .trainer import Trainer as Trainer
 from .utilities.seed import seed_everything as seed_everything
 
+from . import pytorch as pytorch  # isort: skip, it shows the names above
+
 __version__ = "0.1.0"

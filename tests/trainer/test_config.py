@@ -21,6 +21,8 @@ TRANSLATED = {
     "enable_progress_bar",
     "enable_model_summary",
     "plugins",
+    "num_nodes",
+    "model_registry",
 }
 SHOWN_OTHERWISE = {"numerics": "precision", "profiler": "profiler"}
 

@@ -51,7 +51,7 @@ def test_each_core_holds_its_part_of_the_batch() -> None:
 
     class Watch(L.Callback):
         def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-            array = run._placement.shard(batch[0].numpy())
+            array = run.run.placement.shard(batch[0].numpy())
             placed.extend(shard.data.shape for shard in array.addressable_shards)
 
     run.callbacks.append(Watch())

@@ -10,8 +10,9 @@ from .. import __version__
 from ..exceptions import MisconfigurationException
 from ._doctor import DOCTOR
 from ._preflight import PREFLIGHT
+from ._run import RUN
 
-COMMANDS = (DOCTOR, PREFLIGHT)
+COMMANDS = (DOCTOR, PREFLIGHT, RUN)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -6,6 +6,8 @@ from ._environment import ADDRESSES as ADDRESSES
 from ._environment import NUMERICS as NUMERICS
 from ._environment import OBSOLETE as OBSOLETE
 from ._environment import obsolete_settings as obsolete_settings
+from ._guests import lightnings as lightnings
+from ._guests import welcome as welcome
 from ._hooks import REMOVED_HOOKS as REMOVED_HOOKS
 from ._hooks import REMOVED_PARAMETERS as REMOVED_PARAMETERS
 from ._hooks import require_current_hooks as require_current_hooks

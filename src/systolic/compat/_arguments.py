@@ -191,18 +191,11 @@ def _precision(value: Any) -> Arguments | None:
     )
 
 
-def _num_nodes(value: Any) -> Arguments:
-    if value in (None, 1):
-        return {}
-    raise Refused("a run has the devices of one host; several hosts do not work yet. Leave num_nodes out.")
-
-
 _RULES: dict[str, Callable[[Any], Arguments | None]] = {
     "accelerator": _accelerator,
     "strategy": _strategy,
     "plugins": _plugins,
     "precision": _precision,
-    "num_nodes": _num_nodes,
     "tpu_cores": _tpu_cores,
     "gpus": _devices_of("gpu"),
     "num_processes": _devices_of("cpu"),
@@ -237,7 +230,6 @@ _RULES: dict[str, Callable[[Any], Arguments | None]] = {
 
 _REMARKS = {
     "precision": '; "bf16-true" keeps parameters in bfloat16, "bf16-mixed" in float32',
-    "num_nodes": ": a run has the devices of one host",
     "gpus": ": systolic looks for TPU, GPU and CPU in this order",
     "progress_bar_refresh_rate": ", or callbacks=[RichProgressBar(refresh_rate=...)]",
     "weights_summary": ", or callbacks=[ModelSummary(max_depth=...)]",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from typing import Any, Self
 
 import torch
 
 from . import _loading
+from ._datasets import loaders_of
 from ._hparams import HyperparametersMixin
 
 
@@ -20,6 +23,55 @@ class LightningDataModule(HyperparametersMixin, _loading.Checkpointed):
     def __init__(self) -> None:
         super().__init__()
         self.trainer: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is copied and pickled: everything but the Trainer."""
+        return {**vars(self), "trainer": None}
+
+    @property
+    def name(self) -> str:
+        """The class's name."""
+        return type(self).__name__
+
+    @classmethod
+    def from_datasets(
+        cls,
+        train_dataset: Any = None,
+        val_dataset: Any = None,
+        test_dataset: Any = None,
+        predict_dataset: Any = None,
+        batch_size: int = 1,
+        num_workers: int = 0,
+        **datamodule_kwargs: Any,
+    ) -> Self:
+        """A data module with loaders for datasets.
+
+        Args:
+            train_dataset: a dataset, or a list or dict of datasets; training shuffles those that have a length.
+            val_dataset: a dataset or a sequence of them, in their order; so for the others.
+            test_dataset: the test data.
+            predict_dataset: the data to predict for.
+            batch_size: samples in a batch.
+            num_workers: processes that load.
+            **datamodule_kwargs: for `__init__`; batch_size and num_workers are given to it as well, if it takes them.
+
+        Example:
+            >>> import torch, systolic as L
+            >>> data = torch.utils.data.TensorDataset(torch.zeros(6, 2))
+            >>> len(L.LightningDataModule.from_datasets(train_dataset=data, batch_size=3).train_dataloader())
+            2
+        """
+        taken = inspect.signature(cls.__init__).parameters.values()
+        every = any(p.kind is p.VAR_KEYWORD for p in taken)
+        own = {"batch_size": batch_size, "num_workers": num_workers}
+        accepted = {name: value for name, value in own.items() if every or name in {p.name for p in taken}}
+        found = cls(**{**accepted, **datamodule_kwargs})
+        given = {"train": train_dataset, "val": val_dataset, "test": test_dataset, "predict": predict_dataset}
+        for stage, datasets in given.items():
+            if datasets is not None:
+                options = {**own, "shuffle": stage == "train"}
+                setattr(found, f"{stage}_dataloader", functools.partial(loaders_of, datasets, **options))
+        return found
 
     def prepare_data(self) -> None:
         """Called once before setup, for downloads."""

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..exceptions import MisconfigurationException
+
 Outputs = Any
 
 
@@ -109,6 +111,9 @@ class HostHooks:
     def configure_model(self) -> None:
         """Called after setup, before the optimizers are made."""
 
+    def configure_sharded_model(self) -> None:
+        """Called before `configure_model`, under which name new code does the same."""
+
     def on_post_move_to_device(self) -> None:
         """Called after the setup hooks, for code that ties weights here; ties made elsewhere hold too."""
 
@@ -127,6 +132,32 @@ class HostHooks:
         tensor: XLA copies what this returns to the devices.
         """
         return batch
+
+
+class DataHooks:
+    """Loaders of a module; one that is needed is overridden, or passed to the Trainer's method."""
+
+    def train_dataloader(self) -> Any:
+        """The training data."""
+        raise _no_loader(self, "train_dataloader")
+
+    def val_dataloader(self) -> Any:
+        """The validation data."""
+        raise _no_loader(self, "val_dataloader")
+
+    def test_dataloader(self) -> Any:
+        """The test data."""
+        raise _no_loader(self, "test_dataloader")
+
+    def predict_dataloader(self) -> Any:
+        """The data to predict for."""
+        raise _no_loader(self, "predict_dataloader")
+
+
+def _no_loader(owner: object, name: str) -> MisconfigurationException:
+    return MisconfigurationException(
+        f"`{type(owner).__name__}.{name}` must be implemented, or the loader be passed to the Trainer's method."
+    )
 
 
 class ModeHooks(nn.Module):

@@ -76,10 +76,18 @@ class HyperparametersMixin:
         values = {name: value for name, value in found.items() if name not in skipped}
         chosen, self._hparams_name = _chosen(args, values)
         self._keep(_as_container(chosen))
-        for name in skipped:
-            self._hparams.pop(name, None)
+        self.remove_ignored_hparams(skipped)
         self._warn_of_modules()
         self._hparams_initial = _Initial(copy.deepcopy(self._hparams))
+
+    def remove_ignored_hparams(self, ignore_list: Iterable[str]) -> None:
+        """Forget hyperparameters that a base class has saved.
+
+        Args:
+            ignore_list: their names.
+        """
+        for name in ignore_list:
+            self._hparams.pop(name, None)
 
     def _keep(self, values: Hyperparameters) -> None:
         if isinstance(values, dict) and isinstance(self.hparams, dict):
@@ -108,6 +116,14 @@ class HyperparametersMixin:
     def hparams_initial(self) -> Any:
         """A copy of the hyperparameters as they were when they were saved."""
         return copy.deepcopy(self._hparams_initial.value if "_hparams_initial" in vars(self) else AttributeDict())
+
+
+def settle(owner: HyperparametersMixin) -> None:
+    """Let an object whose hyperparameters Lightning's `save_hyperparameters` kept hold them as ours does."""
+    vars(owner).setdefault("_hparams", AttributeDict())
+    initial = vars(owner).get("_hparams_initial")
+    if initial is not None and not isinstance(initial, _Initial):
+        owner._hparams_initial = _Initial(initial)
 
 
 def _is_empty(value: Any) -> bool:

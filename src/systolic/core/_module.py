@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 
 import torch
@@ -12,12 +14,13 @@ from ..data._containers import map_leaves
 from ..exceptions import MisconfigurationException
 from ..metrics import LogOptions, reduction_name
 from . import _loading
-from ._hooks import HostHooks, ModeHooks, TracedHooks
+from ._export import Exported
+from ._hooks import DataHooks, HostHooks, ModeHooks, TracedHooks
 from ._hparams import HyperparametersMixin
 from ._numbers import as_tensor
 
 
-class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, _loading.Checkpointed, ModeHooks):
+class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, DataHooks, _loading.Checkpointed, Exported, ModeHooks):
     """A torch module with its training step, evaluation steps and optimizers.
 
     Example:
@@ -35,6 +38,10 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, _loading.Che
         ...         return torch.optim.Adam(self.parameters())
     """
 
+    __jit_unused_properties__ = (
+        "current_epoch", "device", "device_mesh", "dtype", "example_input_array", "fabric", "global_rank", "global_step",
+        "hparams", "hparams_initial", "local_rank", "logger", "loggers", "on_gpu", "strict_loading", "trainer",
+    )  # fmt: skip
     CHECKPOINT_HYPER_PARAMS_KEY = "hyper_parameters"
     CHECKPOINT_HYPER_PARAMS_NAME = "hparams_name"
     CHECKPOINT_HYPER_PARAMS_TYPE = "hparams_type"
@@ -44,6 +51,7 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, _loading.Che
         self.automatic_optimization = True
         self._trainer: Any = None
         self._example_input_array: Any = None
+        self._strict_loading: bool | None = None
 
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the loss of a batch; override it. Returns a scalar, a dict with "loss", or None to skip the step."""
@@ -105,7 +113,7 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, _loading.Che
         """The Trainer that runs this module.
 
         Raises:
-            RuntimeError: outside of fit, validate, test and predict.
+            RuntimeError: no Trainer has run it.
         """
         if self._trainer is None:
             raise RuntimeError(f"{type(self).__qualname__} is not attached to a `Trainer`.")
@@ -113,7 +121,14 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, _loading.Che
 
     @trainer.setter
     def trainer(self, trainer: Any) -> None:
+        for child in self.children():
+            if isinstance(child, LightningModule):
+                child.trainer = trainer
         self._trainer = trainer
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is copied and pickled: everything but the Trainer."""
+        return {**vars(self), "_trainer": None}
 
     @property
     def current_epoch(self) -> int:
@@ -149,6 +164,16 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, _loading.Che
     def device(self) -> torch.device:
         """The device on which PyTorch code sees the parameters: always "cpu"; XLA decides where they really are."""
         return torch.device("cpu")
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether PyTorch code sees the parameters on a GPU: never."""
+        return False
+
+    @property
+    def device_mesh(self) -> None:
+        """None: there is no strategy that splits the module."""
+        return None
 
     @property
     def dtype(self) -> torch.dtype:
@@ -203,6 +228,9 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, _loading.Che
             raise MisconfigurationException(
                 f"self.log({name!r}, ...) was called without a Trainer. Call it from a step or hook that a Trainer runs."
             )
+        if self._trainer.barebones:
+            warnings.warn(f"self.log({name!r}, ...) does nothing under Trainer(barebones=True).", stacklevel=2)
+            return
         options = LogOptions(
             prog_bar=prog_bar,
             logger=True if logger is None else logger,
@@ -233,6 +261,15 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, _loading.Che
     def manual_backward(self, loss: torch.Tensor, *args: Any, **kwargs: Any) -> None:
         """Call backward in manual optimization."""
         loss.backward(*args, **kwargs)
+
+    @contextlib.contextmanager
+    def toggled_optimizer(self, optimizer: Any) -> Iterator[None]:
+        """Inside, only this optimizer's parameters require gradients."""
+        self.toggle_optimizer(optimizer)
+        try:
+            yield
+        finally:
+            self.untoggle_optimizer(optimizer)
 
     def toggle_optimizer(self, optimizer: Any) -> None:
         """Let only this optimizer's parameters require gradients until `untoggle_optimizer`."""
@@ -291,6 +328,15 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, _loading.Che
         return self.trainer.strategy.all_gather(map_leaves(as_tensor, data), group=group, sync_grads=sync_grads)
 
     @property
+    def strict_loading(self) -> bool:
+        """Whether the weights of a checkpoint must fit the module's exactly."""
+        return True if self._strict_loading is None else self._strict_loading
+
+    @strict_loading.setter
+    def strict_loading(self, strict: bool) -> None:
+        self._strict_loading = strict
+
+    @property
     def example_input_array(self) -> Any:
         """An example input, used by summaries and graph loggers."""
         return self._example_input_array
@@ -315,7 +361,10 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, _loading.Che
             checkpoint_path: the file or URL.
             map_location: where tensors go, as in `torch.load`; default: the CPU.
             hparams_file: a .yaml or .csv file whose values replace the saved hyperparameters.
-            strict: whether the weights must fit the module's exactly; default: yes.
+            strict: whether the weights must fit the module's exactly; default: as `strict_loading` says.
+
+        Raises:
+            ValueError: `strict` contradicts the `strict_loading` that the module sets.
             weights_only: False also reads objects that are no plain values, for files that you trust.
             **kwargs: arguments of `__init__` that come before the saved ones.
         """
@@ -323,5 +372,10 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, _loading.Che
         module = _loading.build(cls, checkpoint, hparams_file, kwargs)
         module.configure_model()
         module.on_load_checkpoint(checkpoint)
-        module.load_state_dict(checkpoint["state_dict"], strict=strict is not False)
+        if strict is not None and module._strict_loading not in (None, strict):
+            raise ValueError(
+                f"load_from_checkpoint(strict={strict}) contradicts {cls.__name__}.strict_loading = {module.strict_loading}, "
+                "which the module sets. Leave one of them out."
+            )
+        module.load_state_dict(checkpoint["state_dict"], strict=module.strict_loading if strict is None else strict)
         return module

@@ -32,4 +32,5 @@ from systolic.data._pad_batches import PaddedBatch as PaddedBatch
 from systolic.data._pad_batches import mask_of as mask_of
 from systolic.data._pad_collate import PadCollate as PadCollate
 from systolic.data._rebuild import scale_loader as scale_loader
+from systolic.data._reinstantiate import rebuild_loader as rebuild_loader
 from systolic.data._samplers import set_epoch as set_epoch

@@ -10,8 +10,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
-from torch.utils.data._utils.worker import WorkerInfo, _generate_state
 
+from systolic.utilities._torch_internals import WorkerInfo, _generate_state
 from systolic.utilities.random_state import HostRandomState
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..checkpoint import CheckpointIO, TorchCheckpointIO
+from ..compat import welcome
 from ..exceptions import MisconfigurationException
 
 
@@ -19,7 +20,7 @@ def choose_checkpoint_io(plugins: Any) -> CheckpointIO:
     """
     listed = list(plugins) if isinstance(plugins, list | tuple) else [] if plugins is None else [plugins]
     for plugin in listed:
-        if not isinstance(plugin, CheckpointIO):
+        if not isinstance(welcome(plugin, CheckpointIO, root="CheckpointIO"), CheckpointIO):
             raise MisconfigurationException(
                 "Invalid value for argument `plugins`. Expected systolic.plugins.CheckpointIO objects, such as "
                 f"AsyncCheckpointIO(). Received: {plugin!r}. Precision is Trainer(precision=...), and the cluster's "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..compat import welcome
 from ..exceptions import MisconfigurationException
 from ..utilities._suggest import suggest
 from .advanced import AdvancedProfiler
@@ -27,6 +28,7 @@ def make_profiler(profiler: Any) -> Profiler | None:
         >>> type(make_profiler("simple")).__name__
         'SimpleProfiler'
     """
+    profiler = welcome(profiler, PassThroughProfiler, Profiler)
     if profiler is None or isinstance(profiler, PassThroughProfiler):
         return None
     if isinstance(profiler, Profiler):

@@ -30,7 +30,7 @@ def save(run: Run, path: Any, weights_only: bool, storage_options: Any = None) -
     contents = _contents(run, weights_only)  # everywhere: hooks add to it
     if is_main_process():
         io.save_checkpoint(snapshot(contents, detached=io.writes_later), path, storage_options)
-    if run.module._trainer is None:  # between runs nothing goes on meanwhile
+    if run.state.stopped:  # between runs nothing goes on meanwhile
         io.teardown()
 
 
@@ -48,7 +48,7 @@ def finish(run: Run) -> None:
     try:
         run.config.checkpoint_io.teardown()
     except Exception as error:
-        if run.state.status == "finished":
+        if run.state.finished:
             raise
         warnings.warn(f"A checkpoint was not written: {type(error).__name__}: {error}", stacklevel=2)
 
@@ -85,7 +85,7 @@ def _contents(run: Run, weights_only: bool) -> dict[str, Any]:
     return contents
 
 
-def load(run: Run, path: Any) -> dict[str, Any] | None:
+def load(run: Run, path: Any, weights_only: bool | None = None) -> dict[str, Any] | None:
     """Read a checkpoint and restore what every kind of run needs; returns it, for what only training needs.
 
     As in Lightning this comes after the setup hooks and before `configure_optimizers`, and the module may change the
@@ -93,9 +93,11 @@ def load(run: Run, path: Any) -> dict[str, Any] | None:
     """
     if path is None:
         return None
-    checkpoint = run.config.checkpoint_io.load_checkpoint(path)
+    checkpoint = run.config.checkpoint_io.load_checkpoint(
+        path, **({} if weights_only is None else {"weights_only": weights_only})
+    )
     run.module.on_load_checkpoint(checkpoint)
-    run.module.load_state_dict(checkpoint["state_dict"])
+    run.module.load_state_dict(checkpoint["state_dict"], strict=run.module.strict_loading)
     datamodule = run.datamodule
     if datamodule is not None and type(datamodule).__qualname__ in checkpoint:
         datamodule.load_state_dict(checkpoint[type(datamodule).__qualname__])

@@ -6,6 +6,7 @@ import dataclasses
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..callbacks import Callback
@@ -23,6 +24,8 @@ from ._options import (
     require_integer,
     require_integers,
     require_interval,
+    require_no_registry,
+    require_nodes,
     require_positive,
     seconds_of,
 )
@@ -42,6 +45,7 @@ class TrainerConfig:
     accelerator: str
     accumulate_grad_batches: int
     advice: bool
+    barebones: bool
     benchmark: bool | None
     callbacks: list[Callback]
     check_val_every_n_epoch: int | None
@@ -52,6 +56,7 @@ class TrainerConfig:
     grace_period: float
     deterministic: bool | str | None
     devices: list[Device]
+    enable_autolog_hparams: bool
     fast_dev_run: int | bool
     gradient_clip_algorithm: str | None
     gradient_clip_val: float | None
@@ -70,14 +75,16 @@ class TrainerConfig:
     min_steps: int | None
     num_sanity_val_steps: int
     numerics: Precision
+    overfit_batches: int | float
     pad_batches: bool
     prefetch_batches: int
     profiler: Profiler | None
     recompile_limit: int
+    reload_dataloaders_every_n_epochs: int
     steps_per_dispatch: int
     sync_batchnorm: bool
     use_distributed_sampler: bool
-    val_check_interval: int | float
+    val_check_interval: int | float | timedelta
 
     @property
     def num_devices(self) -> int:
@@ -123,6 +130,8 @@ def configuration(
     profiler: Profiler | str | None,
     matmul_precision: str | None,
     plugins: Any,
+    num_nodes: int | None,
+    model_registry: str | None,
     **others: Any,
 ) -> TrainerConfig:
     """Check the Trainer's arguments, and fill in what was not given.
@@ -134,6 +143,8 @@ def configuration(
         MisconfigurationException: an argument has an impossible value.
     """
     _defaults.require_strategy(strategy)
+    require_nodes(num_nodes)
+    require_no_registry(model_registry)
     quick = require_integer("fast_dev_run", int(fast_dev_run), 0)
     checked = _checked(quick, **others)
     found = devices_for(accelerator, devices) if compile else []
@@ -164,7 +175,13 @@ def _checked(quick: int, **given: Any) -> dict[str, Any]:
     """Arguments that need nothing but themselves and `quick`, the number of steps of a development run, or 0."""
     require_clipping(given["gradient_clip_val"], given["gradient_clip_algorithm"])
     require_positive("grace_period", given["grace_period"])
-    minima = {"accumulate_grad_batches": 1, "steps_per_dispatch": 1, "recompile_limit": 1, "prefetch_batches": 0}
+    minima = {
+        "reload_dataloaders_every_n_epochs": 0,
+        "accumulate_grad_batches": 1,
+        "steps_per_dispatch": 1,
+        "recompile_limit": 1,
+        "prefetch_batches": 0,
+    }
     given = {**given, **_length(quick, given), **_validation(quick, given), **_limits(quick, given)}
     given["log_every_n_steps"] = require_integer("log_every_n_steps", given["log_every_n_steps"] or 50, 1)
     for name, minimum in minima.items():
@@ -201,7 +218,10 @@ def _validation(quick: int, given: dict[str, Any]) -> dict[str, Any]:
 def _limits(quick: int, given: dict[str, Any]) -> dict[str, int | float]:
     """How many batches of each stage to use."""
     names = ("limit_train_batches", "limit_val_batches", "limit_test_batches", "limit_predict_batches")
-    return {name: quick or check_limit(given[name], name=name) for name in names}
+    limits = {name: quick or check_limit(given[name], name=name) for name in names}
+    overfit = check_limit(given["overfit_batches"], name="overfit_batches")
+    same = {"limit_train_batches": overfit, "limit_val_batches": overfit} if overfit else {}
+    return {**limits, **same, "overfit_batches": overfit}
 
 
 class Configured(Protocol):
@@ -239,6 +259,7 @@ class TrainerSettings:
     accelerator: str
     accumulate_grad_batches: int
     advice: bool
+    barebones: bool
     benchmark: bool | None
     callbacks: list[Callback]
     check_val_every_n_epoch: int | None
@@ -248,6 +269,7 @@ class TrainerSettings:
     detect_anomaly: bool
     deterministic: bool | str | None
     devices: list[Device]
+    enable_autolog_hparams: bool
     fast_dev_run: int | bool
     grace_period: float
     gradient_clip_algorithm: str | None
@@ -266,13 +288,15 @@ class TrainerSettings:
     min_epochs: int | None
     min_steps: int | None
     num_sanity_val_steps: int
+    overfit_batches: int | float
     pad_batches: bool
     prefetch_batches: int
     recompile_limit: int
+    reload_dataloaders_every_n_epochs: int
     steps_per_dispatch: int
     sync_batchnorm: bool
     use_distributed_sampler: bool
-    val_check_interval: int | float
+    val_check_interval: int | float | timedelta
 
 
 for _name in TrainerSettings.__annotations__:

@@ -68,5 +68,4 @@ def warn_of_unused_validation(model: LightningModule, loaders: Any, datamodule: 
 
 
 def _defines_validation_data(owner: LightningModule | LightningDataModule) -> bool:
-    # without one of its own, a module has none, and a datamodule the base class's, which gives nothing
-    return overrides(owner, "val_dataloader", LightningDataModule) and getattr(owner, "val_dataloader", None) is not None
+    return overrides(owner, "val_dataloader", LightningModule if isinstance(owner, LightningModule) else LightningDataModule)

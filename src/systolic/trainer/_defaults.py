@@ -13,12 +13,13 @@ from rich.table import Table
 
 from ..callbacks import Callback, Checkpoint, EarlyStopping, ModelCheckpoint, ModelSummary, ProgressBar, RichProgressBar
 from ..checkpoint import is_remote
-from ..compat import require_current_hooks
+from ..compat import lightnings, require_current_hooks
 from ..core import LightningDataModule, LightningModule
 from ..exceptions import MisconfigurationException
 from ..loggers import DummyLogger, LoggerProtocol, TensorBoardLogger, require_logger
 from ..utilities._overrides import overrides
 from ..utilities._suggest import suggest
+from . import _guests
 
 if TYPE_CHECKING:
     from ..utilities._jax_internals import Device
@@ -85,7 +86,7 @@ def callbacks(
     """The user's callbacks and the default ones; checkpoints last."""
     listed: list[Any] = list(given) if isinstance(given, (list, tuple)) else [] if given is None else [given]
     for callback in listed:
-        _require_callback(callback)
+        _require_callback(_guests.callback(callback))
     if bar is not False and not any(isinstance(c, ProgressBar) for c in listed):
         listed.append(RichProgressBar())
     if summary is not False and not any(isinstance(c, ModelSummary) for c in listed):
@@ -118,8 +119,7 @@ def _require_own_keys(listed: Sequence[Callback]) -> None:
 def _require_callback(callback: Any) -> None:
     if not isinstance(callback, Callback):
         raise MisconfigurationException(
-            "`callbacks` expects objects of systolic.Callback (change the import from lightning to systolic). "
-            f"Received: {callback!r}."
+            f"`callbacks` expects objects of systolic.Callback, or of Lightning's. Received: {callback!r}."
         )
 
 
@@ -130,7 +130,9 @@ def _ordered(listed: list[Any]) -> list[Callback]:
 def with_module_callbacks(own: list[Callback], module: LightningModule) -> list[Callback]:
     """The trainer's callbacks, those of the same type, or of one that the module's refines, replaced by the module's."""
     brought = module.configure_callbacks()
-    brought = [brought] if isinstance(brought, Callback) else list(brought)
+    brought = list(brought) if isinstance(brought, Sequence) else [brought]
+    for callback in brought:
+        _require_callback(_guests.callback(callback))
     kept = [c for c in own if type(c) is Callback or not any(isinstance(other, type(c)) for other in brought)]
     return _ordered(kept + brought)
 
@@ -140,9 +142,14 @@ def first_of(listed: Sequence[Callback], family: type[C]) -> C | None:
     return next((callback for callback in listed if isinstance(callback, family)), None)
 
 
+def all_of(listed: Sequence[Callback], family: type[C]) -> list[C]:
+    """The callbacks of a kind."""
+    return [callback for callback in listed if isinstance(callback, family)]
+
+
 def watches_metrics(callback: Callback) -> bool:
     """Whether a callback decides by a logged metric; Lightning calls such callbacks last."""
-    return isinstance(callback, (Checkpoint, EarlyStopping))
+    return isinstance(callback, (Checkpoint, EarlyStopping)) or lightnings(type(callback), "EarlyStopping") is not None
 
 
 def require_module(model: Any) -> None:
@@ -150,10 +157,7 @@ def require_module(model: Any) -> None:
     if isinstance(model, LightningModule):
         require_current_hooks(model, LightningModule)
         return
-    hint = ""
-    if any("lightning" in base.__module__ for base in type(model).__mro__ if base.__name__ == "LightningModule"):
-        hint = " It derives from lightning's LightningModule: change `import lightning as L` to `import systolic as L`."
-    raise TypeError(f"`model` must be a systolic.LightningModule. Received: {type(model).__name__}.{hint}")
+    raise TypeError(f"`model` must be a systolic.LightningModule, or one of Lightning's. Received: {type(model).__name__}.")
 
 
 def logged_hyperparameters(owners: list[LightningModule | LightningDataModule]) -> Any:

@@ -12,6 +12,7 @@ from ..callbacks import Callback
 from ..core import LightningDataModule, LightningModule
 from ..profilers import Profiler
 from ..utilities._overrides import overrides
+from ._indexed_hooks import with_index_where_taken
 
 if TYPE_CHECKING:
     from ._trainer import Trainer
@@ -102,7 +103,9 @@ class HookTable:
         """The module's method for a hook, or None where it does nothing."""
         if name not in self._of_module:
             own = overrides(self._module, name, LightningModule)
-            self._of_module[name] = self._named(getattr(self._module, name), name) if own else None
+            self._of_module[name] = (
+                self._named(with_index_where_taken(getattr(self._module, name), name), name) if own else None
+            )
         return self._of_module[name]
 
     def data_hook(self, name: str) -> Bound | None:
@@ -128,7 +131,7 @@ class HookTable:
         return profiled(hook, self._profiler, f"[LightningDataModule]{type(datamodule).__name__}.{name}")
 
     def _of_callback(self, callback: Callback, name: str) -> Bound:
-        hook = getattr(callback, name)
+        hook = with_index_where_taken(getattr(callback, name), name)
         return hook if self._profiler is None else profiled(hook, self._profiler, f"[Callback]{callback.state_key}.{name}")
 
     def _named(self, hook: Bound, name: str) -> Bound:

@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader
 
+from ..core import LightningDataModule, LightningModule
 from ..data import CombinedLoader, check_loader, empty_loader_error, limit_batches, num_batches, scale_loader
 from ..exceptions import MisconfigurationException
+from ..utilities._overrides import overrides
 from ..utilities._torch_internals import tree_map
+from ._overfit import in_order
 from ._stage import Stage, TrainerFn
 
 if TYPE_CHECKING:
@@ -29,7 +32,8 @@ def training(run: Run, given: Any) -> tuple[Any, int | float]:
             f"{type(run.module).__name__} or in the datamodule."
         )
     check_loader(loader)
-    loader = _scaled(run.config, loader)
+    loader = _scaled(run.config, _the_same(run, loader, "train"))
+    run.shown_loaders[Stage.FIT] = loader.iterables if isinstance(loader, CombinedLoader) else loader
     if isinstance(loader, (list, tuple, dict)):
         loader = CombinedLoader(loader, "max_size_cycle")
     loader = _OnlyBatches(loader) if isinstance(loader, CombinedLoader) else loader
@@ -50,21 +54,41 @@ def evaluation(run: Run, stage: Stage, given: Any) -> tuple[list[Any], list[int 
             f"{type(run.module).__name__} or in the datamodule."
         )
     check_loader(loaders, name=f"{stage.data}_dataloaders")
+    loaders = _the_same(run, loaders, stage.data)
     listed = list(loaders.values()) if isinstance(loaders, dict) else loaders
     listed = list(listed) if isinstance(listed, (list, tuple)) else [listed]
     scaled = [_scaled(run.config, loader) for loader in listed]
+    run.shown_loaders[stage] = _structured(loaders, scaled)
     limit = run.config.limit(stage)
     limits = [limit_batches(num_batches(s), limit, name=f"limit_{stage.data}_batches") for s in scaled]
     return scaled, limits
+
+
+def _the_same(run: Run, loaders: Any, data: str) -> Any:
+    """The loaders; with `overfit_batches` those of training and validation in the same order in every epoch."""
+    if not run.config.overfit_batches or run.state.fn is not TrainerFn.FITTING:
+        return loaders
+    if isinstance(loaders, CombinedLoader):
+        loaders.flattened = [in_order(loader, data) for loader in loaders.flattened]
+        return loaders
+    return tree_map(lambda loader: in_order(loader, data), loaders)
+
+
+def _structured(given: Any, scaled: list[Any]) -> Any:
+    """Loaders in the structure in which they were given."""
+    if isinstance(given, dict):
+        return dict(zip(given, scaled, strict=True))
+    if isinstance(given, (list, tuple)):
+        return scaled
+    return given.iterables if isinstance(given, CombinedLoader) else scaled[0]
 
 
 def given_or_own(run: Run, stage: Stage, given: Any) -> Any:
     """The loaders that were given, or those of the datamodule or module."""
     if given is not None:
         return given
-    owner = run.datamodule if run.datamodule is not None else run.module
-    method = getattr(owner, stage.loader, None)
-    return method() if method is not None else None
+    owner, base = (run.module, LightningModule) if run.datamodule is None else (run.datamodule, LightningDataModule)
+    return getattr(owner, stage.loader)() if overrides(owner, stage.loader, base) else None
 
 
 def _scaled(config: TrainerConfig, loaders: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ._faces import StageLoop
     from ._trainer import Trainer
 
 
@@ -54,6 +55,16 @@ class FitLoopLimits:
     def _batches_that_stepped(self) -> int:
         """Under Lightning's name, which callbacks written for it read."""
         return self._trainer.batches_that_stepped
+
+    @property
+    def max_batches(self) -> int | float:
+        """How many batches an epoch has."""
+        return self._trainer.num_training_batches
+
+    @property
+    def val_loop(self) -> StageLoop:
+        """How many batches validation has."""
+        return self._trainer.validate_loop
 
     @property
     def epoch_loop(self) -> FitLoopLimits:

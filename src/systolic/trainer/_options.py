@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+from ..distributed import process_count
 from ..exceptions import MisconfigurationException
 from ..utilities._suggest import suggest
 from ..utilities._validation_due import batches_between
@@ -21,8 +22,8 @@ def require_known_arguments(function: Callable[..., Any], unknown: dict[str, Any
         )
 
 
-def seconds_of(max_time: Any) -> float | None:
-    """`max_time` in seconds: a timedelta, a dict of its arguments, or "DD:HH:MM:SS"."""
+def seconds_of(max_time: Any, name: str = "max_time") -> float | None:
+    """A duration in seconds: None for none, a timedelta, a dict of its arguments, or "DD:HH:MM:SS"."""
     if max_time is None:
         return None
     known = ("weeks", "days", "hours", "minutes", "seconds", "milliseconds", "microseconds")
@@ -33,7 +34,7 @@ def seconds_of(max_time: Any) -> float | None:
     parts = str(max_time).split(":")
     if len(parts) != 4 or not all(part.isdigit() for part in parts):
         raise MisconfigurationException(
-            'Invalid value for argument `max_time`. Expected a timedelta, a dict such as {"hours": 1}, or '
+            f'Invalid value for argument `{name}`. Expected a timedelta, a dict such as {{"hours": 1}}, or '
             f'"DD:HH:MM:SS". Received: {max_time!r}.'
         )
     days, hours, minutes, seconds = map(int, parts)
@@ -74,14 +75,36 @@ def require_integers(minimum: int, **arguments: Any) -> None:
             require_integer(name, value, minimum)
 
 
+def require_nodes(num_nodes: int | None) -> None:
+    """Check `num_nodes`: how many processes drive a run is decided when they are started, not here."""
+    if num_nodes not in (None, process_count()):
+        raise MisconfigurationException(
+            f"Invalid value for argument `num_nodes`. Expected {process_count()}: that many hosts drive this run. Received: "
+            f"{num_nodes!r}. Leave it out."
+        )
+
+
+def require_no_registry(model_registry: str | None) -> None:
+    """Refuse `model_registry`, which is a service of Lightning's."""
+    if model_registry is not None:
+        raise MisconfigurationException(
+            "Invalid value for argument `model_registry`. Expected None: checkpoints are uploaded to no registry. Received: "
+            f"{model_registry!r}. Leave it out, and give ModelCheckpoint(dirpath=...) a URL to save elsewhere."
+        )
+
+
 def require_interval(interval: Any, every_n_epochs: int | None) -> Any:
-    """Check `val_check_interval`: a number of batches, or a part of an epoch."""
+    """Check `val_check_interval`: a number of batches, a part of an epoch, or a duration, which becomes a timedelta."""
+    if isinstance(interval, (str, dict, timedelta)):
+        seconds = seconds_of(interval, "val_check_interval")
+        assert seconds is not None
+        return timedelta(seconds=seconds)
     if isinstance(interval, int) and not isinstance(interval, bool) and interval >= 1:
         return interval
     if not isinstance(interval, float) or not 0.0 < interval <= 1.0:
         raise MisconfigurationException(
-            "Invalid value for argument `val_check_interval`. Expected an integer >= 1 (batches) or a float in (0, 1] "
-            f"(a part of the epoch). Received: {interval!r}."
+            "Invalid value for argument `val_check_interval`. Expected an integer >= 1 (batches), a float in (0, 1] "
+            f"(a part of the epoch), or a duration. Received: {interval!r}."
         )
     if every_n_epochs is None:
         raise MisconfigurationException(
@@ -91,12 +114,14 @@ def require_interval(interval: Any, every_n_epochs: int | None) -> Any:
     return interval
 
 
-def validation_interval(interval: int | float, batches: int | float, every_n_epochs: int | None) -> int | float:
-    """After how many training batches validation runs; infinity: after the last one only.
+def validation_interval(interval: int | float | timedelta, batches: int | float, every_n_epochs: int | None) -> int | float:
+    """After how many training batches validation runs; infinity: after the last one only, or when it is time.
 
     Raises:
         MisconfigurationException: an epoch has fewer batches.
     """
+    if isinstance(interval, timedelta):
+        return float("inf")
     if isinstance(interval, int) and interval > batches and every_n_epochs is not None:
         raise MisconfigurationException(
             f"`val_check_interval` ({interval}) must be at most the number of training batches ({batches}). To count "

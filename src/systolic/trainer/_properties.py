@@ -12,12 +12,12 @@ from ..callbacks import Checkpoint, EarlyStopping, ProgressBar
 from ..compiler import Compile
 from ..core import LightningDataModule, LightningModule
 from ..distributed import is_main_process, process_count, process_index
-from ..loggers import LoggerProtocol
 from ..optim import LRSchedulerConfig
 from ..profilers import Profiler
 from ._config import TrainerConfig
 from ._defaults import first_of
 from ._loop_limits import FitLoopLimits
+from ._members import TrainerMembers
 from ._stage import RunningStage, Stage, TrainerState
 from ._strategy import Strategy
 from .tuning._tuning import Tuning
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ._run import Run
 
 
-class TrainerProperties:
+class TrainerProperties(TrainerMembers):
     """What a Trainer shows of its run: the one that is under way, or the last one."""
 
     _run: Run
@@ -134,11 +134,6 @@ class TrainerProperties:
     def fit_loop(self) -> FitLoopLimits:
         """How long fit goes on: raise `fit_loop.max_epochs` to train on with the same Trainer."""
         return FitLoopLimits(self._run.trainer)
-
-    @property
-    def logger(self) -> LoggerProtocol | None:
-        """The first logger, or None."""
-        return self.config.loggers[0] if self.config.loggers else None
 
     @property
     def profiler(self) -> Profiler:

@@ -14,13 +14,14 @@ import torch
 from ..compat import explain_torch_xla
 from ..core import LightningDataModule, LightningModule, Ties
 from ..data import BatchPadder
-from ..distributed import is_main_process, process_count
+from ..distributed import is_main_process, process_count, process_index
 from ..loggers import LoggerProtocol
 from ..metrics import LogOptions, Results, StepLog
 from ..optim import LightningOptimizer, LRSchedulerConfig, read_configuration
 from ..profilers import PassThroughProfiler, Profiler
 from ..runtime._placement import Placement
 from ..utilities._overrides import overrides
+from ..utilities.rank_zero import rank_zero_only
 from . import _checkpoints, _defaults, _loaders
 from ._config import TrainerConfig
 from ._engines import release_engines
@@ -31,7 +32,7 @@ from ._options import validation_interval
 from ._progress import Progress
 from ._reporting import Reporting
 from ._signals import Signals
-from ._stage import RunningStage, Stage, TrainerState
+from ._stage import RunningStage, Stage, TrainerState, TrainerStatus
 from ._step_engine import StepEngine, StepOutcome
 from ._symbols import Symbols
 
@@ -51,6 +52,7 @@ class Call:
         datamodule: where loaders come from; None: from the module.
         given: the loaders that were passed, by stage; None for the datamodule's or module's own.
         ckpt_path: the checkpoint to start from.
+        weights_only: whether only tensors and plain values are read from it; None for the default of what reads it.
     """
 
     stage: Stage
@@ -58,6 +60,7 @@ class Call:
     datamodule: LightningDataModule | None
     given: dict[Stage, Any]
     ckpt_path: Any = None
+    weights_only: bool | None = None
 
 
 @dataclass
@@ -147,7 +150,10 @@ class Run:
         self.train_loader: Any = None
         self.num_training_batches: int | float = 0
         self.val_check_batch: int | float = float("inf")
+        self.shown_loaders: dict[Stage, Any] = {} if before is None else dict(before.shown_loaders)
         self.loaders: dict[Stage, tuple[list[Any], list[int | float]]] = {}
+        self.predictions: list[list[Any]] = []
+        self.predicted_indices: list[list[list[int]]] = []
         self.padders: dict[int, BatchPadder] = {}
         self.train_results = Results()
         self.engines: dict[Stage, StepEngine] = {}
@@ -162,6 +168,7 @@ class Run:
         self.placement_type = placement
         if call is not None:
             self.module, self.state.fn, self.state.stage = call.module, call.stage.fn, call.stage.running
+            self.state.status = TrainerStatus.RUNNING
             self._take_over(before, call)
 
     def _take_over(self, before: Run | None, call: Call) -> None:
@@ -208,11 +215,11 @@ class Run:
         try:
             with self.signals.watched(self.is_shared), memory_explained(self):
                 self._set_up()
-                yield _checkpoints.load(self, self.call.ckpt_path)
+                yield _checkpoints.load(self, self.call.ckpt_path, self.call.weights_only)
             self.config.checkpoint_io.wait()
-            self.state.status = "finished"
+            self.state.status = TrainerStatus.FINISHED
         except BaseException as error:
-            self.state.status = "interrupted"
+            self.state.status = TrainerStatus.INTERRUPTED
             self.hooks.callbacks("on_exception", error)
             if self.datamodule is not None:
                 self.datamodule.on_exception(error)
@@ -223,6 +230,7 @@ class Run:
     def _attach(self) -> None:
         """Make this the run that the Trainer shows."""
         self.trainer.show(self)
+        rank_zero_only.rank = process_index()
         self.placement = self.make_placement()
         self.ties = Ties(self.module)
         self.module.trainer = self.trainer
@@ -254,6 +262,7 @@ class Run:
             self.config.profiler.setup(fn.value, local_rank=0, log_dir=self.config.log_dir)
         self.hooks.callbacks("setup", fn.value)
         module.setup(fn.value)
+        module.configure_sharded_model()
         module.configure_model()
         self.config.numerics.convert_module(module)
         module.on_post_move_to_device()
@@ -264,7 +273,7 @@ class Run:
 
     def _tear_down(self) -> None:
         assert self.state.fn is not None, "a run is of a call"
-        fn, interrupted = self.state.fn.value, self.state.status == "interrupted"
+        fn, interrupted = self.state.fn.value, self.state.status == TrainerStatus.INTERRUPTED
         with memory_explained(self):
             release_engines(list(self.engines.values()), failing=interrupted)
         if self.datamodule is not None:
@@ -273,7 +282,6 @@ class Run:
         self.module.teardown(fn)
         self.profiler.describe()
         self.profiler.teardown(fn)
-        self.module.trainer = None
         for logger in self.writers:
             logger.finalize("success" if self.state.finished else "failed")
         _checkpoints.finish(self)
@@ -291,7 +299,7 @@ class Run:
     def _log_hyperparameters(self) -> None:
         """Give the loggers what `save_hyperparameters` remembered, once."""
         values = _defaults.logged_hyperparameters([o for o in (self.module, self.datamodule) if o is not None])
-        if self.logged_hyperparameters or not values:
+        if self.logged_hyperparameters or not values or not self.config.enable_autolog_hparams:
             return
         for logger in self.writers:
             logger.log_hyperparams(values)
@@ -311,6 +319,15 @@ class Run:
     def load_training_data(self, given: Any) -> None:
         """Make the training loader, and count its batches."""
         self.train_loader, self.num_training_batches = _loaders.training(self, given)
+
+    def reload(self, stage: Stage) -> None:
+        """Ask for the loaders of FIT or VALIDATE again."""
+        self.padders.clear()  # known by the loaders' ids, which others may have now
+        if stage is Stage.FIT:
+            self.load_training_data(self.given[Stage.FIT])
+            self.set_validation_interval()
+        else:
+            del self.loaders[stage]
 
     def set_validation_interval(self) -> None:
         """After how many batches validation runs, now that they are counted."""
@@ -385,6 +402,10 @@ class Run:
     def log(self, name: str, value: Any, options: LogOptions) -> None:
         """Record what the module's `self.log` was called with."""
         log_value(self, name, value, options)
+
+    def replace_loggers(self, loggers: list[LoggerProtocol]) -> None:
+        """Use these loggers from now on."""
+        self.config = dataclasses.replace(self.config, loggers=loggers)
 
     def wrapped_optimizers(self) -> list[LightningOptimizer]:
         """The optimizers for manual optimization, where their steps are counted."""

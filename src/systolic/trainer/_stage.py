@@ -15,6 +15,15 @@ class TrainerFn(StrEnum):
     PREDICTING = "predict"
 
 
+class TrainerStatus(StrEnum):
+    """How that goes: `trainer.state.status`, with Lightning's names and values."""
+
+    INITIALIZING = "initializing"
+    RUNNING = "running"
+    FINISHED = "finished"
+    INTERRUPTED = "interrupted"
+
+
 class RunningStage(StrEnum):
     """What that method is doing: `trainer.state.stage`, with Lightning's names and values."""
 
@@ -28,6 +37,11 @@ class RunningStage(StrEnum):
     def evaluating(self) -> bool:
         """Whether batches are evaluated, and none trained on or predicted for."""
         return self in (self.VALIDATING, self.TESTING, self.SANITY_CHECKING)
+
+    @property
+    def dataloader_prefix(self) -> str:
+        """What the arguments of its loaders begin with: "train", "val", "test" or "predict"."""
+        return "val" if self in (self.VALIDATING, self.SANITY_CHECKING) else self.value
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,14 +114,19 @@ class TrainerState:
     Attributes:
         fn: the method that runs, or ran last; None before the first run.
         stage: what it is doing; None before the first run.
-        status: "running", "finished" or "interrupted".
+        status: "initializing" before the first run, then "running", and "finished" or "interrupted".
     """
 
     fn: TrainerFn | None = None
     stage: RunningStage | None = None
-    status: str = "running"
+    status: TrainerStatus = TrainerStatus.INITIALIZING
 
     @property
     def finished(self) -> bool:
         """Whether the run came to its end."""
-        return self.status == "finished"
+        return self.status == TrainerStatus.FINISHED
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the run came to its end, or was ended."""
+        return self.status in (TrainerStatus.FINISHED, TrainerStatus.INTERRUPTED)

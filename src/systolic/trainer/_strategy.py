@@ -11,6 +11,7 @@ from ..exceptions import MisconfigurationException
 from ..utilities._suggest import suggest
 
 if TYPE_CHECKING:
+    from ..checkpoint import CheckpointIO
     from ..core import LightningModule
     from ._trainer import Trainer
 
@@ -108,6 +109,31 @@ class Strategy:
     def broadcast(self, obj: Any, src: int = 0) -> Any:
         """The object itself, whatever it is: every core is driven by the process that has it."""
         return obj
+
+    @property
+    def model(self) -> LightningModule | None:
+        """The module that is run; nothing is wrapped around it."""
+        return self._trainer.lightning_module
+
+    @property
+    def optimizers(self) -> list[torch.optim.Optimizer]:
+        """All optimizers."""
+        return self._trainer.optimizers
+
+    @property
+    def checkpoint_io(self) -> CheckpointIO:
+        """What writes, reads and removes checkpoints."""
+        return self._trainer.checkpoint_io
+
+    @property
+    def num_processes(self) -> int:
+        """How many processes there are on this host."""
+        return 1
+
+    def remove_checkpoint(self, filepath: Any) -> None:
+        """Delete a checkpoint; the first process does."""
+        if self.is_global_zero:
+            self.checkpoint_io.remove_checkpoint(filepath)
 
     def barrier(self, name: str | None = None) -> None:
         """Nothing: there is no other process to wait for."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, overload
 
 from ..callbacks import Callback
@@ -15,7 +16,8 @@ from ..profilers import Profiler
 from ..runtime._platform import Devices
 from ..utilities._overrides import overrides
 from ..utilities._traceback import ShortTracebacks
-from . import _checkpoint_choice, _checkpoints, _data_checks, _defaults, inspection
+from . import _checkpoint_choice, _checkpoints, _data_checks, _defaults, _guests, inspection
+from ._barebones import barebones_arguments
 from ._config import TrainerSettings, configuration
 from ._interception import intercept
 from ._options import require_known_arguments
@@ -86,7 +88,7 @@ class Trainer(TrainerProperties, TrainerSettings):
         limit_val_batches: int | float | None = None,
         limit_test_batches: int | float | None = None,
         limit_predict_batches: int | float | None = None,
-        val_check_interval: int | float | None = None,
+        val_check_interval: int | float | str | timedelta | dict[str, int] | None = None,
         check_val_every_n_epoch: int | None = 1,
         num_sanity_val_steps: int | None = None,
         log_every_n_steps: int | None = None,
@@ -100,6 +102,12 @@ class Trainer(TrainerProperties, TrainerSettings):
         use_distributed_sampler: bool = True,
         sync_batchnorm: bool = False,
         default_root_dir: str | os.PathLike[str] | None = None,
+        overfit_batches: int | float = 0.0,
+        reload_dataloaders_every_n_epochs: int = 0,
+        num_nodes: int | None = 1,
+        barebones: bool = False,
+        enable_autolog_hparams: bool = True,
+        model_registry: str | None = None,
         compile: bool = True,
         prefetch_batches: int = 2,
         steps_per_dispatch: int = 1,
@@ -117,7 +125,7 @@ class Trainer(TrainerProperties, TrainerSettings):
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name not in ("self", "unknown")}
         require_known_arguments(Trainer.__init__, unknown)
-        self._run = Run(self, configuration(**arguments))
+        self._run = Run(self, configuration(**barebones_arguments(arguments)))
 
     def fit(
         self,
@@ -126,6 +134,7 @@ class Trainer(TrainerProperties, TrainerSettings):
         val_dataloaders: Any = None,
         datamodule: LightningDataModule | None = None,
         ckpt_path: Any = None,
+        weights_only: bool | None = None,
     ) -> None:
         """Train.
 
@@ -135,13 +144,14 @@ class Trainer(TrainerProperties, TrainerSettings):
             val_dataloaders: a loader or a sequence of them.
             datamodule: where loaders come from.
             ckpt_path: a checkpoint to continue from; "last" is the newest `last.ckpt`, and nothing where there is none.
+            weights_only: False also reads objects that are no plain values, from a checkpoint that you trust.
 
         Raises:
             OutOfRangeError: a step met an index, class or probability that eager PyTorch refuses. The host learns of it a
                 few steps later, and always before a checkpoint is written; the module keeps what it was without that step.
         """
-        if isinstance(train_dataloaders, LightningDataModule):
-            train_dataloaders, datamodule = None, train_dataloaders
+        model = _guests.module(model)
+        train_dataloaders, datamodule = _guests.data(train_dataloaders, datamodule)
         _data_checks.require_trainable(self.config, model)
         loaders = {"train_dataloaders": train_dataloaders, "val_dataloaders": val_dataloaders}
         _data_checks.require_one_source("fit", datamodule, **loaders)
@@ -149,7 +159,7 @@ class Trainer(TrainerProperties, TrainerSettings):
         _data_checks.warn_of_unused_validation(model, val_dataloaders, datamodule)
         ckpt_path = _checkpoint_choice.choose(self, "fit", ckpt_path, True)
         given = {Stage.FIT: train_dataloaders, Stage.VALIDATE: val_dataloaders}
-        run = Run(self, self.config, Call(Stage.FIT, model, datamodule, given, ckpt_path), self._run)
+        run = Run(self, self.config, Call(Stage.FIT, model, datamodule, given, ckpt_path, weights_only), self._run)
         with ShortTracebacks(), run.running() as checkpoint:
             begin_fit(run, train_dataloaders)
             _checkpoints.restore_training(run, checkpoint)
@@ -163,7 +173,7 @@ class Trainer(TrainerProperties, TrainerSettings):
 
     def validate(
         self, model: Any = None, dataloaders: Any = None, ckpt_path: Any = None, verbose: bool = True,
-        datamodule: LightningDataModule | None = None,
+        datamodule: LightningDataModule | None = None, weights_only: bool | None = None,
     ) -> list[dict[str, float]]:  # fmt: skip
         """Evaluate on validation data.
 
@@ -174,6 +184,7 @@ class Trainer(TrainerProperties, TrainerSettings):
                 is, and without one "best".
             verbose: whether to print the result as a table.
             datamodule: where loaders come from.
+            weights_only: False also reads objects that are no plain values, from a checkpoint that you trust.
 
         Returns:
             The reduced logged values, one dict for every loader.
@@ -182,18 +193,18 @@ class Trainer(TrainerProperties, TrainerSettings):
             MisconfigurationException: the module has no `validation_step`.
             ValueError: the best checkpoint is meant, and there is none.
         """
-        return self._evaluate(Stage.VALIDATE, model, dataloaders, ckpt_path, verbose, datamodule)
+        return self._evaluate(Stage.VALIDATE, model, dataloaders, ckpt_path, verbose, datamodule, weights_only)
 
     def test(
         self, model: Any = None, dataloaders: Any = None, ckpt_path: Any = None, verbose: bool = True,
-        datamodule: LightningDataModule | None = None,
+        datamodule: LightningDataModule | None = None, weights_only: bool | None = None,
     ) -> list[dict[str, float]]:  # fmt: skip
         """Evaluate on test data; arguments, result and errors as for `validate`, with `test_step`."""
-        return self._evaluate(Stage.TEST, model, dataloaders, ckpt_path, verbose, datamodule)
+        return self._evaluate(Stage.TEST, model, dataloaders, ckpt_path, verbose, datamodule, weights_only)
 
     def predict(
         self, model: Any = None, dataloaders: Any = None, datamodule: LightningDataModule | None = None,
-        return_predictions: bool = True, ckpt_path: Any = None,
+        return_predictions: bool = True, ckpt_path: Any = None, weights_only: bool | None = None,
     ) -> Any:  # fmt: skip
         """Predict for every batch.
 
@@ -204,18 +215,18 @@ class Trainer(TrainerProperties, TrainerSettings):
             return_predictions: whether to keep what `predict_step` returns.
             ckpt_path: a checkpoint with the weights to use, "best" or "last"; default: the module that was given as it is,
                 and without one "best".
+            weights_only: False also reads objects that are no plain values, from a checkpoint that you trust.
 
         Returns:
             What `predict_step` returned, a list with an entry for every batch, as ordinary CPU tensors; for several
             loaders a list of such lists; None without `return_predictions`.
         """
         chosen, model = model is not None, self._model_or_last("predict", model)
-        if isinstance(dataloaders, LightningDataModule):
-            dataloaders, datamodule = None, dataloaders
+        dataloaders, datamodule = _guests.data(dataloaders, datamodule)
         _data_checks.require_one_source("predict", datamodule, dataloaders=dataloaders)
         intercept(self, "predict", model, dataloaders, datamodule)
         ckpt_path = _checkpoint_choice.choose(self, "predict", ckpt_path, chosen)
-        call = Call(Stage.PREDICT, model, datamodule, {Stage.PREDICT: dataloaders}, ckpt_path)
+        call = Call(Stage.PREDICT, model, datamodule, {Stage.PREDICT: dataloaders}, ckpt_path, weights_only)
         run = Run(self, self.config, call, self._run)
         with ShortTracebacks(), run.running():
             found = PredictionLoop(run).run(return_predictions)
@@ -290,8 +301,8 @@ class Trainer(TrainerProperties, TrainerSettings):
             >>> report = trainer.preflight(model, loader, slice="v5litepod-8")  # doctest: +SKIP
             >>> report.fits, report.memory.percent  # doctest: +SKIP
         """
-        if isinstance(dataloaders, LightningDataModule):
-            dataloaders, datamodule = None, dataloaders
+        dataloaders, datamodule = _guests.data(dataloaders, datamodule)
+        model = _guests.module(model)
         names = [slice] if isinstance(slice, str) else list(slice)
         sizes = [batch_size] if batch_size is None or isinstance(batch_size, int) else list(batch_size)
         inspection.require_possible(stage, sizes)
@@ -322,11 +333,11 @@ class Trainer(TrainerProperties, TrainerSettings):
         ckpt_path: Any,
         verbose: bool,
         datamodule: LightningDataModule | None,
+        weights_only: bool | None,
     ) -> list[dict[str, float]]:
         method = stage.fn.value
         chosen, model = model is not None, self._model_or_last(method, model)
-        if isinstance(dataloaders, LightningDataModule):
-            dataloaders, datamodule = None, dataloaders
+        dataloaders, datamodule = _guests.data(dataloaders, datamodule)
         if not overrides(model, stage.step, LightningModule):
             raise MisconfigurationException(
                 f"No `{stage.step}()` method defined to run with this call. Add one to {type(model).__name__}."
@@ -334,7 +345,8 @@ class Trainer(TrainerProperties, TrainerSettings):
         _data_checks.require_one_source(method, datamodule, dataloaders=dataloaders)
         intercept(self, method, model, dataloaders, datamodule)
         ckpt_path = _checkpoint_choice.choose(self, method, ckpt_path, chosen)
-        run = Run(self, self.config, Call(stage, model, datamodule, {stage: dataloaders}, ckpt_path), self._run)
+        call = Call(stage, model, datamodule, {stage: dataloaders}, ckpt_path, weights_only)
+        run = Run(self, self.config, call, self._run)
         with ShortTracebacks(), run.running():
             values = EvaluationLoop(run, stage).run()
         if verbose:
@@ -342,7 +354,7 @@ class Trainer(TrainerProperties, TrainerSettings):
         return values
 
     def _model_or_last(self, method: str, model: LightningModule | None) -> LightningModule:
-        model = model if model is not None else self.lightning_module
+        model = _guests.module(model) if model is not None else self.lightning_module
         if model is None:
             raise TypeError(f"A module is needed: trainer.{method}(model, ...). None was fitted before.")
         return model

@@ -3,3 +3,4 @@
 from ._stage import RunningStage as RunningStage
 from ._stage import TrainerFn as TrainerFn
 from ._stage import TrainerState as TrainerState
+from ._stage import TrainerStatus as TrainerStatus

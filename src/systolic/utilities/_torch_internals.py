@@ -48,6 +48,9 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols as free_
 # the numbers of "mean" and "sum" among the arguments of loss ops
 from torch.nn import _reduction as _reduction
 
+# the base of all batch normalisations
+from torch.nn.modules.batchnorm import _BatchNorm as _BatchNorm
+
 # takes Python's `min` and `max` of values of tensors; a trace gives it symbolic ones
 from torch.optim import _adafactor as _adafactor
 
@@ -67,6 +70,10 @@ from torch.utils._sympy.printers import PythonPrinter as PythonPrinter
 # what `default_collate` does with a type: a loader for which tensors are collated otherwise takes no fast path
 from torch.utils.data._utils.collate import collate_tensor_fn as collate_tensor_fn
 from torch.utils.data._utils.collate import default_collate_fn_map as default_collate_fn_map
+
+# what a worker of a loader knows of itself, and how it seeds NumPy
+from torch.utils.data._utils.worker import WorkerInfo as WorkerInfo
+from torch.utils.data._utils.worker import _generate_state as _generate_state
 
 _C: Any = torch._C
 _torch: Any = torch

@@ -21,6 +21,16 @@ def batches_between(interval: int | float, batches: int | float) -> int | float:
     return max(1, int(batches * interval))
 
 
+def epoch_validates(epoch: int, every_n_epochs: int | None) -> bool:
+    """Whether there is validation in an epoch, counted from 0, at all.
+
+    Example:
+        >>> [epoch_validates(epoch, 2) for epoch in range(4)]
+        [False, True, False, True]
+    """
+    return every_n_epochs is None or (epoch + 1) % every_n_epochs == 0
+
+
 def validation_is_due(
     epoch: int, every_n_epochs: int | None, batch_idx: int, is_last: bool, every: int | float, seen: int, stopping: bool = False
 ) -> bool:
@@ -39,7 +49,7 @@ def validation_is_due(
         >>> [i for i in range(6) if validation_is_due(0, 1, i, i == 5, every=2, seen=i + 1)]
         [1, 3, 5]
     """
-    if every_n_epochs is not None and (epoch + 1) % every_n_epochs:
+    if not epoch_validates(epoch, every_n_epochs):
         return False
     if stopping or (is_last and every == float("inf")):
         return True

@@ -66,6 +66,7 @@ class EvaluationLoop:
         engine, runner = self.engine, self.runner
         assert run.evaluated is not None, "an evaluation has begun"
         self.step.dataloader_idx = run.evaluated.current = index
+        place = (index,) if run.evaluated.count > 1 else ()
         starts, ends = hooks.anybody(stage.batch_start), hooks.anybody(stage.batch_end)
         batches = feed(
             loader,
@@ -80,13 +81,13 @@ class EvaluationLoop:
         )
         for batch in run.signals.interruptible(observed_batches(batches, config.profiler, stage)):
             if starts:
-                call_on_batch(hooks, stage.batch_start, batch, run.placement, batch.index, index)
+                call_on_batch(hooks, stage.batch_start, batch, run.placement, batch.index, *place)
             result = engine.run(*runner.arguments(batch, index))
             if runner.starves:
                 runner.pace(result)
             run.reporting.dispatched(result, self.results, False)
             if ends:
-                hooks.both(stage.batch_end, result.value()["output"], batch.host, batch.index, index)
+                hooks.both(stage.batch_end, result.value()["output"], batch.host, batch.index, *place)
             hooks.callbacks("on_step_dispatched", batch.index)
             if run.signals.pending is not None:
                 run.signals.check()

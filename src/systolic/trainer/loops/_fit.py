@@ -11,7 +11,6 @@ from ...data import EpochSource, empty_loader_error, set_epoch
 from ...diagnostics import Advisor
 from ...distributed import agree
 from ...exceptions import SIGTERMException
-from ...utilities._validation_due import validation_is_due
 from ...utilities.random_state import HostRandomState, isolated_random_state
 from .._anomaly import require_finite
 from .._checkpoints import save_last
@@ -24,6 +23,7 @@ from .._progress import Reading, Resumed, Stamp
 from .._stage import RunningStage, Stage
 from .._step_engine import StepOutcome
 from .._steps import TrainStep
+from ._due import Due
 from ._evaluate import EvaluationLoop
 from ._feed import FedBatch, feed
 from ._reading import begin_reading
@@ -54,12 +54,16 @@ class FitLoop:
         self.runner = BatchRunner(run, self.step, Stage.FIT)
         self.engine = self.runner.engine
         self.validation = EvaluationLoop(run, Stage.VALIDATE)
-        self.loaders = run.train_loader
-        source = EpochSource(self.loaders)
-        self.reading = run.progress.reading = Reading(source, draws=True if source.draws_later else None)
+        self._read_from(run.train_loader)
+        self.due = Due(run)
         grouped = run.config.steps_per_dispatch > 1
         self.advisor = Advisor(self.loaders, self.engine.compiles, run.reporting.is_idle, grouped)
         self._started = time.monotonic()
+
+    def _read_from(self, loaders: Any) -> None:
+        source = EpochSource(loaders)
+        self.loaders = loaders
+        self.reading = self._run.progress.reading = Reading(source, draws=True if source.draws_later else None)
 
     def sanity_check(self) -> None:
         """Run a few batches of validation, so that a mistake there is found before an epoch is trained.
@@ -75,6 +79,7 @@ class FitLoop:
         with isolated_random_state():
             run.hooks.callbacks("on_sanity_check_start")
             self.validation.run()
+            self.due.sanity_checked()
             run.hooks.callbacks("on_sanity_check_end")
         if run.placement is not None and on_devices is not None:
             run.placement.restore_random_state(on_devices)
@@ -96,6 +101,7 @@ class FitLoop:
             self._warn_if_nothing_is_left()
             return
         self._started = time.monotonic()
+        self.due.start()
         warn_of_eval_mode(run.module)
         self.start()
         try:
@@ -111,6 +117,9 @@ class FitLoop:
             resumed = self._take_up()
             if not run.counters.in_epoch:
                 run.progress.begin_epoch()
+                if self.due.new_training_data():
+                    run.reload(Stage.FIT)
+                    self._read_from(run.train_loader)
                 self.start_epoch()
             run.counters.in_epoch = True
             with run.profiler.profile("run_training_epoch"):
@@ -241,13 +250,13 @@ class FitLoop:
         run = self._run
         return call_on_batch(run.hooks, "on_train_batch_start", batch, run.placement, batch.index)
 
-    def _phase(self, batch: FedBatch) -> tuple[bool, bool]:
-        """Where in the accumulation window the batch is; part of what selects the program."""
+    def _phase(self, batch: FedBatch) -> tuple[bool, bool, int, float | None]:
+        """Where in the accumulation window the batch is, and settings that callbacks may change: what selects the program."""
         run, step = self._run, self.step
         window = run.config.accumulate_grad_batches
         step.clears = batch.index % window == 0
         step.updates = (batch.index + 1) % window == 0 or run.is_last_batch
-        return step.clears, step.updates
+        return step.clears, step.updates, window, run.config.gradient_clip_val
 
     def _count(self, result: StepOutcome, batch: FedBatch) -> None:
         run, counters = self._run, self._run.counters
@@ -279,21 +288,20 @@ class FitLoop:
                 run.module.lr_scheduler_step(config.scheduler, metric)
 
     def _validation_is_due(self, batch_idx: int) -> bool:
-        run, counters = self._run, self._run.counters
-        stopping = run.should_stop and self._may_stop()
-        every_n_epochs = run.config.check_val_every_n_epoch
-        return validation_is_due(
-            counters.epoch, every_n_epochs, batch_idx, run.is_last_batch, run.val_check_batch, counters.batches_seen, stopping
-        )
+        run = self._run
+        return self.due.validation(batch_idx, stopping=run.should_stop and self._may_stop())
 
     def _validate(self) -> None:
         run = self._run
         self.engine.flush()
         if self.step.updates:
             run.hooks.module_or_default("on_validation_model_zero_grad")
+        if self.due.new_validation_data():
+            run.reload(Stage.VALIDATE)
         run.progress.validation = (self.validation.results, HostRandomState.current())
         self.validation.run()
         run.progress.validation = None
+        self.due.validated()
         self._agree_to_stop()
 
     def _watch_time(self, limit: float) -> None:

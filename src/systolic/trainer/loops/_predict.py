@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...metrics import Results
 from ...runtime._device_tensor import DeviceTensor
 from ...utilities._torch_internals import tree_map_only
+from .._batch_indices import NotingIndices, prediction_writers
 from .._hook_changes import call_on_batch
 from .._modes import evaluation_mode
 from .._observed import observed_batches
@@ -30,6 +31,7 @@ class PredictionLoop:
         self._run = run
         self.step = EvaluationStep(run, _STAGE, Results())
         self.runner = BatchRunner(run, self.step, _STAGE)
+        self.indices: list[list[int]] | None = None
 
     def run(self, keep: bool) -> list[list[Any]]:
         """Predict.
@@ -40,12 +42,17 @@ class PredictionLoop:
         Returns:
             For every loader the list of what predict_step returned, as ordinary CPU tensors.
         """
-        loaders, limits = self._run.evaluation_loaders(_STAGE)
-        found: list[list[Any]] = []
+        run = self._run
+        loaders, limits = run.evaluation_loaders(_STAGE)
+        found, writers = run.predictions, prediction_writers(run.config.callbacks)
+        keep = keep or any(writer.interval.on_epoch for writer in writers)
         with self.begun():
             for index, (loader, limit) in enumerate(zip(loaders, limits, strict=True)):
                 self.step.dataloader_idx = index
-                outputs = list(self._outputs(loader, limit, keep))
+                noting = NotingIndices(loader) if writers else None
+                self.indices = noting.batches if noting is not None else None
+                run.predicted_indices.append([])
+                outputs = list(self._outputs(loader if noting is None else noting.loader, limit, keep))
                 self.runner.engine.verify()
                 # fetched here, after the last batch was dispatched, so that no batch waits for the host
                 found.append([tree_map_only(DeviceTensor, lambda t: t.cpu(), output) for output in outputs])
@@ -65,15 +72,18 @@ class PredictionLoop:
         """What predict_step returns for each batch of a loader, where it is kept."""
         run, runner, index = self._run, self.runner, self.step.dataloader_idx
         hooks, config = run.hooks, run.config
+        place = (index,) if len(run.evaluation_loaders(_STAGE)[0]) > 1 else ()
         options = {"transform": run.before_transfer(), "precision": config.numerics, "dataloader_idx": index}
         batches = feed(loader, run.placement, depth=config.prefetch_batches, limit=limit, **options)
         for batch in observed_batches(batches, config.profiler, _STAGE):
-            call_on_batch(hooks, _STAGE.batch_start, batch, run.placement, batch.index, index)
+            call_on_batch(hooks, _STAGE.batch_start, batch, run.placement, batch.index, *place)
             result = runner.engine.run(*runner.arguments(batch, index))
             if runner.starves:
                 runner.pace(result)
             output = result.value()["output"]
-            hooks.both(_STAGE.batch_end, output, batch.host, batch.index, index)
+            if self.indices:
+                run.predicted_indices[-1].append(self.indices[batch.index])
+            hooks.both(_STAGE.batch_end, output, batch.host, batch.index, *place)
             hooks.callbacks("on_step_dispatched", batch.index)
             if keep:
                 yield output

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...callbacks import BatchSizeFinder, Callback, LearningRateFinder
 from ...callbacks.lr_finder import LRFinder
 from ...exceptions import MisconfigurationException
-from .. import _data_checks
+from .. import _data_checks, _guests
 from .._run import Call, Run
 from .._stage import Stage
 
@@ -107,7 +107,8 @@ class Tuner:
         method: str,
         find: Callable[[Trainer, LightningModule], None],
     ) -> None:
-        trainer = self._trainer
+        trainer, model = self._trainer, _guests.module(model)
+        train_dataloaders, datamodule = _guests.data(train_dataloaders, datamodule)
         if method != "fit" or dataloaders is not None:
             raise MisconfigurationException(
                 f"The tuner works on training. Expected method='fit' and `train_dataloaders`. Received: method={method!r}"

@@ -1,0 +1,72 @@
+"""Which object of systolic's a name of Lightning's stands for."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import types
+from typing import Any
+
+_FACES = (
+    "", "callbacks", "callbacks.progress", "loggers", "profilers", "plugins", "plugins.io", "tuner", "core", "exceptions",
+    "trainer", "trainer.states", "utilities.rank_zero", "utilities.seed", "utilities.types", "utilities.model_summary",
+)  # fmt: skip
+"""Modules of systolic in which the names of Lightning's mean the same; of equal names the first counts."""
+
+_ELSEWHERE = {
+    "CombinedLoader": "data",
+    "LightningOptimizer": "optim",
+    "LRSchedulerConfig": "optim",
+    "AttributeDict": "core._hparams",
+    "HyperparametersMixin": "core._hparams",
+}
+
+MODULES = frozenset({
+    "accelerators", "callbacks", "callbacks.early_stopping", "callbacks.model_checkpoint", "callbacks.progress",
+    "callbacks.progress.rich_progress", "cli", "core", "core.datamodule", "core.hooks", "core.module", "core.optimizer",
+    "core.saving", "demos", "loggers", "loggers.csv_logs", "loggers.logger", "loggers.tensorboard", "plugins",
+    "plugins.environments", "plugins.io", "profilers", "strategies", "trainer", "trainer.states", "trainer.trainer", "tuner",
+    "tuner.tuning", "utilities", "utilities.combined_loader", "utilities.data", "utilities.enums", "utilities.exceptions",
+    "utilities.grads", "utilities.memory", "utilities.model_helpers", "utilities.model_summary", "utilities.parsing",
+    "utilities.rank_zero", "utilities.seed", "utilities.types", "utilities.warnings",
+})  # fmt: skip
+"""Modules of `lightning.pytorch` that exist under systolic, too, whatever is installed."""
+
+
+def ours(module: str, name: str) -> Any:
+    """The object for a name in a module, both Lightning's.
+
+    Args:
+        module: without the package, such as "callbacks"; "" for the package itself.
+        name: the name in it.
+
+    Raises:
+        AttributeError: there is none.
+    """
+    if name.startswith("_"):
+        raise AttributeError(name)
+    same = counterpart(module)
+    if same is not None and hasattr(same, name) and not isinstance(getattr(same, name), types.ModuleType):
+        return getattr(same, name)
+    for face in _faces():
+        found = getattr(face, name, None)
+        if found is not None and not isinstance(found, types.ModuleType):
+            return found
+    if name in _ELSEWHERE:
+        return getattr(_systolic(_ELSEWHERE[name]), name)
+    raise AttributeError(name)
+
+
+def counterpart(module: str) -> types.ModuleType | None:
+    """Systolic's module at the same place, or None."""
+    return _systolic(module) if module in _FACES else None
+
+
+@functools.cache
+def _faces() -> list[types.ModuleType]:
+    return [_systolic(face) for face in _FACES]
+
+
+def _systolic(module: str) -> types.ModuleType:
+    return importlib.import_module(f"systolic.{module}" if module else "systolic")

@@ -1,0 +1,92 @@
+"""A trained module in other formats: ONNX, TorchScript."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..exceptions import MisconfigurationException
+
+
+class Exported(nn.Module):
+    """Gives a module `to_onnx` and `to_torchscript`; both export what `forward` does in eval mode, on the CPU."""
+
+    example_input_array: Any
+
+    @torch.no_grad()
+    def to_onnx(self, file_path: Any = None, input_sample: Any = None, **kwargs: Any) -> Any:
+        """Export to ONNX.
+
+        Args:
+            file_path: where to; None for the exporter's result alone.
+            input_sample: an input of `forward`; default: `example_input_array`.
+            **kwargs: for `torch.onnx.export`.
+
+        Raises:
+            ModuleNotFoundError: a package that the exporter needs is not installed.
+            ValueError: there is no input.
+        """
+        for package in ("onnx", "onnxscript") if kwargs.get("dynamo", True) else ("onnx",):
+            if importlib.util.find_spec(package) is None:
+                raise ModuleNotFoundError(f"`{type(self).__name__}.to_onnx()` requires `{package}`: pip install {package}")
+        sample = self._sample("to_onnx", input_sample)
+        with _evaluating(self):
+            path = str(file_path) if isinstance(file_path, Path) else file_path
+            return torch.onnx.export(self, sample, path, **kwargs)
+
+    @torch.no_grad()
+    def to_torchscript(
+        self, file_path: Any = None, method: str = "script", example_inputs: Any = None, **kwargs: Any
+    ) -> torch.jit.ScriptModule:
+        """Export to TorchScript.
+
+        Args:
+            file_path: where to save it; None for nowhere.
+            method: "script", or "trace" with an input.
+            example_inputs: the input to trace with; default: `example_input_array`.
+            **kwargs: for `torch.jit.script` or `torch.jit.trace`.
+
+        Raises:
+            ValueError: another method, or no input to trace with.
+        """
+        if method not in ("script", "trace"):
+            raise ValueError(f"The 'method' parameter only supports 'script' or 'trace', but value given was: {method}")
+        with _evaluating(self):
+            if method == "script":
+                exported: Any = torch.jit.script(self, **kwargs)
+            else:
+                exported = torch.jit.trace(self, self._sample("to_torchscript", example_inputs), **kwargs)
+        if file_path is not None:
+            torch.jit.save(exported, str(file_path))
+        return exported
+
+    def to_tensorrt(self, *args: Any, **kwargs: Any) -> Any:
+        """Raise: TensorRT is for NVIDIA GPUs; export to ONNX, which it reads."""
+        raise MisconfigurationException(
+            f"{type(self).__name__}.to_tensorrt() is not supported. Export with to_onnx(path) and give the file to TensorRT."
+        )
+
+    def _sample(self, method: str, given: Any) -> Any:
+        sample = self.example_input_array if given is None else given
+        if sample is None:
+            raise ValueError(
+                f"{type(self).__name__}.{method}() needs an input: pass it, or set the module's `example_input_array`."
+            )
+        return sample
+
+
+@contextlib.contextmanager
+def _evaluating(module: nn.Module) -> Iterator[None]:
+    modes = [(part, part.training) for part in module.modules()]
+    try:
+        module.eval()
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training

@@ -1,0 +1,21 @@
+"""`systolic.pytorch` is systolic: for scripts that say `L.pytorch.callbacks`."""
+
+import sys
+
+from .. import callbacks as callbacks
+from .. import core as core
+from .. import loggers as loggers
+from .. import plugins as plugins
+from .. import profilers as profilers
+from .. import trainer as trainer
+from .. import tuner as tuner
+from .. import utilities as utilities
+from ..callbacks import Callback as Callback
+from ..core import LightningDataModule as LightningDataModule
+from ..core import LightningModule as LightningModule
+from ..trainer import Trainer as Trainer
+from ..utilities.seed import seed_everything as seed_everything
+
+for _module in (callbacks, core, loggers, plugins, profilers, trainer, tuner, utilities):
+    # `import systolic.pytorch.callbacks` must not make a second copy of it
+    sys.modules[f"{__name__}.{_module.__name__.rpartition('.')[2]}"] = _module

@@ -1,0 +1,70 @@
+"""Small faces with the names under which Lightning's callbacks look for parts of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ._stage import Stage
+
+if TYPE_CHECKING:
+    from ._run import Run
+
+
+class StageLoop:
+    """`trainer.validate_loop` and the like.
+
+    Args:
+        run: the run.
+        stage: whose batches.
+    """
+
+    def __init__(self, run: Run, stage: Stage) -> None:
+        self._run, self._stage = run, stage
+
+    @property
+    def max_batches(self) -> list[int | float]:
+        """How many batches of each loader are used."""
+        return self._run.loaders_and_limits(self._stage)[1]
+
+    @property
+    def num_dataloaders(self) -> int:
+        """How many loaders there are."""
+        return len(self.max_batches)
+
+
+class PredictLoop(StageLoop):
+    """`trainer.predict_loop`: what writers of predictions read."""
+
+    @property
+    def predictions(self) -> list[Any]:
+        """What `predict_step` returned for every batch; for several loaders a list for each of them."""
+        found = self._run.predictions
+        return found[0] if len(found) == 1 else found
+
+    @property
+    def epoch_batch_indices(self) -> list[Any]:
+        """For every loader which samples of the dataset each batch held."""
+        return self._run.predicted_indices
+
+    @property
+    def current_batch_indices(self) -> list[int]:
+        """Which samples of the dataset the current batch holds; none where the loader does not tell."""
+        current = self._run.predicted_indices[-1:]
+        return current[0][-1] if current and current[0] else []
+
+
+class LoggerFace:
+    """What callbacks ask before they log.
+
+    Args:
+        run: the run.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    @property
+    def should_update_logs(self) -> bool:
+        """Whether loggers get the values of the next step."""
+        run = self._run
+        return (run.counters.batches_that_stepped + 1) % run.config.log_every_n_steps == 0 or run.should_stop

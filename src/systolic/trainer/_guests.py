@@ -1,0 +1,35 @@
+"""What a Trainer is given that was written for Lightning, as systolic's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..callbacks import Callback, Checkpoint, ProgressBar
+from ..compat import lightnings, welcome
+from ..core import LightningDataModule, LightningModule, settle
+
+
+def module(given: Any) -> Any:
+    """A LightningModule of Lightning's, and those inside of it, as ours; anything else as it is."""
+    if given is not None and lightnings(type(given), "LightningModule") is not None:
+        for part in given.modules():
+            if lightnings(type(part), "LightningModule") is not None:
+                settle(welcome(part, LightningModule, root="LightningModule"))
+    return given
+
+
+def data(loaders: Any, datamodule: Any) -> tuple[Any, LightningDataModule | None]:
+    """Loaders and datamodule of a call: Lightning's as ours, and a datamodule in the place of loaders as the datamodule."""
+    loaders, datamodule = (_as_ours(given) for given in (loaders, datamodule))
+    return (None, loaders) if isinstance(loaders, LightningDataModule) else (loaders, datamodule)
+
+
+def _as_ours(given: Any) -> Any:
+    if lightnings(type(given), "LightningDataModule") is not None:
+        settle(welcome(given, LightningDataModule, root="LightningDataModule"))
+    return given
+
+
+def callback(given: Any) -> Any:
+    """A Callback of Lightning's as ours; anything else as it is."""
+    return welcome(given, Checkpoint, ProgressBar, Callback, root="Callback")

@@ -1,0 +1,127 @@
+"""More of what scripts written for Lightning read from a Trainer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..callbacks import Checkpoint, EarlyStopping
+from ..core import LightningModule
+from ..loggers import LoggerProtocol
+from ..precision import Precision
+from ._defaults import all_of
+from ._faces import LoggerFace, PredictLoop, StageLoop
+from ._stage import RunningStage, Stage, TrainerStatus
+
+if TYPE_CHECKING:
+    from ._run import Run
+
+
+class TrainerMembers:
+    """Loaders, callbacks by kind, and the names under which Lightning keeps things elsewhere."""
+
+    _run: Run
+
+    @property
+    def model(self) -> LightningModule | None:
+        """The module that is run; nothing is wrapped around it."""
+        return self._run.call.module if self._run.call is not None else None
+
+    @property
+    def train_dataloader(self) -> Any:
+        """The training loaders in the structure in which they were given, as the run uses them; None before fit."""
+        return self._run.shown_loaders.get(Stage.FIT)
+
+    @property
+    def val_dataloaders(self) -> Any:
+        """The validation loaders in the structure in which they were given; None before validation."""
+        return self._run.shown_loaders.get(Stage.VALIDATE)
+
+    @property
+    def test_dataloaders(self) -> Any:
+        """The test loaders in the structure in which they were given; None before a test."""
+        return self._run.shown_loaders.get(Stage.TEST)
+
+    @property
+    def predict_dataloaders(self) -> Any:
+        """The loaders to predict for in the structure in which they were given; None before a prediction."""
+        return self._run.shown_loaders.get(Stage.PREDICT)
+
+    @property
+    def logger(self) -> LoggerProtocol | None:
+        """The first logger, or None; setting it replaces all of them."""
+        loggers = self._run.config.loggers
+        return loggers[0] if loggers else None
+
+    @logger.setter
+    def logger(self, logger: LoggerProtocol | None) -> None:
+        self._run.replace_loggers([] if logger is None else [logger])
+
+    @property
+    def checkpoint_callbacks(self) -> list[Checkpoint]:
+        """All ModelCheckpoints."""
+        return all_of(self._run.config.callbacks, Checkpoint)
+
+    @property
+    def early_stopping_callbacks(self) -> list[EarlyStopping]:
+        """All EarlyStoppings."""
+        return all_of(self._run.config.callbacks, EarlyStopping)
+
+    @property
+    def evaluating(self) -> bool:
+        """Whether validation or test batches are being run."""
+        stage = self._run.state.stage
+        return stage is not None and RunningStage(stage).evaluating
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether an exception ended the run."""
+        return self._run.state.status == TrainerStatus.INTERRUPTED
+
+    @property
+    def received_sigterm(self) -> bool:
+        """False: SIGTERM ends the process, as in any Python program."""
+        return False
+
+    @property
+    def device_ids(self) -> list[int]:
+        """The numbers of the cores that the run uses."""
+        return list(range(self._run.config.num_devices))
+
+    @property
+    def distributed_sampler_kwargs(self) -> dict[str, Any] | None:
+        """None: one process loads the batches of all cores, so no sampler is divided."""
+        return None
+
+    @property
+    def precision_plugin(self) -> Precision:
+        """What converts modules and inputs, and in which dtype steps compute."""
+        return self._run.config.numerics
+
+    @property
+    def scaler(self) -> None:
+        """None: bfloat16 needs no scaling of gradients."""
+        return None
+
+    @property
+    def validate_loop(self) -> StageLoop:
+        """How many batches validation has."""
+        return StageLoop(self._run, Stage.VALIDATE)
+
+    @property
+    def test_loop(self) -> StageLoop:
+        """How many batches a test has."""
+        return StageLoop(self._run, Stage.TEST)
+
+    @property
+    def predict_loop(self) -> PredictLoop:
+        """What was predicted so far, and for which samples."""
+        return PredictLoop(self._run, Stage.PREDICT)
+
+    @property
+    def _logger_connector(self) -> LoggerFace:
+        """Under Lightning's name, which its callbacks read."""
+        return LoggerFace(self._run)
+
+    def print(self, *args: Any, **kwargs: Any) -> None:
+        """Print once, above the progress bar."""
+        self._run.print(*args, **kwargs)

@@ -1,0 +1,3 @@
+"""Where Lightning has them: `from systolic.utilities.exceptions import MisconfigurationException`."""
+
+from ..exceptions import MisconfigurationException as MisconfigurationException
