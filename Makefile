@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-all lint format bench ops promises tpu-models install
+.PHONY: demo test test-tables test-all lint format bench ops promises tpu-models install
 
 install: $(STAMP)
 
@@ -19,6 +19,10 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2
+
+# the rows of large tables that make test leaves out
+test-tables: $(STAMP)
+	$(BIN)/python -m pytest -n 2 -m "thin and slow"
 
 test-all: $(STAMP)
 	$(BIN)/python -m pytest -n 2 -m "slow or not slow"

@@ -16,6 +16,8 @@ import systolic
 from systolic.compiler.kernels import _attention
 from systolic.compiler.lowering._context import LoweringContext, lowering_context
 
+pytestmark = pytest.mark.thin(3)
+
 
 def inputs(
     query: tuple[int, ...] = (2, 4, 5, 8), key: tuple[int, ...] = (2, 4, 6, 8), dtype: torch.dtype = torch.float32

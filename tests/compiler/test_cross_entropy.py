@@ -15,6 +15,8 @@ from compiler.step_check import check_step, count
 from systolic.compiler.lowering._context import LoweringContext, lowering_context
 from systolic.compiler.passes import _cross_entropy
 
+pytestmark = pytest.mark.thin(2)
+
 aten = torch.ops.aten
 FORWARD = torch.ops.systolic.cross_entropy.default
 BACKWARD = torch.ops.systolic.cross_entropy_backward.default

@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from compiler.lowering.op_check import check_op
 
+pytestmark = pytest.mark.thin(3)
+
 T = torch.Tensor
 
 KINKS = [-7.0, -3.0, -1.0, -0.5, 0.0, 0.5, 1.0, 3.0, 6.0, 20.0, 21.0, -21.0]

@@ -18,6 +18,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from systolic.compiler.lowering import LoweringContext, find_lowering, interpret, register_lowering
 from systolic.compiler.lowering._channels_last import ChannelsLast, channels_last, ordinary
 
+pytestmark = pytest.mark.thin(4)
+
 aten = torch.ops.aten
 
 

@@ -10,6 +10,8 @@ import torch.nn.functional as F
 
 import systolic
 
+pytestmark = pytest.mark.thin(3)
+
 ROWS = torch.arange(12.0).reshape(4, 3)
 LINE = torch.arange(4.0)
 HUGE = 2**32 + 1

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from compiler.lowering.op_check import check_op
 
+pytestmark = pytest.mark.thin(3)
+
 CASES: dict[str, tuple[Any, list[tuple[int, ...]], dict[str, Any]]] = {
     "1d": (F.conv1d, [(2, 4, 9), (6, 4, 3), (6,)], {}),
     "1d_unbatched": (F.conv1d, [(4, 9), (6, 4, 3), (6,)], {"padding": 1}),

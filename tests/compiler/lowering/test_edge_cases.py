@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from compiler.lowering.op_check import check_op
 
+pytestmark = pytest.mark.thin(2)
+
 T = torch.Tensor
 
 

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from compiler.lowering.op_check import check_op
 
+pytestmark = pytest.mark.thin(2)
+
 
 @pytest.mark.parametrize("options", [{}, {"padding_idx": 2}, {"scale_grad_by_freq": True}])
 @pytest.mark.parametrize("shape", [(), (7,), (3, 4), (0,)])

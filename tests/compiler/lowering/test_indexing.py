@@ -12,6 +12,8 @@ from compiler.lowering.op_check import check_op
 from systolic.compiler.lowering import LoweringContext, find_lowering
 from systolic.compiler.lowering._context import lowering_context
 
+pytestmark = pytest.mark.thin(3)
+
 aten = torch.ops.aten
 
 

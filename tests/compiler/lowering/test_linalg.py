@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from compiler.lowering.op_check import check_op
 
+pytestmark = pytest.mark.thin(3)
+
 L = torch.linalg
 
 

@@ -19,6 +19,8 @@ from systolic.compiler.lowering import LoweringContext, interpret
 from systolic.compiler.lowering._batch_norm import _statistics
 from systolic.compiler.lowering._context import lowering_context
 
+pytestmark = pytest.mark.thin(3)
+
 Case = tuple[Callable[..., Any], list[tuple[int, ...]]]
 
 CASES: dict[str, Case] = {

@@ -14,6 +14,8 @@ from systolic.compiler.lowering import LoweringContext, find_lowering
 from systolic.compiler.lowering._context import lowering_context
 from systolic.runtime._dtypes import jax_dtype
 
+pytestmark = pytest.mark.thin(2)
+
 aten = torch.ops.aten
 T = torch.Tensor
 

@@ -15,6 +15,8 @@ from compiler.lowering.op_check import check_op
 from systolic.compiler.lowering._context import LoweringContext, lowering_context
 from systolic.compiler.lowering._pooling import _max_pool_backward
 
+pytestmark = pytest.mark.thin(3)
+
 CASES: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "max_1d": (lambda x: F.max_pool1d(x, 3, 2, 1), (2, 3, 9)),
     "max_1d_ceil": (lambda x: F.max_pool1d(x, 2, 3, ceil_mode=True, return_indices=True), (2, 3, 10)),

@@ -15,6 +15,8 @@ from compiler.lowering.op_check import check_op, lower_and_run
 
 from systolic.compiler.lowering._bits import keep_mask, mask_key
 
+pytestmark = pytest.mark.thin(3)
+
 aten = torch.ops.aten
 N = 40_000
 

@@ -6,6 +6,8 @@ import pytest
 import torch
 from compiler.lowering.op_check import check_op
 
+pytestmark = pytest.mark.thin(3)
+
 T = torch.Tensor
 INF, NAN = float("inf"), float("nan")
 

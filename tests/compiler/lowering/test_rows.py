@@ -17,6 +17,8 @@ from systolic.compiler.lowering import LoweringContext, interpret
 from systolic.preflight import parse_slice, slice_devices
 from systolic.preflight._hlo import analyse
 
+pytestmark = pytest.mark.thin(3)
+
 
 class FeedForward(nn.Module):
     """A transformer's feed-forward layer."""
