@@ -10,6 +10,7 @@ from distributed.processes import run_processes
 HERE = Path(__file__).parent
 
 
+# promise 18: L#8358, several processes train as one
 def test_two_processes_train_as_one(tmp_path: Path) -> None:
     (alone,) = run_processes(HERE / "training.py", 1, 8, str(tmp_path / "one"))
     first, second = run_processes(HERE / "training.py", 2, 4, str(tmp_path / "two"), "several")

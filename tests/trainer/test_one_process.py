@@ -79,7 +79,6 @@ class UniqueModule(Regression):
         raise AssertionError("the module was copied or pickled")
 
 
-# promise 18: L#8358, data and module are built once in a host
 # promise 22: X#1513, one copy for all cores
 # defect 19: a copy of trainer, module and arguments for every thread
 def test_neither_data_nor_module_is_copied() -> None:
