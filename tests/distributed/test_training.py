@@ -17,6 +17,8 @@ def test_two_processes_train_as_one(tmp_path: Path) -> None:
     assert alone["devices"] == first["devices"] == 8
     assert [first.pop("process"), second.pop("process")] == [0, 1]
     assert first == second
+    assert first["agreed"] == [False, True]
+    assert first["sent"] == [{"from": 0}, 1]
     assert first["losses"] == pytest.approx(alone["losses"], rel=1e-4)
     assert first["accuracy"] == pytest.approx(alone["accuracy"])
     assert first["weights"] == pytest.approx(alone["weights"], rel=1e-5, abs=1e-6)

@@ -45,11 +45,15 @@ def main() -> None:
     )
     module = DigitClassifier()
     trainer.fit(module, train, validation)
+    own, strategy = distributed.process_index(), trainer.strategy
+    strategy.barrier("after fit")
     weights = torch.cat([p.detach().flatten() for p in module.parameters()])
     print(  # noqa: T201
         json.dumps(
             {
-                "process": distributed.process_index(),
+                "process": own,
+                "agreed": [strategy.reduce_boolean_decision(own == 1, all=all) for all in (True, False)],
+                "sent": [strategy.broadcast({"from": own}), strategy.broadcast(own, src=strategy.num_processes - 1)],
                 "devices": trainer.num_devices,
                 "losses": losses.values,
                 "accuracy": float(trainer.callback_metrics["val_acc"]),

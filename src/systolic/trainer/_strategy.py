@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..data._containers import map_leaves
+from ..distributed import agree, barrier, broadcast, process_count
 from ..exceptions import MisconfigurationException
 from ..utilities._suggest import suggest
 
@@ -103,12 +104,22 @@ class Strategy:
         return tensor
 
     def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:
-        """The decision: one process makes it for all cores."""
-        return decision
+        """What all processes decide together; all of them must ask, in the same order.
+
+        Args:
+            decision: this process's.
+            all: whether all have to agree; else one suffices.
+        """
+        return agree(decision, "all" if all else "any")
 
     def broadcast(self, obj: Any, src: int = 0) -> Any:
-        """The object itself, whatever it is: every core is driven by the process that has it."""
-        return obj
+        """The object of one process, in all of them.
+
+        Args:
+            obj: anything that can be pickled; with one process it is returned as it is.
+            src: the number of the process.
+        """
+        return broadcast(obj, src)
 
     @property
     def model(self) -> LightningModule | None:
@@ -127,8 +138,8 @@ class Strategy:
 
     @property
     def num_processes(self) -> int:
-        """How many processes there are on this host."""
-        return 1
+        """How many processes there are."""
+        return process_count()
 
     def remove_checkpoint(self, filepath: Any) -> None:
         """Delete a checkpoint; the first process does."""
@@ -136,7 +147,8 @@ class Strategy:
             self.checkpoint_io.remove_checkpoint(filepath)
 
     def barrier(self, name: str | None = None) -> None:
-        """Nothing: there is no other process to wait for."""
+        """Wait until all processes are here; one process waits for nobody."""
+        barrier(name or "")
 
 
 def _with_axis(leaf: Any, sync_grads: bool) -> Any:
