@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -81,12 +82,22 @@ class Exported(nn.Module):
         return sample
 
 
+_EXPORTING = ContextVar("exporting", default=False)
+
+
+def is_exporting() -> bool:
+    """Whether a module is exported here: TorchScript asks for all of its properties, those that raise included."""
+    return _EXPORTING.get()
+
+
 @contextlib.contextmanager
 def _evaluating(module: nn.Module) -> Iterator[None]:
     modes = [(part, part.training) for part in module.modules()]
+    before = _EXPORTING.set(True)
     try:
         module.eval()
         yield
     finally:
+        _EXPORTING.reset(before)
         for part, training in modes:
             part.training = training

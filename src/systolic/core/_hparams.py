@@ -7,7 +7,7 @@ import types
 import warnings
 from argparse import Namespace
 from collections.abc import Iterable, MutableMapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
@@ -31,7 +31,7 @@ Hyperparameters = AttributeDict | MutableMapping[str, Any]
 
 
 class _Initial:
-    """Holds the copy that nobody changes. Not a container: the survey of a step has no business in it."""
+    """Holds the copy that nobody changes. Not a container: the object graph of a step has no business in it."""
 
     def __init__(self, value: Hyperparameters) -> None:
         self.value = value
@@ -40,9 +40,10 @@ class _Initial:
 class HyperparametersMixin:
     """Gives a class `save_hyperparameters` and `hparams`."""
 
-    _hparams: Hyperparameters
-    _hparams_initial: _Initial
-    _hparams_name: str | None
+    if TYPE_CHECKING:  # TorchScript reads the annotations of a module's classes, and knows none of these
+        _hparams: Hyperparameters
+        _hparams_initial: _Initial
+        _hparams_name: str | None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

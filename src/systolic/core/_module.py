@@ -14,7 +14,7 @@ from ..data._containers import map_leaves
 from ..exceptions import MisconfigurationException
 from ..metrics import LogOptions, reduction_name
 from . import _loading
-from ._export import Exported
+from ._export import Exported, is_exporting
 from ._hooks import DataHooks, HostHooks, ModeHooks, TracedHooks
 from ._hparams import HyperparametersMixin
 from ._numbers import as_tensor
@@ -115,7 +115,7 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, DataHooks, _
         Raises:
             RuntimeError: no Trainer has run it.
         """
-        if self._trainer is None:
+        if self._trainer is None and not is_exporting():
             raise RuntimeError(f"{type(self).__qualname__} is not attached to a `Trainer`.")
         return self._trainer
 
@@ -362,11 +362,11 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, DataHooks, _
             map_location: where tensors go, as in `torch.load`; default: the CPU.
             hparams_file: a .yaml or .csv file whose values replace the saved hyperparameters.
             strict: whether the weights must fit the module's exactly; default: as `strict_loading` says.
+            weights_only: False also reads objects that are no plain values, for files that you trust.
+            **kwargs: arguments of `__init__` that come before the saved ones.
 
         Raises:
             ValueError: `strict` contradicts the `strict_loading` that the module sets.
-            weights_only: False also reads objects that are no plain values, for files that you trust.
-            **kwargs: arguments of `__init__` that come before the saved ones.
         """
         checkpoint = _loading.read(checkpoint_path, map_location, weights_only)
         module = _loading.build(cls, checkpoint, hparams_file, kwargs)
