@@ -106,6 +106,7 @@ def test_models(name: str) -> None:
     compare(CASES[name], "sgd_nesterov" if name in WITH_SGD else "adamw")
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize(
     "name", ["mlp", "VariationalAutoencoder", *(pytest.param(n, marks=pytest.mark.slow) for n in ("GraphNet", "hooks"))]

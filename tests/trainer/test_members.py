@@ -219,3 +219,20 @@ def test_a_module_is_copied_and_pickled_during_fit(compiled: bool) -> None:
         assert type(twin.layer.weight.data) is torch.Tensor
         with pytest.raises(RuntimeError, match="not attached"):
             _ = twin.trainer
+
+
+def clipped_by_a_callback(package: Package) -> list[float]:
+    """The weights after training under a norm that a callback tightens from batch to batch."""
+
+    class Tighten(package.L.Callback):
+        def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, batch_idx: int) -> None:
+            trainer.gradient_clip_val = (10.0, 0.01, 0.01, 5.0)[batch_idx % 4]
+
+    trainer = package.trainer(limit_train_batches=6, gradient_clip_val=10.0, callbacks=[Tighten()])
+    module = package.module()
+    trainer.fit(module, loader())
+    return [float(value) for parameter in module.parameters() for value in parameter.detach().flatten()]
+
+
+def test_a_callback_may_change_the_norm_that_gradients_are_clipped_to() -> None:
+    require_same(clipped_by_a_callback)
