@@ -232,3 +232,14 @@ def test_a_circle_that_type_checking_keeps_alive_is_seen(tmp_path: Path, monkeyp
     (tmp_path / "_c.py").write_text("from ._a import y\nfrom . import _b")
     modules = {tmp_path / name for name in ("_a.py", "_b.py", "_c.py")}
     assert circles({path: imported_modules(path) & modules for path in modules}) == [["_a.py", "_b.py"]]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_docstrings_begin_with_the_thing(path: Path) -> None:
+    questions: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node) or ""
+            if text.split(maxsplit=1)[:1] in (["What"], ["Where"], ["Which"]):
+                questions.append(text.splitlines()[0])
+    assert questions == []

@@ -1,4 +1,4 @@
-"""What `Trainer(precision=...)` means: in which dtype parameters are kept, and in which a step computes."""
+"""Precisions of `Trainer(precision=...)`: the dtype that parameters are kept in, and the one that a step computes in."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ _BFLOAT16_INSTEAD = {"16-true": "bf16-true", "16-mixed": "bf16-mixed"}
 
 
 def resolve_precision(precision: Any, platform: str) -> Precision:
-    """What a request for a precision means on a platform.
+    """Precision that a request means on a platform.
 
     Args:
         precision: "32-true" (also 32, "32", None), "16-true" or "bf16-true", "16-mixed" or "bf16-mixed", "64-true".

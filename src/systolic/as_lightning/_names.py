@@ -1,4 +1,4 @@
-"""Which object of systolic's a name of Lightning's stands for."""
+"""Counterparts in systolic of Lightning's names: the objects that these stand for."""
 
 from __future__ import annotations
 

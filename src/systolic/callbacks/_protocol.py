@@ -1,4 +1,4 @@
-"""What the callbacks of this package read from a Trainer, by shape and not by ancestry."""
+"""Protocols: the members of a Trainer that the callbacks of this package read, by shape and not by ancestry."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from systolic.utilities._validation_due import batches_between, validation_is_du
 
 
 class StateLike(Protocol):
-    """What the Trainer is doing."""
+    """The state of the Trainer: what it is doing."""
 
     @property
     def fn(self) -> Any:
@@ -128,7 +128,7 @@ class TrainerLike(Protocol):
 
     @property
     def default_root_dir(self) -> str | os.PathLike[str]:
-        """Where files go."""
+        """The directory that files go to."""
         ...
 
     @property
@@ -138,12 +138,12 @@ class TrainerLike(Protocol):
 
     @property
     def checkpoint_io(self) -> CheckpointIO:
-        """What writes and reads checkpoints."""
+        """The plugin that writes and reads checkpoints."""
         ...
 
     @property
     def state(self) -> StateLike:
-        """What the Trainer is doing."""
+        """The state of the Trainer: what it is doing."""
         ...
 
     @property
@@ -186,11 +186,11 @@ class TrainerLike(Protocol):
 
 
 class DeviceTrainerLike(TrainerLike, Protocol):
-    """What callbacks that look at the devices use besides."""
+    """Further members of a Trainer, for callbacks that look at the devices."""
 
     @property
     def devices(self) -> Sequence[Any]:
-        """What the run uses; empty in eager mode."""
+        """The devices that the run uses; empty in eager mode."""
         ...
 
     @property

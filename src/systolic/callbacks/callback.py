@@ -51,7 +51,7 @@ class Callback:
 
     @property
     def state_key(self) -> str:
-        """Where `checkpoint["callbacks"]` keeps this callback's state; unique among the Trainer's callbacks."""
+        """The key of this callback's state in `checkpoint["callbacks"]`; unique among the Trainer's callbacks."""
         return type(self).__qualname__
 
     def _generate_state_key(self, **arguments: Any) -> str:

@@ -1,4 +1,4 @@
-"""What the Trainer takes for a checkpointing callback."""
+"""Base class by which the Trainer recognises checkpointing callbacks."""
 
 from systolic.callbacks.callback import Callback
 

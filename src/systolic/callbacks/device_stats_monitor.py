@@ -55,7 +55,7 @@ class DeviceStatsMonitor(Callback):
             logger.log_metrics({prefix + name: value for name, value in stats.items()}, step=trainer.batches_that_stepped)
 
     def stats(self, devices: list[Device]) -> dict[str, float]:
-        """What is logged, for these devices, by name.
+        """Statistics that are logged for these devices, by name.
 
         Args:
             devices: JAX devices; none in eager mode.

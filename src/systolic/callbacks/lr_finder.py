@@ -20,7 +20,7 @@ _SMOOTHING = 0.98
 
 
 class LRFinder:
-    """What a range test found.
+    """Result of a range test.
 
     Attributes:
         mode: "exponential" or "linear".

@@ -321,7 +321,7 @@ class ModelCheckpoint(Checkpoint):
         return self.CHECKPOINT_EQUALS_CHAR if self.auto_insert_metric_name else None
 
     def _candidates(self, trainer: TrainerLike) -> dict[str, Tensor]:
-        """What the monitor and the file's name can refer to: logged metrics, `epoch` and `step`."""
+        """Values that the monitor and the file's name can refer to: logged metrics, `epoch` and `step`."""
         counters = {"epoch": trainer.current_epoch, "step": trainer.global_step}
         # A user's self.log("epoch", 7) arrives as a float; "epoch=7.0" in a file's name is not what was meant.
         logged = {name: trainer.callback_metrics[name].int() for name in counters if name in trainer.callback_metrics}

@@ -1,4 +1,4 @@
-"""What is in a checkpoint file, wherever it lies: reading it, and what to say when that fails."""
+"""Contents of a checkpoint file, wherever it lies: reading it, and what to say when that fails."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def read(file: File, name: str, map_location: Any, weights_only: bool) -> dict[s
 
 
 def damaged_part(path: str) -> str | None:
-    """Where a local file is not what was written, by the checksums that PyTorch puts beside every tensor; None if nowhere.
+    """Place of the damage in a local file, by the checksums that PyTorch puts beside every tensor; None if it is as written.
 
     A file that is no archive is left to be judged by reading it.
     """

@@ -1,4 +1,4 @@
-"""What can be wrong with a checkpoint file."""
+"""Exceptions for everything that can be wrong with a checkpoint file."""
 
 from collections.abc import Iterable
 
@@ -19,7 +19,7 @@ class NoCheckpointError(MisconfigurationException, ValueError):
 
 
 def missing_checkpoint(path: str, name: str, neighbours: Iterable[str], *, is_directory: bool) -> CheckpointNotFoundError:
-    """What to raise when there is no file.
+    """The exception to raise when there is no file.
 
     Args:
         path: where it was looked for.

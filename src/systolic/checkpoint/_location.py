@@ -1,4 +1,4 @@
-"""What a path of a checkpoint means: a local file, or an object of any file system that fsspec knows."""
+"""Resolution of a checkpoint's path: a local file, or an object of any file system that fsspec knows."""
 
 from __future__ import annotations
 

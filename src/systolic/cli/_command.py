@@ -1,4 +1,4 @@
-"""What a subcommand of `systolic` consists of."""
+"""Definition of a subcommand of `systolic`."""
 
 from __future__ import annotations
 

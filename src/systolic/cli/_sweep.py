@@ -11,7 +11,7 @@ _USAGE = "Expected batch_size=8..512 (doubling), batch_size=8,24,96, or slice=v5
 
 @dataclass(frozen=True)
 class Sweep:
-    """What to compare; every slice with every batch size.
+    """Configurations to compare; every slice with every batch size.
 
     Attributes:
         slices: names, empty where no sweep names any.

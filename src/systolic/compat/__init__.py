@@ -1,4 +1,4 @@
-"""What scripts written for older Lightning, or for torch_xla, still say: translated, refused or explained."""
+"""Compatibility with scripts written for older Lightning, or for torch_xla: translated, refused or explained."""
 
 from ._arguments import accepts_legacy_spellings as accepts_legacy_spellings
 from ._arguments import modern as modern

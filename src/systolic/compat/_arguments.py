@@ -1,4 +1,4 @@
-"""What five years of Lightning's TPU documentation taught people to write: translated, with one line that shows the new form.
+"""Legacy arguments of five years of Lightning's TPU documentation: translated, with one line that shows the new form.
 
 `docs/legacy.md` is the table, written by `scripts/legacy_docs.py` from these rules.
 """

@@ -75,7 +75,7 @@ class _Adopting(type):
 
 
 def _reduced(guest: Any, protocol: Any) -> Any:
-    """What pickle and copy make of a guest: an object of the class that its user wrote."""
+    """Reduced form of a guest, for pickle and copy: an object of the class that its user wrote."""
     cls = next(vars(base)["_systolic_guest"][0] for base in type(guest).__mro__ if "_systolic_guest" in vars(base))
     state = object.__reduce_ex__(guest, 2)[2]
     return copyreg._reconstructor, (cls, object, None), state  # pyright: ignore[reportAttributeAccessIssue]

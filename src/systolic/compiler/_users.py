@@ -1,4 +1,4 @@
-"""What the user wrote, as opposed to what is installed."""
+"""Distinction between the user's code and installed code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users subclass: LightningModule, LightningDataModule."""
+"""Base classes that users subclass: LightningModule, LightningDataModule."""
 
 from ._datamodule import LightningDataModule as LightningDataModule
 from ._hparams import settle as settle

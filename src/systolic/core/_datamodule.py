@@ -25,7 +25,7 @@ class LightningDataModule(HyperparametersMixin, _loading.Checkpointed):
         self.trainer: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is copied and pickled: everything but the Trainer."""
+        """State that is copied and pickled: everything but the Trainer."""
         return {**vars(self), "trainer": None}
 
     @property

@@ -132,7 +132,7 @@ def _is_empty(value: Any) -> bool:
 
 
 def _chosen(args: tuple[Any, ...], values: dict[str, Any]) -> tuple[Any, str | None]:
-    """What to save, and under which argument's name a checkpoint gives it back ("kwargs": each under its own)."""
+    """Value to save, and the argument under whose name a checkpoint gives it back ("kwargs": each under its own)."""
     if not args:
         return values, "kwargs" if values else None
     containers = [argument for argument in args if not isinstance(argument, str)]

@@ -34,7 +34,7 @@ class Checkpointed:
 
 
 def hyperparameters_of(owner: Any) -> dict[str, Any]:
-    """What a checkpoint holds of an object's hyperparameters; nothing when there are none."""
+    """Entries of a checkpoint for an object's hyperparameters; none when it has none."""
     if not owner.hparams:
         return {}
     found = {owner.CHECKPOINT_HYPER_PARAMS_NAME: getattr(owner, "_hparams_name", None)}

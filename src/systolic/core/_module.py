@@ -127,7 +127,7 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, DataHooks, _
         self._trainer = trainer
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is copied and pickled: everything but the Trainer."""
+        """State that is copied and pickled: everything but the Trainer."""
         return {**vars(self), "_trainer": None}
 
     @property

@@ -53,7 +53,7 @@ def _open_mapping(value: Mapping[Any, Any]) -> Opened:
 
 
 def _mapping_extras(value: Mapping[Any, Any]) -> Hashable:
-    """What a mapping carries besides its items, as far as it can be compared."""
+    """Extras that a mapping carries besides its items, as far as they can be compared."""
     if isinstance(value, defaultdict):
         return value.default_factory
     # Unhashable attributes are left out: a tokenizer's BatchEncoding holds fresh `encodings` in every batch, and

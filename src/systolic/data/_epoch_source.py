@@ -22,7 +22,7 @@ Place = dict[str, Any]
 
 
 class EpochSource:
-    """What the training loop reads its batches from.
+    """Source that the training loop reads its batches from.
 
     An epoch of a map-style dataset is determined by the states of the random generators at its beginning: they are kept, and
     after a resume the order is drawn again from them. What cannot be drawn again (the generators of workers, the states of
@@ -104,7 +104,7 @@ class EpochSource:
         self._start = place or {}
 
     def begin(self) -> Any:
-        """What to read the epoch that begins now from; to be called before its first batch is read."""
+        """Loader to read the epoch that begins now from; to be called before its first batch is read."""
         place, self._place = self._place, None
         self._start = self._state_now() if place is None else place
         resumed, self._resumed = self._resumed, False
@@ -117,12 +117,12 @@ class EpochSource:
         return _Batches(whole)
 
     def mark(self) -> list[Mark] | None:
-        """Where the loaders are after the batch that was read last; None where that follows from the number of batches."""
+        """Marks of the loaders after the batch that was read last; None where they follow from the number of batches."""
         marks = [leaf.mark() for leaf in self._leaves]
         return marks if any(marks) else None
 
     def place(self, marks: list[Mark] | None, in_epoch: bool) -> Place:
-        """What a checkpoint holds.
+        """Place in the data, as a checkpoint holds it.
 
         Args:
             marks: what `mark` gave after the last batch that was trained on.

@@ -81,7 +81,7 @@ class PadCollate:
         return batch, torch.arange(size) < torch.tensor(lengths)[:, None]
 
     def _values(self, columns: dict[Any, list[Any]]) -> dict[Any, PadValue]:
-        """What to pad, and with what."""
+        """Fields to pad, with the values to pad them with."""
         if isinstance(self.pad_value, Mapping):
             missing = [name for name in self.pad_value if name not in columns]
             if missing:

@@ -25,7 +25,7 @@ class Table:
     pack: Callable[[tuple[torch.Tensor, ...]], Any]
 
     def rows_at(self, indices: np.ndarray[Any, Any]) -> torch.Tensor:
-        """Where samples stand in the columns."""
+        """Rows of samples in the columns."""
         rows = torch.from_numpy(indices)
         return rows if self.rows is None else self.rows.index_select(0, rows)
 

@@ -39,7 +39,7 @@ class TrackedLoader:
         return len(self.loader)
 
     def mark(self) -> Mark:
-        """What is needed, besides the number of batches, to go on after the batch that was read last."""
+        """Mark that is needed, besides the number of batches, to go on after the batch that was read last."""
         return {}
 
     def resume(self, skip: Skip, mark: Mark) -> None:

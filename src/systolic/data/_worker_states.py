@@ -1,4 +1,4 @@
-"""What the workers of a DataLoader know after each batch: their random generators, and the state of their dataset."""
+"""States of a DataLoader's workers after each batch: their random generators, and the state of their dataset."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Stateful(Protocol):
     """A loader, sampler or dataset of the user's that knows where it is."""
 
     def state_dict(self) -> Any:
-        """Where it is."""
+        """Its current position."""
         ...
 
     def load_state_dict(self, state_dict: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a run can be asked about itself."""
+"""Diagnostics: everything that a run can be asked about itself."""
 
 from ._advisor import AdviceWarning as AdviceWarning
 from ._advisor import Advisor as Advisor

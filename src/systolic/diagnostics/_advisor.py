@@ -188,7 +188,7 @@ _END = object()
 
 
 def _about(loader: Any) -> str:
-    """Where the time probably goes, and what to change."""
+    """Advice on a loader: where the time probably goes, and what to change."""
     workers = getattr(loader, "num_workers", None)  # loaders may be anything that iterates
     dataset = getattr(loader, "dataset", None)
     method = getattr(type(dataset), "__getitems__", None) or getattr(type(dataset), "__getitem__", None)

@@ -1,4 +1,4 @@
-"""Which line made something happen: the user's, or the part of systolic that did it by itself."""
+"""Line that made something happen: the user's, or the part of systolic that did it by itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LIBRARIES = (*INSTALLED, "<")
 
 
 def responsible_line() -> str:
-    """Where the current call comes from.
+    """Origin of the current call.
 
     Returns:
         `file:line in function` of the innermost line of user code; for what the Trainer does on its own account

@@ -1,4 +1,4 @@
-"""What every step of a run cost: waiting for data, compiling, executing, and the host's own work."""
+"""Record of the cost of every step of a run: waiting for data, compiling, executing, and the host's own work."""
 
 from __future__ import annotations
 

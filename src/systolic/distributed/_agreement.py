@@ -25,7 +25,7 @@ _questions = itertools.count()
 
 
 def agree(decision: bool, on: Literal["any", "all"] = "any") -> bool:
-    """What all processes decide together. All of them must ask, in the same order.
+    """Joint decision of all processes. All of them must ask, in the same order.
 
     Args:
         decision: this process's.

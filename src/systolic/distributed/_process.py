@@ -1,4 +1,4 @@
-"""Which process this is, and how many there are."""
+"""Identity of this process, and the number of processes."""
 
 from __future__ import annotations
 

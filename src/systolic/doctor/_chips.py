@@ -1,4 +1,4 @@
-"""What is wrong with the chips' files and their holders."""
+"""Checks of the chips' files and their holders."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ._finding import Finding, Level
 
 
 def check_chips(found: Holders, root: Path = Path("/")) -> list[Finding]:
-    """Which chips there are, whether this user may open them, and who holds them.
+    """Check which chips there are, whether this user may open them, and who holds them.
 
     Args:
         found: the processes that hold them.

@@ -36,7 +36,7 @@ def initial_environment() -> dict[str, str]:
 
 
 def check_environment(environment: Mapping[str, str], has_chips: bool = False) -> list[Finding]:
-    """What the environment says about training.
+    """Check what the environment says about training.
 
     Args:
         environment: the variables.

@@ -16,7 +16,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found, and what to do about it.
+    """A finding, and what to do about it.
 
     Attributes:
         level: how bad it is.

@@ -14,7 +14,7 @@ from ..utilities._processes import ancestors, read_process
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one process.
+    """Outcome for one process.
 
     Attributes:
         holder: the process.

@@ -19,7 +19,7 @@ _GIB = 2**30
 
 @dataclass(frozen=True)
 class Report:
-    """What the doctor found.
+    """Report of everything that the doctor found.
 
     Attributes:
         versions: the installed packages that matter.

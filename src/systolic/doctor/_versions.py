@@ -1,4 +1,4 @@
-"""Which versions are installed, and whether they fit together by what the packages themselves declare."""
+"""Installed versions, and whether they fit together by what the packages themselves declare."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Installed:
             return None
 
     def requirements(self, name: str, extra: str = "") -> list[Requirement]:
-        """What a package needs, with what one of its extras adds."""
+        """Requirements of a package, with those that one of its extras adds."""
         found = [Requirement(text) for text in self._requires(name) or []]
         return [r for r in found if r.marker is None or r.marker.evaluate({"extra": extra})]
 

@@ -1,4 +1,4 @@
-"""What a Trainer asks of a logger, by shape and not by ancestry."""
+"""Protocol of a logger: the members that a Trainer asks of it, by shape and not by ancestry."""
 
 from argparse import Namespace
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ class LoggerProtocol(Protocol):
 
     @property
     def group_separator(self) -> str:
-        """What separates a group from a metric in a metric's name."""
+        """Separator of a group from a metric in a metric's name."""
         ...
 
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Where a logger that writes local files puts them: `<save_dir>/<name>/version_N`."""
+"""Directories of loggers that write local files: `<save_dir>/<name>/version_N`."""
 
 import os
 

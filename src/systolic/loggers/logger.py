@@ -39,7 +39,7 @@ class Logger(ABC):
 
     @property
     def group_separator(self) -> str:
-        """What separates a group from a metric in a metric's name."""
+        """Separator of a group from a metric in a metric's name."""
         return "/"
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""What `self.log` collects, and how it is reduced over an epoch."""
+"""Values that `self.log` collects, and how they are reduced over an epoch."""
 
 from ._log_options import LogOptions as LogOptions
 from ._metric_states import is_metric as is_metric

@@ -1,4 +1,4 @@
-"""What `self.log` was asked to do with a value."""
+"""Options of `self.log`: what it was asked to do with a value."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def metrics_of(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
 
 
 def metric_states(module: torch.nn.Module, without: list[Any]) -> dict[str, dict[str, Any]]:
-    """What the metrics have accumulated, by path.
+    """States that the metrics have accumulated, by path.
 
     Args:
         module: where the metrics are.

@@ -41,7 +41,7 @@ _ARGUMENTS = ("on_step", "on_epoch", "prog_bar", "logger", "reduction")
 
 @dataclass
 class LogEntry:
-    """What is known of a logged name.
+    """Entry of a logged name: everything that is known of it.
 
     Attributes:
         name: the key given to `self.log`, with the dataloader's suffix.
@@ -106,7 +106,7 @@ class LogEntry:
 
 @dataclass
 class StepLog:
-    """What one step logs, while it runs (or is traced)."""
+    """Log of one step, while it runs (or is traced)."""
 
     results: Results
     batch_size: Callable[[], int]
@@ -205,7 +205,7 @@ class Results:
         return values
 
     def state_dict(self, module: torch.nn.Module) -> dict[str, Any]:
-        """What was logged in the epoch so far; metrics by their path in the module."""
+        """Values that were logged in the epoch so far; metrics by their path in the module."""
         paths = {id(part): name for name, part in module.named_modules()}
         entries = [{**entry.as_plain(), "metric": paths.get(id(entry.metric))} for entry in self.entries.values()]
         return {"entries": entries, "totals": self.state.totals.detach()}

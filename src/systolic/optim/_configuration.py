@@ -46,7 +46,7 @@ class LRSchedulerConfig:
 
 @dataclass
 class OptimizerConfiguration:
-    """What a module trains with."""
+    """Optimizers and schedulers that a module trains with."""
 
     optimizers: list[Optimizer] = field(default_factory=list)
     schedulers: list[LRSchedulerConfig] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What `self.optimizers()` gives in manual optimization."""
+"""Optimizer wrapper that `self.optimizers()` gives in manual optimization."""
 
 from __future__ import annotations
 

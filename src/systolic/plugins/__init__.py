@@ -1,4 +1,4 @@
-"""What `Trainer(plugins=[...])` takes."""
+"""Plugins that `Trainer(plugins=[...])` takes."""
 
 from ..checkpoint import AsyncCheckpointIO as AsyncCheckpointIO
 from ..checkpoint import CheckpointIO as CheckpointIO

@@ -10,7 +10,7 @@ from ..exceptions import MisconfigurationException
 
 
 def choose_checkpoint_io(plugins: Any) -> CheckpointIO:
-    """What writes checkpoints.
+    """Choose the plugin that writes checkpoints.
 
     Args:
         plugins: None, a `CheckpointIO`, or a list with one.

@@ -1,4 +1,4 @@
-"""What to change, each piece of advice with the figures that it rests on.
+"""Advice on what to change, each piece with the figures that it rests on.
 
 Ideas that need nothing but the compiled step are in `_advise_*.py` and cost nothing. Those that have to compile the step
 once more, with another batch or precision, take a `Trial` and are in `_advise_by_*.py`.

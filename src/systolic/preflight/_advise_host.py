@@ -1,4 +1,4 @@
-"""What goes between a core and its host in every step."""
+"""Transfers between a core and its host in every step."""
 
 from __future__ import annotations
 

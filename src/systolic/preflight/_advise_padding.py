@@ -26,7 +26,7 @@ class _Layer:
 
     @property
     def fill(self) -> float:
-        """Which part of its tiles holds numbers of the layer."""
+        """Share of its tiles that holds numbers of the layer."""
         return self.product.k * self.product.n / (self._tiles_up() * self.side**2)
 
     @property
@@ -36,7 +36,7 @@ class _Layer:
 
     @property
     def idle(self) -> float:
-        """What of them is lost."""
+        """FLOPs of its tiles that are lost."""
         return self.cost * (1 - self.fill)
 
     def _tiles_up(self) -> int:

@@ -1,4 +1,4 @@
-"""Where the predicted time goes: lines of the user's code, gathers and scatters, changes of layout."""
+"""Breakdown of the predicted time: lines of the user's code, gathers and scatters, changes of layout."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def lower(step: TracedStep, slice: Slice) -> Lowered:
 
 
 def describe(step: TracedStep, slice: Slice, compiled: Compiled) -> PreflightReport:
-    """What the compiler said, as a report."""
+    """Report of what the compiler said."""
     analysis = analyse(compiled.hlo) if compiled.hlo else None
     work = _work(step, slice, compiled, analysis) if analysis else None
     collectives = _collectives(slice, analysis) if analysis else ()

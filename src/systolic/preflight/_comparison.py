@@ -30,7 +30,7 @@ class Comparison:
     reports: Sequence[PreflightReport]
 
     def header(self) -> list[str]:
-        """What stands in each column."""
+        """Heading of each column."""
         return [figure.name for figure in next(iter(self._rows()), [])]
 
     def rows(self) -> list[list[str]]:

@@ -23,7 +23,7 @@ from ._kept import kept_at
 
 @dataclass(frozen=True)
 class Compiled:
-    """What the TPU compiler said about one program.
+    """Answer of the TPU compiler about one program.
 
     Attributes:
         hlo: the optimized program, with the compiler's estimates in it; empty when it was refused.

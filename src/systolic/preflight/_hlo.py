@@ -1,4 +1,4 @@
-"""What an optimized HLO program does: operations with the compiler's own cycle estimates, collectives, kernels, dtypes.
+"""Analysis of an optimized HLO program: operations with the compiler's own cycle estimates, collectives, kernels, dtypes.
 
 Rules of counting, the same for every program:
 
@@ -97,7 +97,7 @@ class _Walk:
             self._beside = before
 
     def _started(self, caller: Instruction) -> Computation:
-        """What an async-start starts; of a call of another unit (tpu7x's SparseCore), what that unit computes."""
+        """Computation that an async-start starts; of a call of another unit (tpu7x's SparseCore), what that unit computes."""
         started = self._module.called(caller, "calls")
         elsewhere = "called_computations=" in started.root.attributes
         return self._module.called(started.root, "called_computations") if elsewhere else started
@@ -127,7 +127,7 @@ class _Walk:
             self.custom_calls.append(custom_call(instruction, operation))
 
     def _inside(self, instruction: Instruction) -> Iterator[tuple[Computation, Instruction]]:
-        """What a fusion is made of, and what the fusions in it are made of."""
+        """Parts of a fusion, and the parts of the fusions in it."""
         if instruction.opcode == "fusion":
             inner = self._module.called(instruction, "calls")
             for part in inner.instructions.values():

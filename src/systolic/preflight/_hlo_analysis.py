@@ -1,4 +1,4 @@
-"""What is known of a compiled program: operations, collectives, foreign calls."""
+"""Facts about a compiled program: operations, collectives, foreign calls."""
 
 from __future__ import annotations
 

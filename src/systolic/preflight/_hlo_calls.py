@@ -25,7 +25,7 @@ def _target(call: Instruction) -> str:
 
 
 def custom_call(call: Instruction, operation: Operation) -> CustomCall:
-    """What a call that is counted as `operation` says of itself."""
+    """Custom call that is counted as `operation`, with what it says of itself."""
     stated = _COST.search(call.attributes)
     figures = dict(re.findall(r'"(\w+)":"?(-?\d+)', stated.group(1))) if stated else {}
     flops, size = (int(figures[name]) if name in figures else None for name in ("flops", "bytes_accessed"))

@@ -78,12 +78,12 @@ class _Reader:
         return self._value(computation, computation.root.name, {})
 
     def update(self, body: Computation, index: int) -> Scalar:
-        """What a loop's body makes of a variable."""
+        """Update of a variable by a loop's body."""
         root = body.root
         return self._value(body, root.operands[index], {}) if root.opcode == "tuple" else None
 
     def variable(self, computation: Computation, loop: Instruction, index: int) -> Scalar:
-        """What a variable is before the loop."""
+        """Value of a variable before the loop."""
         state = computation.instructions.get(loop.operands[0])
         return self._value(computation, state.operands[index], {}) if state and state.opcode == "tuple" else None
 

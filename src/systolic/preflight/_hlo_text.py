@@ -170,7 +170,7 @@ _PARENTHESES: Final = re.compile(r"[()]")
 
 
 def _closing(text: str, opened: int) -> int:
-    """Where the parenthesis that opens at `opened` is closed."""
+    """Index at which the parenthesis that opens at `opened` is closed."""
     depth = 0
     for found in _PARENTHESES.finditer(text, opened):
         depth += 1 if found.group() == "(" else -1

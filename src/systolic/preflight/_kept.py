@@ -1,4 +1,4 @@
-"""Where on disk stands what the compiler said about a program."""
+"""Path on disk of the compiler's cached answer about a program."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from ._trials import Trial, Variant
 
 @dataclass(frozen=True)
 class LargestBatch:
-    """Where batches stop to fit.
+    """Limit at which batches stop to fit.
 
     Attributes:
         fitting: the report with the largest batch that fits; None where not even one sample does.

@@ -1,4 +1,4 @@
-"""What a preflight finds, as values; how they are shown is in `_report.py` and the modules that it imports."""
+"""Findings of a preflight, as values; how they are shown is in `_report.py` and the modules that it imports."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class MemoryFigures:
 
     @property
     def free(self) -> int:
-        """What is left; negative when the program does not fit."""
+        """Bytes that are left; negative when the program does not fit."""
         return self.capacity - self.total
 
     @property
@@ -136,7 +136,7 @@ class MemoryFigures:
 
 @dataclass(frozen=True)
 class WorkFigures:
-    """What one step computes on each core.
+    """Work of one step on each core.
 
     Attributes:
         flops: XLA's count, without Pallas kernels.
@@ -239,7 +239,7 @@ class OperationFigures:
 
 @dataclass(frozen=True)
 class CompileFigures:
-    """What compiling took; seconds.
+    """Time that compiling took; seconds.
 
     Attributes:
         trace: PyTorch's tracing.

@@ -26,7 +26,7 @@ PARTS = (
 
 
 def memory_bar(memory: MemoryFigures) -> str:
-    """What lies in HBM at a step's peak, against what there is."""
+    """Bar of the contents of HBM at a step's peak, against what there is."""
     rest = memory.padding + memory.outputs + memory.code
     sizes = (memory.parameters, memory.optimizer_state, memory.other_state, memory.batch, memory.temporaries, rest)
     scale = _WIDTH / max(memory.total, memory.capacity)

@@ -63,7 +63,7 @@ class TracedStep:
         return TrainState.of_slots(self.captured.slots)
 
     def state_bytes(self, devices: list[Any]) -> dict[StateKind, int]:
-        """What one device holds of the state, by kind, as the run's rule places it."""
+        """Bytes of the state on one device, by kind, as the run's rule places it."""
         placement, sizes = self._placement(devices), Counter[StateKind]()
         for entry, tensor in zip(self.state.entries, self.state.tensors, strict=True):
             part = placement.state_sharding(entry).shard_shape(entry.shape)

@@ -10,7 +10,7 @@ from ._report import PreflightReport
 
 @dataclass(frozen=True)
 class Variant:
-    """What is changed; None leaves the run's own.
+    """Variant of a run: the settings that are changed; None leaves the run's own.
 
     Attributes:
         batch_size: samples per core.

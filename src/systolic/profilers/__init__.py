@@ -1,4 +1,4 @@
-"""Where the time goes: `Trainer(profiler="simple" | "advanced" | "xla")`."""
+"""Profilers, which say where the time goes: `Trainer(profiler="simple" | "advanced" | "xla")`."""
 
 from ._choice import make_profiler as make_profiler
 from .advanced import AdvancedProfiler as AdvancedProfiler

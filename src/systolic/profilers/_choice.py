@@ -1,4 +1,4 @@
-"""What `Trainer(profiler=...)` means."""
+"""Meaning of `Trainer(profiler=...)`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which Python functions each action spent its time in."""
+"""Profiler of the Python functions that each action spent its time in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where state lives on the devices: buffers, and the cells that are one tensor each."""
+"""State on the devices: buffers, and the cells that are one tensor each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of each generation of TPU chips; every constant with its source.
+"""Known facts of each generation of TPU chips; every constant with its source.
 
 Sources, by letter:
     G: docs.cloud.google.com/tpu/docs, the page of the generation (v3, v4, v5e, v5p, v6e, tpu7x), read 2026-11.

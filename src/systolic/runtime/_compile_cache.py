@@ -31,7 +31,7 @@ _SAVED = "/jax/compilation_cache/compile_time_saved_sec"
 
 @dataclass
 class CacheUse:
-    """What the cache did for one compilation.
+    """Use of the cache in one compilation.
 
     Attributes:
         hits: programs that were read.
@@ -64,7 +64,7 @@ def keep_compiled_programs(environment: Mapping[str, str] = os.environ) -> None:
 
 
 def cache_directory(environment: Mapping[str, str] = os.environ) -> str:
-    """Where programs of this kind of processor are kept; empty when the cache is switched off."""
+    """Directory where programs of this kind of processor are kept; empty when the cache is switched off."""
     base = environment.get("SYSTOLIC_CACHE_DIR")
     if base is None:
         base = str(_user_cache(environment) / "systolic" / "programs")
@@ -72,7 +72,7 @@ def cache_directory(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def described_programs(environment: Mapping[str, str] = os.environ) -> Path | None:
-    """Where descriptions of programs for devices that are not here are kept; None when the cache is switched off.
+    """Directory for descriptions of programs for devices that are not here; None when the cache is switched off.
 
     JAX's cache cannot read such programs: there is no device to load them to.
     """

@@ -107,7 +107,7 @@ class DeviceTensor(torch.Tensor):
 
 
 def get_data(tensor: torch.Tensor) -> torch.Tensor:
-    """What `tensor.data` is."""
+    """Value of `tensor.data`."""
     if not isinstance(tensor, DeviceTensor):
         return tensor.data
     # Python code of a subclass goes past PyTorch's function modes, and a step is traced under one
@@ -115,7 +115,7 @@ def get_data(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
-    """What `tensor.data = value` does."""
+    """Carry out `tensor.data = value`."""
     if not isinstance(tensor, DeviceTensor):
         tensor.data = value
         return

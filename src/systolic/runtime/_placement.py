@@ -110,7 +110,7 @@ class Placement:
             parameter.grad = DeviceTensor(gradient)
 
     def cells(self, tensors: Sequence[torch.Tensor], entries: Sequence[StateEntry]) -> list[Cell]:
-        """Where the values of tensors of the state lie."""
+        """Cells where the values of tensors of the state lie."""
         del entries  # they lie where they were put
         return [_cell(tensor) for tensor in tensors]
 
@@ -158,7 +158,7 @@ class AbstractPlacement(Placement):
         return self.describe(array.shape, array.dtype)
 
     def cells(self, tensors: Sequence[torch.Tensor], entries: Sequence[StateEntry]) -> list[Cell]:
-        """Where the values of these tensors, which stay where they are, would lie."""
+        """Cells where the values of these tensors, which stay where they are, would lie."""
         kinds = [(tensor.shape, tensor.dtype) for tensor in tensors]
         return describe_cells(kinds, [self.state_sharding(entry) for entry in entries])
 

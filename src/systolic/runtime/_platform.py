@@ -1,4 +1,4 @@
-"""Which devices a run uses: `accelerator` and `devices` in all their spellings."""
+"""Devices that a run uses: `accelerator` and `devices` in all their spellings."""
 
 from __future__ import annotations
 

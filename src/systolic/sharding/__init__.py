@@ -1,4 +1,4 @@
-"""Where arrays lie: the mesh of devices with its named axes, and the rules that place the state on it."""
+"""Placement of arrays: the mesh of devices with its named axes, and the rules that place the state on it."""
 
 from ._mesh import DATA_AXIS as DATA_AXIS
 from ._mesh import batch_spec as batch_spec

@@ -1,4 +1,4 @@
-"""Which samples of a dataset a batch holds, for writers of predictions."""
+"""Indices of the dataset's samples that a batch holds, for writers of predictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which checkpoint a run starts from: Lightning's rules for `ckpt_path`, and for calls without a module."""
+"""Choice of the checkpoint that a run starts from: Lightning's rules for `ckpt_path`, and for calls without a module."""
 
 from __future__ import annotations
 

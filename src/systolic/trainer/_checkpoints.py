@@ -1,4 +1,4 @@
-"""What a checkpoint of the Trainer contains, and how it is restored."""
+"""Contents of a checkpoint of the Trainer, and how it is restored."""
 
 from __future__ import annotations
 

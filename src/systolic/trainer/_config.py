@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerConfig:
-    """What a run is made from. `dataclasses.replace` makes a variant for a run of one's own.
+    """Configuration that a run is made from. `dataclasses.replace` makes a variant for a run of one's own.
 
     The fields are the Trainer's arguments after their checks; -1 and infinity stand for "no limit".
     """
@@ -93,12 +93,12 @@ class TrainerConfig:
 
     @property
     def platform(self) -> str:
-        """Where steps run: "cpu", "gpu" or "tpu"."""
+        """Platform that steps run on: "cpu", "gpu" or "tpu"."""
         return self.devices[0].platform if self.devices else "cpu"
 
     @property
     def log_dir(self) -> str | None:
-        """Where the first logger writes; `default_root_dir` without a logger."""
+        """Directory that the first logger writes to; `default_root_dir` without a logger."""
         return _defaults.log_dir(self.loggers[0] if self.loggers else None, self.default_root_dir)
 
     def limit(self, stage: Stage) -> int | float:

@@ -1,4 +1,4 @@
-"""What fit needs of a module, what a call must not be given together, and what is probably missing."""
+"""Checks of what fit needs of a module, what a call must not be given together, and what is probably missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a datamodule's hook inside of the step uses: without it, the trace would freeze what later batches find changed."""
+"""Scope of a datamodule's hook inside of the step: without it, the trace would freeze what later batches find changed."""
 
 from __future__ import annotations
 

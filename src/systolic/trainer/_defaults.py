@@ -67,7 +67,7 @@ def loggers(logger: Any, root: str, quick: int) -> list[LoggerProtocol]:
 
 
 def log_dir(logger: LoggerProtocol | None, root: str) -> str | None:
-    """Where a run writes: as in Lightning, these two loggers have a directory for each run, others their `save_dir`."""
+    """Directory of a run: as in Lightning, these two loggers have a directory for each run, others their `save_dir`."""
     if logger is None:
         return root
     has_versions = any(cls.__name__ in ("TensorBoardLogger", "CSVLogger") for cls in type(logger).__mro__)
@@ -161,7 +161,7 @@ def require_module(model: Any) -> None:
 
 
 def logged_hyperparameters(owners: list[LightningModule | LightningDataModule]) -> Any:
-    """What module and data module remembered with `save_hyperparameters` for the loggers; None where there is nothing."""
+    """Hyperparameters of module and data module, from `save_hyperparameters`, for the loggers; None where there is nothing."""
     return _merged([owner.hparams_initial for owner in owners if owner._log_hyperparams and owner.hparams])
 
 

@@ -11,7 +11,7 @@ from ..compiler import Compile
 
 
 class EagerResult:
-    """What a step returned."""
+    """Result of a step."""
 
     __slots__ = ("_value",)
     is_dispatched = True

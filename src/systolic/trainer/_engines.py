@@ -43,7 +43,7 @@ def release_engines(engines: Sequence[StepEngine], *, failing: bool, puts_back: 
 
 
 def make_engine(run: Run, step: Step, stage: Stage, results: Results) -> StepEngine:
-    """What runs a step; only the training step uses the optimizers.
+    """Make the engine that runs a step; only the training step uses the optimizers.
 
     Args:
         run: the run, which keeps the engine until its end.

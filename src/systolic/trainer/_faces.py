@@ -37,7 +37,7 @@ class PredictLoop(StageLoop):
 
     @property
     def predictions(self) -> list[Any]:
-        """What `predict_step` returned for every batch; for several loaders a list for each of them."""
+        """Results of `predict_step` for every batch; for several loaders a list for each of them."""
         found = self._run.predictions
         return found[0] if len(found) == 1 else found
 
@@ -48,13 +48,13 @@ class PredictLoop(StageLoop):
 
     @property
     def current_batch_indices(self) -> list[int]:
-        """Which samples of the dataset the current batch holds; none where the loader does not tell."""
+        """Indices of the dataset's samples that the current batch holds; none where the loader does not tell."""
         current = self._run.predicted_indices[-1:]
         return current[0][-1] if current and current[0] else []
 
 
 class LoggerFace:
-    """What callbacks ask before they log.
+    """View of a run's logging that callbacks ask before they log.
 
     Args:
         run: the run.

@@ -1,4 +1,4 @@
-"""What a Trainer is given that was written for Lightning, as systolic's own."""
+"""Guests: objects written for Lightning that a Trainer is given, as systolic's own."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class _Total:
 
 
 class HostLog:
-    """What hooks logged since it was last asked for.
+    """Values that hooks logged since they were last asked for.
 
     Attributes:
         of_batch: for loggers: values of the current batch, by name.
@@ -71,7 +71,7 @@ class HostLog:
             self.loaders[entry.epoch_name] = entry.loader
 
     def state_dict(self) -> dict[str, Any]:
-        """What hooks of training logged in the epoch so far."""
+        """Values that hooks of training logged in the epoch so far."""
         totals = self._totals[True].values()
         return {"totals": [(t.entry.as_plain(), t.value, t.weight) for t in totals], "once": dict(self._once[True])}
 
@@ -97,6 +97,6 @@ class HostLog:
         return taken
 
     def take_loaders(self) -> dict[str, int | None]:
-        """What evaluation hooks logged in the evaluation that has ended, and of which loaders."""
+        """Names that evaluation hooks logged in the evaluation that has ended, and of which loaders."""
         taken, self.loaders = self.loaders, {}
         return taken

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Intended:
-    """What a script was about to do.
+    """Call that a script was about to make.
 
     Attributes:
         trainer: the one whose method was called.

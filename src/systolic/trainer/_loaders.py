@@ -1,4 +1,4 @@
-"""Which loaders a stage uses, and how many of their batches."""
+"""Loaders that a stage uses, and how many of their batches."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class TrainerMembers:
 
     @property
     def precision_plugin(self) -> Precision:
-        """What converts modules and inputs, and in which dtype steps compute."""
+        """Precision of the run: it converts modules and inputs, and says in which dtype steps compute."""
         return self._run.config.numerics
 
     @property
@@ -114,7 +114,7 @@ class TrainerMembers:
 
     @property
     def predict_loop(self) -> PredictLoop:
-        """What was predicted so far, and for which samples."""
+        """Predictions so far, and the samples that they are for."""
         return PredictLoop(self._run, Stage.PREDICT)
 
     @property

@@ -1,4 +1,4 @@
-"""What a profiler adds to a run: engines, batches and hooks that tell it what they do. Without one, nothing of this is used."""
+"""Additions of a profiler to a run: engines, batches and hooks that tell it what they do. Without one, none is used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .loops._feed import FedBatch
 
 @dataclass(frozen=True)
 class _Actions:
-    """What a stage's actions are called: to profilers that look past the host, and, by Lightning's names, to all of them."""
+    """Names of a stage's actions: for profilers that look past the host, and, by Lightning's names, for all of them."""
 
     stage: str
     step: str

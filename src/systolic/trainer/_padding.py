@@ -26,7 +26,7 @@ _TRAINING = 5
 
 
 class PaddedSteps:
-    """What one step function knows of the padding of its batches."""
+    """Padding of the batches of one step function, as far as it knows of it."""
 
     def __init__(self) -> None:
         self._mask_leaf: int | None = None
@@ -68,7 +68,7 @@ class PaddedSteps:
 
 
 def padder_for(run: Run, loader: Any) -> BatchPadder | None:
-    """What fills up a loader's batches, the same one in every epoch; None where the run does not want it."""
+    """Padder of a loader's batches, the same one in every epoch; None where the run does not want it."""
     if not run.config.pad_batches:
         return None
     known = run.padders.get(id(loader))

@@ -1,4 +1,4 @@
-"""What a checkpoint holds of the instant that it is of, beyond weights, optimizers and counters."""
+"""State that a checkpoint holds of the instant that it is of, beyond weights, optimizers and counters."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from ..utilities.random_state import HostRandomState
 
 @dataclass(slots=True)
 class Stamp:
-    """What was true when a batch was read, which may be long before it is trained on.
+    """Stamp of a batch: everything that was true when it was read, which may be long before it is trained on.
 
     Attributes:
         marks: where the loaders were after it.
@@ -61,7 +61,7 @@ class Resumed:
 
 @dataclass
 class Progress:
-    """Where in the epoch training is.
+    """Position of training in the epoch.
 
     Attributes:
         batch: the number of the next batch.

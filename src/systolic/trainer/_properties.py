@@ -1,4 +1,4 @@
-"""What modules and callbacks read from a Trainer; Lightning's names."""
+"""Properties of a Trainer that modules and callbacks read; Lightning's names."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class TrainerProperties(TrainerMembers):
-    """What a Trainer shows of its run: the one that is under way, or the last one."""
+    """Properties that a Trainer shows of its run: the one that is under way, or the last one."""
 
     _run: Run
 
@@ -56,7 +56,7 @@ class TrainerProperties(TrainerMembers):
 
     @property
     def state(self) -> TrainerState:
-        """What the run is doing."""
+        """State of the run: what it is doing."""
         return self._run.state
 
     @property
@@ -85,7 +85,7 @@ class TrainerProperties(TrainerMembers):
 
     @property
     def datamodule(self) -> LightningDataModule | None:
-        """Where loaders come from, if not from the module."""
+        """Datamodule that loaders come from, if not from the module."""
         return self._run.datamodule
 
     @property
@@ -137,12 +137,12 @@ class TrainerProperties(TrainerMembers):
 
     @property
     def profiler(self) -> Profiler:
-        """What measures the run; without one, a profiler that does nothing."""
+        """Profiler that measures the run; without one, a profiler that does nothing."""
         return self._run.profiler
 
     @property
     def log_dir(self) -> str | None:
-        """Where the first logger writes; `default_root_dir` without a logger."""
+        """Directory that the first logger writes to; `default_root_dir` without a logger."""
         return self.config.log_dir
 
     def init_module(self, empty_init: bool | None = None) -> contextlib.AbstractContextManager[None]:

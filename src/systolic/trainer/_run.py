@@ -44,7 +44,7 @@ _PASS_THROUGH = PassThroughProfiler()
 
 @dataclass(frozen=True)
 class Call:
-    """What fit, validate, test or predict was called with.
+    """Arguments that fit, validate, test or predict was called with.
 
     Attributes:
         stage: FIT, VALIDATE, TEST or PREDICT.
@@ -97,14 +97,14 @@ class EvaluatedLoaders:
 
 @dataclass
 class ModuleState:
-    """What the module's own methods keep during a run, outside of what a step reads."""
+    """State that the module's own methods keep during a run, outside of what a step reads."""
 
     manual_steps: int = 0
     toggled: dict[torch.nn.Parameter, bool] = field(default_factory=dict)
 
 
 class Run:
-    """What the loops, the hooks and the reporting of one call work with.
+    """Run of one call: the state that the loops, the hooks and the reporting work with.
 
     Before the first call a Trainer has a run without a `call`, which has no hooks, module, data or placement.
 
@@ -180,7 +180,7 @@ class Run:
 
     @property
     def datamodule(self) -> LightningDataModule | None:
-        """Where loaders come from; None: from the module."""
+        """Datamodule that loaders come from; None: from the module."""
         return self.call.datamodule if self.call is not None else None
 
     @property
@@ -287,7 +287,7 @@ class Run:
         _checkpoints.finish(self)
 
     def make_placement(self) -> Placement | None:
-        """Where tensors of this run are; None for eager PyTorch."""
+        """Make the placement of the tensors of this run; None for eager PyTorch."""
         config = self.config
         if not config.compile:
             return None
@@ -354,7 +354,7 @@ class Run:
     # ---- data
 
     def before_transfer(self) -> Callable[[Any, int], Any] | None:
-        """What the user does to a batch on the host, before XLA gets it; None for nothing."""
+        """Function that applies the user's hooks to a batch on the host, before XLA gets it; None for nothing."""
         before = self.hooks.data_hook("on_before_batch_transfer")
         transfer, device = self.hooks.data_hook("transfer_batch_to_device"), self.trainer.strategy.root_device
         if transfer is None:

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Signals:
-    """What the operating system asked of a run.
+    """Requests of the operating system to a run.
 
     Attributes:
         pending: the signal that came; None for none.

@@ -1,4 +1,4 @@
-"""What a Trainer is doing: one vocabulary for its methods, its loops, their loaders, their hooks."""
+"""Stages of a Trainer: one vocabulary for its methods, its loops, their loaders, their hooks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TrainerStatus(StrEnum):
 
 
 class RunningStage(StrEnum):
-    """What that method is doing: `trainer.state.stage`, with Lightning's names and values."""
+    """Stage of that method: `trainer.state.stage`, with Lightning's names and values."""
 
     TRAINING = "train"
     SANITY_CHECKING = "sanity_check"
@@ -40,13 +40,13 @@ class RunningStage(StrEnum):
 
     @property
     def dataloader_prefix(self) -> str:
-        """What the arguments of its loaders begin with: "train", "val", "test" or "predict"."""
+        """Prefix of the arguments of its loaders: "train", "val", "test" or "predict"."""
         return "val" if self in (self.VALIDATING, self.SANITY_CHECKING) else self.value
 
 
 @dataclass(frozen=True, eq=False)
 class _Names:
-    """What a stage's parts are called.
+    """Names of a stage's parts.
 
     Attributes:
         fn: the Trainer's method to which it belongs.

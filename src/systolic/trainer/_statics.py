@@ -71,7 +71,7 @@ class BatchStatics:
 
 
 class _Structure:
-    """What is known of all batches of one structure: the names of their statics, and which of them a trace read."""
+    """Facts about all batches of one structure: the names of their statics, and which of them a trace read."""
 
     def __init__(self, key: Hashable, labels: list[str], tensor_labels: list[str]) -> None:
         self.key = key
@@ -112,7 +112,7 @@ class BatchKey:
 
     @property
     def tensor_labels(self) -> list[str]:
-        """Where each tensor of the batch stands."""
+        """Place of each tensor of the batch."""
         return self._structure.tensor_labels
 
     def __eq__(self, other: object) -> bool:
@@ -179,7 +179,7 @@ class _Builder:
 
 
 def _labels(tree: Tree, label: str) -> Iterator[str]:
-    """Where each static stands, as Python text behind the word "batch"."""
+    """Place of each static, as Python text behind the word "batch"."""
     if isinstance(tree, Static):
         yield label
     elif isinstance(tree, Node):
@@ -188,7 +188,7 @@ def _labels(tree: Tree, label: str) -> Iterator[str]:
 
 
 def _tensor_labels(tree: Tree, label: str) -> Iterator[str]:
-    """Where each tensor stands."""
+    """Place of each tensor."""
     if tree is LEAF:
         yield label
     elif isinstance(tree, Node):
@@ -197,7 +197,7 @@ def _tensor_labels(tree: Tree, label: str) -> Iterator[str]:
 
 
 def tensor_name(structure: tuple[Any, ...], index: int) -> str:
-    """What users call a tensor of a batch: `batch['x']`.
+    """Users' name of a tensor of a batch: `batch['x']`.
 
     Args:
         structure: what `BatchStatics.enter` returned, first.

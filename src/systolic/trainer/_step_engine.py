@@ -1,4 +1,4 @@
-"""What the loops ask of the thing that runs their steps: compiled, eager, grouped or watched by a profiler."""
+"""Protocols: the members that the loops use of an engine of steps: compiled, eager, grouped or watched by a profiler."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..compiler import Compile
 
 
 class StepOutcome(Protocol):
-    """What a step returned. Nothing is fetched before somebody looks."""
+    """Result of a step. Nothing is fetched before somebody looks."""
 
     @property
     def is_dispatched(self) -> bool:

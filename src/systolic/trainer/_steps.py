@@ -1,4 +1,4 @@
-"""What happens to one batch, in plain PyTorch. In a compiled run this is what gets traced; in eager mode it just runs."""
+"""Steps: the work on one batch, in plain PyTorch. A compiled run traces it; in eager mode it just runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Step:
-    """What surrounds the user's method in every step: padding, logging, the hook on the devices, precision.
+    """Step around the user's method; in every one: padding, logging, the hook on the devices, precision.
 
     Args:
         run: the run whose step it is.
@@ -54,7 +54,7 @@ class Step:
             yield after_transfer(self.run.hooks, batch, self.dataloader_idx), log
 
     def users(self, batch: Any, batch_idx: Any) -> Any:
-        """What the user's method returns."""
+        """Result of the user's method."""
         function = getattr(self.run.module, self.stage.step)
         with self.run.config.numerics.step_context():
             return function(*step_arguments(function, batch, batch_idx, self.dataloader_idx))
@@ -184,7 +184,7 @@ def _described(output: Any) -> str:
 
 
 def _detached(output: Any, loss: torch.Tensor | None) -> Any:
-    """What hooks see of a step's output: a dict; its loss is the one divided for accumulation, as in Lightning."""
+    """View that hooks have of a step's output: a dict; its loss is the one divided for accumulation, as in Lightning."""
     if output is None:
         return {}
     if isinstance(output, torch.Tensor):

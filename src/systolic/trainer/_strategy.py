@@ -20,7 +20,7 @@ _REDUCTIONS = ("sum", "mean", "avg", "min", "max", "product", "band", "bor", "bx
 
 
 class Strategy:
-    """What scripts for several processes call; `docs/collectives.md` says what becomes of each of their patterns.
+    """Members that scripts for several processes call; `docs/collectives.md` says what becomes of each of their patterns.
 
     Values in a step are global already: a sum over the batch is the sum over the samples of all cores. So nothing is
     communicated here, and a result means what it means in Lightning on as many devices.
@@ -34,7 +34,7 @@ class Strategy:
 
     @property
     def root_device(self) -> torch.device:
-        """Where PyTorch code sees tensors: "cpu"; XLA decides where they really are."""
+        """Device that PyTorch code sees tensors on: "cpu"; XLA decides where they really are."""
         return torch.device("cpu")
 
     @property
@@ -133,7 +133,7 @@ class Strategy:
 
     @property
     def checkpoint_io(self) -> CheckpointIO:
-        """What writes, reads and removes checkpoints."""
+        """The plugin that writes, reads and removes checkpoints."""
         return self._trainer.checkpoint_io
 
     @property

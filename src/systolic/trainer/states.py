@@ -1,4 +1,4 @@
-"""Where Lightning has them: `from systolic.trainer.states import RunningStage, TrainerFn`."""
+"""Aliases at the path where Lightning has them: `from systolic.trainer.states import RunningStage, TrainerFn`."""
 
 from ._stage import RunningStage as RunningStage
 from ._stage import TrainerFn as TrainerFn

@@ -1,3 +1,3 @@
-"""Where Lightning has it: `from systolic.tuner import Tuner`."""
+"""Alias at the path where Lightning has it: `from systolic.tuner import Tuner`."""
 
 from ..trainer import Tuner as Tuner

@@ -1,4 +1,4 @@
-"""Where Python's own library and installed packages lie, as opposed to what the user wrote."""
+"""Paths of Python's own library and installed packages, as opposed to what the user wrote."""
 
 from __future__ import annotations
 

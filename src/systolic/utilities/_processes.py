@@ -38,7 +38,7 @@ def process_ids() -> list[int]:
 
 
 def read_process(pid: int) -> Process | None:
-    """What is known of a process; None when it has ended."""
+    """Facts about a process; None when it has ended."""
     try:
         own = _PROC / str(pid)
         uid = _real_uid((own / "status").read_text())

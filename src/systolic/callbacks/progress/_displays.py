@@ -1,4 +1,4 @@
-"""Where progress is shown: on a terminal that can be redrawn, or as lines in a log."""
+"""Displays of progress: on a terminal that can be redrawn, or as lines in a log."""
 
 import math
 import time
@@ -26,7 +26,7 @@ _ALIKE = 0.1
 
 
 class Display(Protocol):
-    """What a progress bar needs of the place where it is shown."""
+    """Protocol of a display: the members that a progress bar needs of the place where it is shown."""
 
     interval: float
     """Seconds between two calls of `tick`."""

@@ -1,4 +1,4 @@
-"""What a progress bar looks like."""
+"""Theme of a progress bar: the styles of its parts."""
 
 from dataclasses import dataclass
 

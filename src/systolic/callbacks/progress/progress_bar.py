@@ -30,27 +30,27 @@ class ProgressBar(Callback):
 
     @property
     def sanity_check_description(self) -> str:
-        """What the sanity check is called."""
+        """The label of the sanity check."""
         return "Sanity Checking"
 
     @property
     def train_description(self) -> str:
-        """What training is called."""
+        """The label of training."""
         return "Training"
 
     @property
     def validation_description(self) -> str:
-        """What validation is called."""
+        """The label of validation."""
         return "Validation"
 
     @property
     def test_description(self) -> str:
-        """What testing is called."""
+        """The label of testing."""
         return "Testing"
 
     @property
     def predict_description(self) -> str:
-        """What prediction is called."""
+        """The label of prediction."""
         return "Predicting"
 
     @property
@@ -101,7 +101,7 @@ class ProgressBar(Callback):
         self._trainer, self._module = trainer, pl_module
 
     def get_metrics(self, trainer: TrainerLike, pl_module: Any) -> dict[str, Any]:
-        """What to show behind the bar; override to add or remove something."""
+        """Metrics to show behind the bar; override to add or remove something."""
         return dict(trainer.finished_metrics)
 
     def on_trace_start(self, trainer: TrainerLike, description: str) -> None:

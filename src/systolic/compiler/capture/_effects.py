@@ -1,4 +1,4 @@
-"""What a step leaves behind in Python objects, besides new values of the tensors that were there before."""
+"""Effects of a step: changes to Python objects, besides new values of the tensors that were there before."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class RequiresGrad:
 
 @dataclass(frozen=True)
 class SetContents:
-    """What a set holds after the step."""
+    """Contents of a set after the step."""
 
     container: set[Any]
     value: OutputTree
@@ -126,7 +126,7 @@ def templates_of(effect: Effect) -> list[OutputTree]:
 
 
 class Finals(Protocol):
-    """Which tensors stand where at the end of a step."""
+    """Final tensors of a step, by the places where they stand."""
 
     def updates_in_place(self, path: Path, now: torch.Tensor) -> bool:
         """Whether a tensor that stands where another one stood is an ordinary update of that one."""

@@ -1,4 +1,4 @@
-"""Which tensor stands where when a step has ended, and what becomes of the tensor objects that stood there before.
+"""Final tensors of a step, by place, and what becomes of the tensor objects that stood there before.
 
 In eager PyTorch an attribute holds an object, and two attributes may hold one. A compiled step keeps the objects that were
 there and gives them new values, where nobody could tell the difference; else it puts other objects into their places.
@@ -64,7 +64,7 @@ class FinalTensors:
         self.rebound = {index: now for index, now in found.items() if now is not None}
 
     def value(self, index: int) -> torch.Tensor:
-        """What the object of a slot holds after the step."""
+        """Value of a slot's object after the step."""
         return self.rebound.get(index, self._stand_ins[index])
 
     def updates_in_place(self, path: Path, now: torch.Tensor) -> bool:
@@ -240,7 +240,7 @@ def _same_kind(slot: Slot, now: torch.Tensor) -> bool:
 
 
 def _storage(tensor: torch.Tensor) -> int:
-    """What identifies the memory that a traced tensor looks at."""
+    """Identity of the memory that a traced tensor looks at."""
     assert isinstance(tensor, FunctionalTensor), "a stand-in is a traced tensor"
     return tensor.elem.untyped_storage()._cdata
 

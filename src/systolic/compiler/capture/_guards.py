@@ -215,7 +215,7 @@ def _compiled_check(
 
 
 def changes(old: ObjectGraph, new: ObjectGraph) -> list[tuple[Path, str]]:
-    """What differs between two walks, each with a text for people: `model.scale: 0.5 -> 0.7`."""
+    """Differences between two walks, each with a text for people: `model.scale: 0.5 -> 0.7`."""
     found: list[tuple[Path, str]] = []
     for path in {**old.values, **new.values}:
         was, now = old.values.get(path, _ABSENT), new.values.get(path, _ABSENT)

@@ -1,4 +1,4 @@
-"""What the hooks of an object reach when they run in a step: its attributes, the variables around them, globals."""
+"""Scope of the hooks of an object that run in a step: its attributes, the variables around them, globals."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class HookEffect:
 def hook_effects(
     tables: list[Table], before: list[Table], tensors: Iterable[torch.Tensor], stand_ins: list[torch.Tensor]
 ) -> Iterator[HookEffect]:
-    """What a step did to hooks.
+    """Effects of a step on hooks.
 
     Args:
         tables: the tables that were there.
@@ -112,7 +112,7 @@ def _lasting(table: Table, old: Table) -> tuple[tuple[int, Callable[..., Any]], 
 
 
 def _held(hook: Any) -> Iterator[Any]:
-    """What a function keeps: its closure, its defaults, the arguments of a partial."""
+    """Objects that a function keeps: its closure, its defaults, the arguments of a partial."""
     for cell in getattr(hook, "__closure__", None) or ():
         if cell != types.CellType():  # a variable that has no value yet
             yield cell.cell_contents

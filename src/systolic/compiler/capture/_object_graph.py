@@ -28,7 +28,7 @@ IMPLEMENTATION_SWITCHES = frozenset({"foreach", "fused", "capturable", "differen
 
 
 class ObjectGraph:
-    """What a walk over some roots found. Paths start with the name of the root.
+    """Objects that a walk over some roots found. Paths start with the name of the root.
 
     Attributes:
         tensors: every tensor by path; one that is reachable by several paths appears under each.

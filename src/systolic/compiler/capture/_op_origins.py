@@ -1,4 +1,4 @@
-"""Which submodule is running: for error messages, and for the names of ops in the compiled program."""
+"""Origins of ops: the submodule that is running, for error messages, and for the names of ops in the compiled program."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def current_module() -> str:
 
 
 class _Scopes:
-    """Where the op that is being traced belongs: `model.encoder.0`, `backward/model.encoder.0`, or `optimizer`.
+    """Scope of the op that is being traced: `model.encoder.0`, `backward/model.encoder.0`, or `optimizer`.
 
     The backward op of an op has that op's sequence number, so the numbers at which forwards began and ended tell the
     module.
@@ -86,7 +86,7 @@ class _Scopes:
 
 
 class _Lines:
-    """Where in the user's code the op that is being traced comes from, as "file:line"; gradients as in `_Scopes`.
+    """Line of the user's code that the op being traced comes from, as "file:line"; gradients as in `_Scopes`.
 
     Args:
         outermost: the frame that traces. Whoever called it, `trainer.fit(...)` in a script, wrote none of the ops.

@@ -1,4 +1,4 @@
-"""Which ops are recorded, which are split into simpler ones, and which are refused."""
+"""Policy for ops: which are recorded, which are split into simpler ones, and which are refused."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class OutputTree:
 
 
 def filled(leaf: Any, outputs: Callable[[int], Any], number: Callable[[int], Any], symbols: Sequence[Number]) -> Any:
-    """What one leaf of an output tree stands for."""
+    """Value that one leaf of an output tree stands for."""
     if isinstance(leaf, LeafOutput):
         return _autograd_leaf(leaf, outputs)
     if isinstance(leaf, ViewOutput):

@@ -141,7 +141,7 @@ class _Place:
 
 
 def _places() -> Iterator[_Place]:
-    """Where the watched functions are called from: `random` itself, and all modules that import them by name."""
+    """Places that the watched functions are called from: `random` itself, and all modules that import them by name."""
     watched = {id(getattr(random, name)): name for name in _WATCHED}
     for module in list(sys.modules.values()):
         scope = getattr(module, "__dict__", {})  # some packages put objects that are no modules among the modules

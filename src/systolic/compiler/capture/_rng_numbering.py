@@ -19,7 +19,7 @@ from .._errors import CaptureError, user_line_of
 
 
 class GeneratorState:
-    """What `torch.get_rng_state()` returns inside a step."""
+    """State of the generator, as `torch.get_rng_state()` returns it inside a step."""
 
     def __init__(self, number: int) -> None:
         self.number = number

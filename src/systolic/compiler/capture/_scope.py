@@ -68,7 +68,7 @@ def scope_with_globals(
 
 
 def scope_of(function: Callable[..., Any]) -> Scope:
-    """What a function uses: its closure, the globals that it and its helper functions mention, defaults, `self`."""
+    """Scope of a function: its closure, the globals that it and its helper functions mention, defaults, `self`."""
     return Scope(_places(function, set()))
 
 

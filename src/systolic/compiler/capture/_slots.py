@@ -67,7 +67,7 @@ def with_same_memory(slots: list[Slot]) -> list[tuple[int, int]]:
 
 
 def cells_of_slots(slots: list[Slot]) -> list[Any]:
-    """Where the value of each slot's object lies; None for an object that is not on the devices."""
+    """Cells that hold the values of the slots' objects; None for an object that is not on the devices."""
     return [getattr(slot.tensor, "_cell", None) for slot in slots]
 
 

@@ -1,4 +1,4 @@
-"""Which tensors overlap in memory."""
+"""Spans of tensors in memory, and which of them overlap."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class TrainState:
         return cls(tuple(_entries(slots)), tuple(slot.tensor for slot in slots))
 
     def bytes(self, *kinds: StateKind) -> int:
-        """What the tensors of these kinds take, on one device if every device holds them whole; without kinds: all."""
+        """Bytes of the tensors of these kinds, on one device if every device holds them whole; without kinds: of all."""
         return sum(t.numel() * t.element_size() for _, t in self._chosen(kinds))
 
     def count(self, *kinds: StateKind) -> int:

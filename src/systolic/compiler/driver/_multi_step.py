@@ -18,7 +18,7 @@ from ._result import StepResult
 
 
 class MultiStepResult(StepResult):
-    """What one step of a group returned. Looking at it dispatches the steps that still wait."""
+    """Result of one step of a group. Looking at it dispatches the steps that still wait."""
 
     __slots__ = ("_row", "_runs")
 

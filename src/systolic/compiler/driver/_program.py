@@ -28,7 +28,7 @@ from ._check_watch import CheckWatch
 
 @dataclass(frozen=True)
 class Piece:
-    """Where a value lies in a buffer: `offset` -1 means that it is the whole buffer."""
+    """Place of a value in a buffer: `offset` -1 means that it is the whole buffer."""
 
     buffer: int
     offset: int
@@ -97,7 +97,7 @@ class Program:
         self.checks = executables[self.fingerprint].checks
 
     def arguments(self, leaves: Sequence[Any], numbers: Sequence[Number]) -> tuple[Any, ...]:
-        """What the compiled function takes for these inputs."""
+        """Arguments of the compiled function for these inputs."""
         for buffer in self.buffers:
             if buffer.mirrored:
                 flush(buffer)
@@ -129,7 +129,7 @@ class Program:
         return self._constant_arrays
 
     def scalar_words(self, numbers: Sequence[Number]) -> Any:
-        """What the program gets for these symbolic numbers."""
+        """Words that the program gets for these symbolic numbers."""
         return _words([expression(numbers) for expression in self.captured.scalars], self._scalar_record)
 
     def repeated(self, times: int) -> Any:
@@ -144,11 +144,11 @@ class Program:
         return self._scalars
 
     def result_cells(self, arrays: list[jax.Array]) -> dict[int, Cell]:
-        """What one run returned to its caller, by output number, as cells that own their arrays."""
+        """Results that one run returned to its caller, by output number, as cells that own their arrays."""
         return self._cells_of(self.layout.results[: self.layout.returned], arrays[: self.layout.returned])
 
     def kept_cells(self, arrays: list[jax.Array]) -> dict[int, Cell]:
-        """What one run computed for attributes and other places that keep it, by output number."""
+        """Values that one run computed for attributes and other places that keep them, by output number."""
         return self._cells_of(self.layout.results[self.layout.returned :], arrays[self.layout.returned :])
 
     def _cells_of(self, groups: Sequence[tuple[int, ...]], arrays: list[jax.Array]) -> dict[int, Cell]:
@@ -248,7 +248,7 @@ def _grouped(captured: Captured, indices: Iterable[int]) -> list[tuple[int, ...]
 
 
 def _places(captured: Captured, layout: Layout) -> dict[int, tuple[int, int]]:
-    """Where in the arrays each output that is returned to the caller begins: array and element."""
+    """Beginning, in the arrays, of each output that is returned to the caller: array and element."""
     outputs = _outputs(captured.graph)
     found: dict[int, tuple[int, int]] = {}
     for number, group in enumerate(layout.results[: layout.returned]):

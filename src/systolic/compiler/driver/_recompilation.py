@@ -1,4 +1,4 @@
-"""Which argument has another shape than the programs that are there, and when that has to stop."""
+"""Recompilation: which argument has another shape than the programs that are there, and when that has to stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one run of a compiled step returned."""
+"""Result of one run of a compiled step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ._program import Program, fill
 
 
 class StepResult:
-    """What one run returned. Nothing is fetched before somebody looks.
+    """Result of one run. Nothing is fetched before somebody looks.
 
     Attributes:
         arrays: the program's results on the devices.

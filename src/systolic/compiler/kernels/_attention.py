@@ -156,7 +156,7 @@ def scaled_dot_product_attention(
 
 
 def _autocast(*tensors: torch.Tensor | None) -> Any:
-    """What autocast does to the arguments of an op of its lower-precision list."""
+    """Cast tensors as autocast casts the arguments of an op of its lower-precision list."""
     if not torch.is_autocast_enabled("cpu"):
         return tensors
     dtype = torch.get_autocast_dtype("cpu")

@@ -109,7 +109,7 @@ class _Gradient:
 
 @dataclass(frozen=True)
 class _Function:
-    """What a number in the graph stands for.
+    """Function that a number in the graph stands for.
 
     Attributes:
         plain: the kernel for every platform without a better one.
@@ -155,7 +155,7 @@ def _number_of(function: _Function) -> int:
 
 
 def described(number: int) -> _Function:
-    """What a number in the graph stands for."""
+    """Function that a number in the graph stands for."""
     return _FUNCTIONS[number]
 
 
@@ -241,7 +241,7 @@ def _kinds(tensors: Sequence[torch.Tensor]) -> tuple[Kind, ...]:
 
 @functools.lru_cache(maxsize=4096)
 def _announced(kernel: Kernel, kinds: tuple[Kind, ...]) -> Any:
-    """What the kernel returns, with shapes and dtypes in place of arrays."""
+    """Results of the kernel, with shapes and dtypes in place of arrays."""
     with jax.enable_x64(True):
         return jax.eval_shape(kernel, *[jax.ShapeDtypeStruct(shape, jax_dtype(dtype)) for shape, dtype in kinds])
 

@@ -100,7 +100,7 @@ def _moved(running: jax.Array, fresh: jax.Array, momentum: float) -> jax.Array:
 
 
 def _unsaved() -> tuple[jax.Array, jax.Array]:
-    """What stands for the saved statistics of a call that saves none."""
+    """Placeholders for the saved statistics of a call that saves none."""
     _, mean, rstd, *_ = current().output
     return jnp.zeros(tuple(mean.shape)), jnp.zeros(tuple(rstd.shape))
 

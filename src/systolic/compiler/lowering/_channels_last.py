@@ -66,7 +66,7 @@ Value = jax.Array | ChannelsLast
 
 
 def ordinary(value: Any) -> Any:
-    """What an op that knows nothing of this module expects in place of `value`."""
+    """Ordinary form of `value`, for an op that knows nothing of this module."""
     if isinstance(value, (tuple, list)):
         return type(value)(ordinary(v) for v in value)
     return value.ordinary if isinstance(value, ChannelsLast) else value
@@ -102,7 +102,7 @@ def in_order_of(model: Value, per_dimension: Sequence[T]) -> tuple[T, ...]:
 
 
 def spatial_axes(model: Value, spatial: int) -> tuple[int, ...]:
-    """Which dimensions of the array in `model` are the image's own."""
+    """Spatial axes: the dimensions of the array in `model` that are the image's own."""
     end = model.ndim - isinstance(model, ChannelsLast)
     return tuple(range(end - spatial, end))
 
@@ -159,7 +159,7 @@ def _channel_at_end(operand: Any) -> Any:
 
 
 def _axis(dim: int) -> int:
-    """Where [N, H, W, C] has a dimension of [N, C, H, W]."""
+    """Index in [N, H, W, C] of a dimension of [N, C, H, W]."""
     return (0, 3, 1, 2)[dim]
 
 

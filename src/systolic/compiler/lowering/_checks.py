@@ -23,7 +23,7 @@ _LIMITS = np.iinfo(np.int32)
 
 
 class Place(Protocol):
-    """Where an op is lowered: what checks need of a `LoweringContext`, which holds them."""
+    """Place where an op is lowered: the members that checks need of a `LoweringContext`, which holds them."""
 
     @property
     def node(self) -> fx.Node | None:
@@ -38,7 +38,7 @@ class Place(Protocol):
 
 @dataclass(frozen=True)
 class Check:
-    """What one op requires of one of its arguments.
+    """Requirement of one op on one of its arguments.
 
     Attributes:
         op: the op's name.

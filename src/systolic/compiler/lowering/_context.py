@@ -1,4 +1,4 @@
-"""What a lowering may ask about the program that it is part of."""
+"""Context of a lowering: facts that it may ask for about the program that it is part of."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def _taps(
     padding: Sequence[int],
     dilation: Sequence[int],
 ) -> Iterator[jax.Array]:
-    """What each place of the kernel sees of `x` [N, ..., C]: arrays [N, *out, C]."""
+    """Taps of a convolution: the part of `x` [N, ..., C] that each place of the kernel sees, as arrays [N, *out, C]."""
     padded = jnp.pad(x, [(0, 0), *((p, p) for p in padding), (0, 0)])
     for place in itertools.product(*map(range, kernel)):
         start = [i * d for i, d in zip(place, dilation, strict=True)]

@@ -65,7 +65,7 @@ def promoted(*operands: Any, floating: bool = False, exact: bool = False) -> lis
 
 
 def _announced_float() -> Any:
-    """What integers become: float32, or float64 where that is PyTorch's default dtype."""
+    """The dtype that integers become: float32, or float64 where that is PyTorch's default dtype."""
     wide = announced_dtype() in (jnp.float64, jnp.complex128)
     return jnp.dtype(jnp.float64 if wide else jnp.float32)
 

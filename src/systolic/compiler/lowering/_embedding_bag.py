@@ -31,7 +31,7 @@ def _require_inside(weight: jax.Array, indices: jax.Array, offsets: jax.Array) -
 
 
 def _resized(values: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """What PyTorch saves for the backward varies in length with the path it took: cut, or filled with zeros."""
+    """Values saved for the backward, whose length in PyTorch varies with the path it took: cut, or filled with zeros."""
     kept = values[tuple(slice(size) for size in shape)]
     return jnp.pad(kept, [(0, size - have) for size, have in zip(shape, kept.shape, strict=True)])
 

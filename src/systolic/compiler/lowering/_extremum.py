@@ -29,7 +29,7 @@ def _over_dims(reduce: Reduce) -> Reduce:
 
 
 def _position(find: Reduce, x: jax.Array, dim: int | None, keepdim: bool) -> jax.Array:
-    """Where the first extremum is (the first nan, when there is one)."""
+    """Position of the first extremum (of the first nan, when there is one)."""
     if x.ndim == 0:
         return jnp.zeros((), jnp.int32)
     axis = 0 if dim is None else normal_axis(dim, x.ndim)

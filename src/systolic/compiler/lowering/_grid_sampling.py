@@ -149,7 +149,7 @@ def _base_grid(sizes: Sequence[int], align: bool, dtype: jnp.dtype) -> jax.Array
 
 @lowers(aten.affine_grid_generator.default)
 def affine_grid_generator(theta: jax.Array, size: Sequence[int], align_corners: bool) -> jax.Array:
-    """Where each pixel of an output comes from under the affine maps `theta`."""
+    """Source position of each pixel of an output under the affine maps `theta`."""
     base = _base_grid(size[2:], align_corners, wide(theta).dtype)
     return jnp.einsum("...j,nij->n...i", base, wide(theta), precision="highest")
 

@@ -1,4 +1,4 @@
-"""Where the elements of a strided view are, for values that have no memory layout of their own."""
+"""Memory positions of the elements of a strided view, for values that have no memory layout of their own."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def storage_places(x: torch.Tensor, size: Sequence[int], stride: Sequence[int], 
 
 
 def positions(size: Sequence[int], stride: Sequence[int], offset: int) -> np.ndarray:
-    """Where in memory each element of a strided view lies."""
+    """Position in memory of each element of a strided view."""
     found = np.full(tuple(size), offset, np.int64)
     for axis, (length, step) in enumerate(zip(size, stride, strict=True)):
         spread = (1,) * axis + (length,) + (1,) * (len(size) - axis - 1)

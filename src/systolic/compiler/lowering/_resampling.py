@@ -1,4 +1,4 @@
-"""Which old elements make up each new one when a dimension is resized; all of it is known before the step runs."""
+"""Resampling of a dimension: the old elements that make up each new one; all of it is known before the step runs."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def reduce_at(x: jax.Array, key: tuple[Any, ...], values: jax.Array, reduce: str
 
 
 def _neutral(reduce: str, dtype: Any) -> jax.Array:
-    """What a reduction starts from."""
+    """Neutral element that a reduction starts from."""
     if reduce in ("sum", "mean"):
         return jnp.zeros((), dtype)
     if reduce == "prod":

@@ -38,7 +38,7 @@ def _put_back(x: jax.Array, indices: jax.Array, plane: Sequence[int]) -> jax.Arr
 
 
 def _starts(samples: jax.Array, size: int, count: int, kernel: int) -> jax.Array:
-    """Where each of `count` windows of a dimension begins, for every sample [N, C]."""
+    """Beginning of each of `count` windows of a dimension, for every sample [N, C]."""
     step = (size - kernel) / (count - 1) if count > 1 else 0.0
     places = jnp.arange(count - 1, dtype=samples.dtype)
     base = samples[..., None]

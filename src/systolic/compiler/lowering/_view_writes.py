@@ -72,7 +72,7 @@ def _strided_view(places: Places, size: Sequence[int], stride: Sequence[int]) ->
 
 
 def _strided_positions(size: Sequence[int], stride: Sequence[int], offset: int) -> jax.Array:
-    """Where each element of a strided view lies; computed by the program, so that no constant grows with the view."""
+    """Position of each element of a strided view; computed by the program, so that no constant grows with the view."""
     positions = jnp.full(tuple(size), offset, jnp.int32)
     for axis, step in enumerate(stride):
         positions = positions + jax.lax.broadcasted_iota(jnp.int32, tuple(size), axis) * step

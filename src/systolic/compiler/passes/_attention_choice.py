@@ -1,4 +1,4 @@
-"""Where attention forms the whole matrix of scores on TPU, and why no kernel computes it there."""
+"""Attention that forms the whole matrix of scores on TPU, and why no kernel computes it there."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def _join_backward(graph: fx.Graph, node: fx.Node) -> None:
 
 
 def _logits(log_probabilities: Any) -> fx.Node | None:
-    """What a node is the log_softmax of, over the classes; None for any other node."""
+    """Logits that a node is the log_softmax of, over the classes; None for any other node."""
     if not isinstance(log_probabilities, fx.Node) or log_probabilities.target is not aten._log_softmax.default:
         return None
     logits, dim, _ = log_probabilities.args

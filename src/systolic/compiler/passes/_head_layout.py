@@ -54,7 +54,7 @@ def with_heads_in_place(graph: fx.Graph) -> fx.Graph:
 
 
 def _arguments(node: fx.Node) -> tuple[Any, ...]:
-    """What an op is called with: their types are those of its schema."""
+    """Arguments of an op: their types are those of its schema."""
     return node.args
 
 
@@ -71,7 +71,7 @@ def _project(graph: fx.Graph, product: fx.Node) -> None:
 
 
 def _projections(product: fx.Node) -> list[tuple[fx.Node, int]]:
-    """Where a product ends up as [batch, heads, length, width] in a kernel, with its first column; empty if not only there."""
+    """Ends of a product as [batch, heads, length, width] in a kernel, each with its first column; empty if not only there."""
     ends: list[tuple[fx.Node, int]] = []
     for view in product.users:
         if view.target not in _VIEWS or view.meta["val"].dim() != 3:

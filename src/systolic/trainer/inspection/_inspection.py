@@ -45,7 +45,7 @@ _REPORTED = {Stage.FIT: "train", Stage.VALIDATE: "validation", Stage.TEST: "test
 
 @dataclass(frozen=True)
 class Subject:
-    """What is looked at: a step of a call that is not made.
+    """Subject of an inspection: a step of a call that is not made.
 
     Attributes:
         trainer: the user's; hooks get it.
@@ -96,7 +96,7 @@ class ReadyStep:
 
     @property
     def engine(self) -> Engine:
-        """What compiles the step."""
+        """Engine that compiles the step."""
         return _compiled(self.runner.engine)
 
 

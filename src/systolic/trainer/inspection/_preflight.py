@@ -38,7 +38,7 @@ def preflight(
     measured_on: list[Device] | None,
     advise: bool | None,
 ) -> list[PreflightReport]:
-    """What the Trainer's method returns, always as a list.
+    """Reports that the Trainer's method returns, always as a list.
 
     Args:
         subject: whose step to look at.
@@ -89,7 +89,7 @@ def _trace(subject: Subject, slice: Slice, batch_size: int | None) -> TracedStep
 def _trial(
     subject: Subject, name: str, report: PreflightReport, tell: Callable[[str], None]
 ) -> Callable[[Variant], PreflightReport]:
-    """What compiles variants of a report's step for the same slice, each with a configuration of its own."""
+    """Function that compiles variants of a report's step for the same slice, each with a configuration of its own."""
 
     def compile(variant: Variant) -> PreflightReport:
         config, size = subject.config, variant.batch_size or report.batch.per_core

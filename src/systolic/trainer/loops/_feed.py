@@ -57,7 +57,7 @@ class FedBatch:
 
     @property
     def host(self) -> Any:
-        """What the loader gave, for hooks; None where no hook looks."""
+        """Batch that the loader gave, for hooks; None where no hook looks."""
         return self.whole.batch if isinstance(self.whole, PaddedBatch) else self.whole
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def begin_fit(run: Run, given: Any) -> None:
-    """What comes before a checkpoint is restored: data, optimizers, the first hook.
+    """Begin fit, up to where a checkpoint is restored: data, optimizers, the first hook.
 
     Args:
         run: a run that is set up.
@@ -203,7 +203,7 @@ class FitLoop:
         reporting.epoch_end(run.train_results, self._end_epoch_schedulers)
 
     def _ends_after(self, index: int) -> bool:
-        """What follows a batch: the clock, validation, schedulers that read a metric. Whether the epoch ends early."""
+        """Conclude a batch: the clock, validation, schedulers that read a metric. Whether the epoch ends early."""
         run = self._run
         if run.config.max_time is not None:
             self._watch_time(run.config.max_time)
@@ -251,7 +251,7 @@ class FitLoop:
         return call_on_batch(run.hooks, "on_train_batch_start", batch, run.placement, batch.index)
 
     def _phase(self, batch: FedBatch) -> tuple[bool, bool, int, float | None]:
-        """Where in the accumulation window the batch is, and settings that callbacks may change: what selects the program."""
+        """Place of the batch in the accumulation window, and settings that callbacks may change: what selects the program."""
         run, step = self._run, self.step
         window = run.config.accumulate_grad_batches
         step.clears = batch.index % window == 0
@@ -309,7 +309,7 @@ class FitLoop:
             self._run.should_stop = True
 
     def _agree_to_stop(self) -> None:
-        """What one process decides by its clock, or by a value that it alone has, all of them do after the same batch."""
+        """Agree to stop: all do after the same batch what one process decides by its clock, or a value that it alone has."""
         if self._run.is_shared:
             self._run.should_stop = agree(self._run.should_stop)
 

@@ -69,7 +69,7 @@ class PredictionLoop:
             yield
 
     def _outputs(self, loader: Any, limit: int | float, keep: bool) -> Iterator[Any]:
-        """What predict_step returns for each batch of a loader, where it is kept."""
+        """Results of predict_step for each batch of a loader, where they are kept."""
         run, runner, index = self._run, self.runner, self.step.dataloader_idx
         hooks, config = run.hooks, run.config
         place = (index,) if len(run.evaluation_loaders(_STAGE)[0]) > 1 else ()

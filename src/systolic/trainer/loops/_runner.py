@@ -1,4 +1,4 @@
-"""What every loop does with a batch."""
+"""Work that every loop does with a batch."""
 
 from __future__ import annotations
 

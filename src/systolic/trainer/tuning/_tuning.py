@@ -1,4 +1,4 @@
-"""What finders of learning rates and batch sizes ask of a run."""
+"""Operations that finders of learning rates and batch sizes ask of a run."""
 
 from __future__ import annotations
 
