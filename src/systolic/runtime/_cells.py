@@ -56,6 +56,7 @@ class Cell:
     def host(self) -> torch.Tensor:
         """The current value in host memory; waits for the device. Call `mark_written` after changing it."""
         if self.mirror is None:
+            # copied, because JAX keeps the array that it gives and forbids writes to it; users write to this one
             values = np.array(to_host_array(self.buffer.array))  # host sync: user code looks at a value
             if self.offset >= 0:
                 values = values[self.offset : self.offset + self.shape.numel()].reshape(tuple(self.shape)).copy()

@@ -25,6 +25,7 @@ class DeviceTensor(torch.Tensor):
     """
 
     _cell: Cell | ViewCell
+    # PyTorch's default makes a result of an op one of the operand's class: a DeviceTensor without a cell
     __torch_function__ = disabled_torch_function  # pyright: ignore[reportAssignmentType]
 
     @staticmethod
@@ -191,6 +192,7 @@ def _exchange_attributes(a: Any, b: Any) -> None:
 
 
 def _swap(tensor: torch.Tensor, replacement: torch.Tensor) -> None:
+    # a swap takes the gradient along with the old memory, to an object that nobody keeps
     grad, tensor.grad = tensor.grad, None
     if weakref.getweakrefs(tensor) and _uses(tensor) == 1:
         # PyTorch declines here, because a weak reference does not move along. It shall not: the object stays the same

@@ -41,6 +41,7 @@ def steady(roots: MutableMapping[str, Any], numbers: dict[str, Number], capture:
             before = str(captured.graph)
             _leave_effects(captured, numbers)
             captured = capture()
+            # a list of losses leaves an effect in every step: waiting for none would capture as often as it may, for nothing
             if str(captured.graph) == before:
                 break
         return dataclasses.replace(captured, slots=[_described(slot) for slot in captured.slots])

@@ -51,9 +51,13 @@ def clean_graph(module: fx.GraphModule, slot_count: int, leaf_count: int, table:
     """Remove what nobody uses; make constants inputs and host-known numbers scalars."""
     graph = module.graph
     graph.set_codegen(CodeGen())
+    # first: autograd puts `detach` between a result and the backward op that saved it, where the patterns below look for the
+    # result itself; the gradient of cross-entropy would stay in two ops
     _skip_aliases(graph)
     rewrite_bias_corrections(graph)
     join_cross_entropy(graph)
+    # by a rule of our own: PyTorch's keeps every op that draws, and for masks that nobody uses the program would take a
+    # random key and go on to the next one
     graph.eliminate_dead_code(is_impure_node=lambda node: node.op in ("placeholder", "output"))
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     tensors = slot_count + leaf_count

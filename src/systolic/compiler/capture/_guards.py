@@ -35,6 +35,7 @@ class Guards:
         self._leaves = [t for t in self._tensors if t.requires_grad and t.is_leaf]
         self._grads = list(map(_grad, self._leaves))
         self._hooks = [(hooks, list(hooks.items())) for path, hooks in objects.hooks.items() if path[-1] in RUN_IN_STEPS]
+        # `next_id`, which PyTorch counts up with every registration, says nothing of a hook that was removed; the length does
         self._sizes += [(hooks, len(known)) for hooks, known in self._hooks if known]
         self._tensor_hooks = list(map(_hooks_of, self._tensors))
         self._sizes += [(hooks, len(known)) for tables in self._tensor_hooks for hooks, known in tables]
@@ -66,6 +67,7 @@ class Guards:
         return (
             self._equal()
             and list(map(_requires_grad, self._tensors)) == self._requires_grad
+            # that there is a gradient decides the graph, which one it is only the buffers: a new object asks for no new trace
             and [g is None for g in map(_grad, self._leaves)] == [g is None for g in self._grads]
             and all(len(container) == size for container, size in self._sizes)
             and all(current == copy for current, copy in self._sets)

@@ -133,6 +133,7 @@ class ObjectGraph:
 
     def _visit_list(self, item: list[Any], path: Path) -> None:
         self.lists[path] = item
+        # a list that the step appends to has another length before every step: watched, each step would be traced anew
         if id(item) in self._opaque:
             return
         self.containers[path] = item

@@ -84,6 +84,7 @@ _BOOKKEEPING = {
 def _conditional(op: OpOverload, condition: Callable[..., str | None]) -> Callable[..., Any]:
     def decide(*args: Any, **kwargs: Any) -> Any:
         reason = condition(*args, **kwargs)
+        # PyTorch then records the op; called here, it would come back to this rule without end
         return NotImplemented if reason is None else _refusal(op, reason)(*args, **kwargs)
 
     return decide

@@ -45,6 +45,7 @@ class DrawNumbers:
                 f"program cannot follow.\n  used at {user_line_of()}\nOptions: seed before training with "
                 "systolic.seed_everything; or run in eager PyTorch with Trainer(compile=False)."
             )
+        # first what was drawn until now: numbered later it would take the numbers, and so the masks, of the repeated ops
         self._advance()
         self._next = state.number
 

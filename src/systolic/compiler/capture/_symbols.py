@@ -27,6 +27,8 @@ class SymbolTable:
 
     def make(self, value: Number) -> Any:
         """A symbolic number whose value at capture is `value`."""
+        # each has its value as a hint: a branch on it goes the way of this call and leaves a guard; without, the trace would
+        # end there
         source = ConstantSource(f"number{len(self.symbols)}")
         if isinstance(value, float):
             symbol = self.shape_env.create_unspecified_symbol(value, source, DimDynamic.DYNAMIC)

@@ -123,13 +123,17 @@ class _Tracing:
             with refusing_hidden_randomness(profiled), ClosedOverTensors() as self.closed_over, self.mode:
                 values = [*call.numbers.values(), *(self.objects.values[p] for p in self.symbol_paths)]
                 symbols = [self.table.make(value) for value in values]
+                # inside of make_fx: the other way round the tracer would meet writes before they are turned into values
                 functional = dispatch_functionalize(lambda tensors, symbols: self._traced(tensors, symbols))
                 module = make_fx(_with_policy(functional), tracing_mode="real")(fakes, symbols)
                 number_draws(module.graph)
         assert self.result is not None
         require_unexchanged(self.slots, cells)
+        # before numbers become inputs of the program, of which no shape can be made: one that decides a shape has to be a guard
         fix_shapes(module.graph, self.table)
         cleaned = clean_graph(module, len(self.slots), len(call.leaves), self.table)
+        # a trace gives back every tensor of the state: taken as written, frozen ones would be donated, and refused where they
+        # share memory
         written = {s: o for s, o in self.slot_outputs.items() if cleaned.output_sources[o] != ("slot", s)}
         self.finals.require_fresh_views({i.slot for i in cleaned.inputs if isinstance(i, SlotInput)}, set(written))
         return Captured(

@@ -84,6 +84,7 @@ class CheckWatch:
         steps, step, check, word = to_host_array(outcome).tolist()  # host sync: `settle` has to know; else it is there
         if word:
             found = self._steps[step - self._first]
+            # with a bad outcome programs keep the old state for ever: whoever catches the error and goes on needs a good one
             self._forget()
             raise _error(found.checks[check], word, found.numbers)
         while self._first <= steps:

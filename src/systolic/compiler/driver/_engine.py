@@ -170,6 +170,7 @@ class Engine:
             self._compile(entry, leaves, values)
         self.last_numbers = values
         program = entry.program
+        # for our programs only: int64 means 64 bits as in PyTorch, while JAX code of the user's own keeps JAX's types
         with jax.enable_x64(True):
             state, arrays, outcome, key = program.function(*program.arguments(leaves, values))
         program.keep(state, outcome, key, [numbers])
@@ -233,6 +234,8 @@ class Engine:
         self.listener.tracing(reason)
         started = time.perf_counter()
         captured = self._captured(leaves, rebuild, numbers, roots)
+        # eager PyTorch has no state for parameters without gradient, and checkpoints shall hold none; the first capture has it,
+        # in slots that would keep its arrays on the devices, and in guards
         if forget_unused(guessed, captured):
             captured = self._captured(leaves, rebuild, numbers, roots)
         if self.check is not None:
@@ -273,6 +276,8 @@ class Engine:
         make = lambda variable: Call(  # noqa: E731
             self.function, fakes, rebuild, numbers, roots, frozenset(variable), frozenset(self._appended)
         )
+        # all at first, then those that an earlier trace has proved: a new number that a trace cannot take (a size) must not
+        # freeze the learning rate with it, which would then be compiled per value
         for variable in dict.fromkeys((frozenset(self._variable), frozenset(self._variable & self._proven))):
             if not variable:
                 break
@@ -407,6 +412,7 @@ def bind(roots: MutableMapping[str, Any], placement: Placement, appended: set[in
     cells = make_cells([t.detach() for t in movable], shardings)
     placement.shared_memory += [[cells[index] for index in group] for group in shared]
     for tensor, cell in zip(movable, cells, strict=True):
+        # a tensor with history cannot be swapped while others hold it, and swapped it would be a leaf that takes gradients
         if tensor.is_leaf:
             move_in_place(tensor, cell)
         else:

@@ -116,6 +116,8 @@ class Program:
     ) -> None:
         """Put the new state where everybody finds it; `steps` holds the numbers that name each step of the call."""
         self.watch.add(outcome, self.checks, steps)
+        # the old arrays were donated and are deleted: tensors refer to cells, not to arrays, so that whoever holds a
+        # tensor finds the new one
         for buffer, array in zip(self._donated, state, strict=True):
             buffer.array = array
         if key is not None:
@@ -223,6 +225,7 @@ def _lay_out(captured: Captured, cells: list[Cell]) -> tuple[list[Buffer], Layou
             constants += 1
         else:
             inputs.append(("leaf", source.leaf))
+    # also of tensors that the step leaves alone: their buffer is donated as a whole, and what is not written again is lost
     updates = tuple(tuple((piece(c), new_value.get(id(c))) for c in buffer.cells) for buffer in changed)
     returned, kept_results = _result_groups(captured)
     results = tuple(returned + kept_results)
@@ -289,6 +292,8 @@ def _digest(graph: fx.Graph) -> str:
         arguments = fx.map_arg((node.args, node.kwargs), lambda n: f"%{numbers[n]}")
         value = node.meta.get("val")
         kind = (tuple(value.shape), value.dtype) if isinstance(value, torch.Tensor) else type(value)
+        # an op's random number is none of its arguments: without it a program that repeats a mask would be taken for one that
+        # draws another
         digest.update(f"{target}{arguments}{kind}{node.meta.get('draw', '')}\n".encode())
     return digest.hexdigest()
 
@@ -382,6 +387,7 @@ def _number_dtype(node: fx.Node) -> Any:
 
 def _words(values: Sequence[Any], record: np.dtype[Any]) -> np.ndarray[Any, Any]:
     with np.errstate(over="ignore"):  # what is too large for float32 is infinite there, as on the device
+        # a first dimension of one, so that they go whole to every device: `shard` would split words whose number divides
         return np.array([tuple(values)], record).view(np.int32)[None]
 
 

@@ -277,6 +277,7 @@ def _call(
     forward: tuple[int | None, int | None] = (None, None),
 ) -> tuple[torch.Tensor, ...]:
     """Call a kernel on tensors; `forward` is the function and the call whose gradient this is."""
+    # PyTorch's modes do not see a Python function: a parameter that came by a closure would not be replaced by its stand-in
     if has_torch_function(tensors):
         return handle_torch_function(_call, tensors, plain, kernels, *tensors, forward=forward)
     wanted = tuple(i for i, t in enumerate(tensors) if t.requires_grad) if torch.is_grad_enabled() else ()

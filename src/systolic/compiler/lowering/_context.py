@@ -54,6 +54,7 @@ class LoweringContext:
         return mask_key(self.key, self._next_number())
 
     def _next_number(self) -> int:
+        # counted within the op and not over the program: else an op that is computed again would draw another mask
         count = self._drawing[1] + 1 if self._drawing[0] is self.node else 0
         self._drawing = (self.node, count)
         draw = self.node.meta.get("draw", 0) if self.node is not None else 0

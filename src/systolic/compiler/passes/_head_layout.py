@@ -40,6 +40,7 @@ _VIEWS = (aten.view.default, aten._unsafe_view.default, aten.reshape.default)
 
 def with_heads_in_place(graph: fx.Graph) -> fx.Graph:
     """A copy of `graph` in which products next to attention work in its layout."""
+    # the captured graph stays as it is: model FLOPs are counted in it, by formulas that know `mm` and none of the ops made here
     copy, copies = fx.Graph(), dict[fx.Node, fx.Node]()
     for node in graph.nodes:
         copies[node] = copy.node_copy(node, copies.__getitem__)

@@ -121,6 +121,7 @@ class FitLoop:
                     run.reload(Stage.FIT)
                     self._read_from(run.train_loader)
                 self.start_epoch()
+            # not before: a checkpoint from a hook above is of the time between epochs; resuming it calls these hooks again
             run.counters.in_epoch = True
             with run.profiler.profile("run_training_epoch"):
                 self._epoch(resumed)
@@ -293,6 +294,7 @@ class FitLoop:
 
     def _validate(self) -> None:
         run = self._run
+        # validation is another engine on the same state: it would see parameters from before the steps that wait
         self.engine.flush()
         if self.step.updates:
             run.hooks.module_or_default("on_validation_model_zero_grad")

@@ -54,6 +54,7 @@ class BatchRunner:
 
     def pace(self, result: StepOutcome) -> None:
         """Wait for the step before the last one; to be called after each step where `starves` says so."""
+        # to wait for a step that waits for others would dispatch it alone: no group would ever be full
         if not result.is_dispatched:
             return
         in_flight = self.run.in_flight
