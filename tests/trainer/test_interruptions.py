@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,15 @@ def test_sigterm_saves_and_ends_with_143(hook: str, tmp_path: Path) -> None:
     require_equal(whole, resumed, hook)
 
 
+@pytest.fixture
+def listening() -> Iterator[None]:
+    """Ctrl-C as in a terminal: processes that a shell starts in the background ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("listening")
 def test_ctrl_c_once_waits_for_the_step_and_twice_does_not() -> None:
     for times, handled in ((1, ["handled"]), (2, [])):
         signalled, rows = Signalled(signal.SIGINT, "train", times), Rows()
@@ -86,6 +96,7 @@ class Blocks(IterableDataset[Any]):
             yield columns()[0][index % 8], columns()[1][index % 8]
 
 
+@pytest.mark.usefixtures("listening")
 @pytest.mark.parametrize("compile", [True, False])
 def test_ctrl_c_ends_the_wait_for_data(compile: bool) -> None:
     stream = Blocks(8)

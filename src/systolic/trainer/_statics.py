@@ -1,6 +1,6 @@
 """Batch values that are no tensors: numbers stay variable, and what a step never reads costs no new trace.
 
-Numbers stand in a dict that the engine surveys like the module's attributes. For everything else (file names, None,
+Numbers stand in a dict that the engine walks like the module's attributes. For everything else (file names, None,
 objects) a trace records what it reads: dicts do that key by key, what other containers hold counts as read.
 """
 
@@ -26,7 +26,7 @@ class BatchStatics:
     """The values of one step function's batches that are no tensors.
 
     Attributes:
-        numbers: the numbers of the current batch, by where they stand in it; part of what the engine surveys.
+        numbers: the numbers of the current batch, by where they stand in it; part of the object graph that the engine walks.
     """
 
     def __init__(self) -> None:
