@@ -339,3 +339,27 @@ def test_a_view_that_host_code_stored_in_the_state_is_refused() -> None:
     layer.row = layer.weight[0]
     with pytest.raises(CaptureError, match="layer.row is a view of another tensor of the state"):
         step(torch.ones(2, 3))
+
+
+@pytest.mark.parametrize("clears", [True, False], ids=["cleared", "added to"])
+def test_gradients_that_are_there_before_the_first_step(clears: bool) -> None:
+    def trained(compile: bool) -> list[torch.Tensor]:
+        torch.manual_seed(1)
+        layer = nn.Linear(3, 3)
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+        layer(torch.ones(2, 3)).square().sum().backward()
+
+        def step(x: torch.Tensor) -> torch.Tensor:
+            if clears:
+                optimizer.zero_grad()
+            loss = layer(x).square().sum()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        run = systolic.jit(step) if compile else step
+        losses = [run(torch.full((2, 3), i / 4)).clone() for i in range(3)]
+        return [*losses, *(p.detach().clone() for p in layer.parameters()), *(p.grad.clone() for p in layer.parameters())]  # type: ignore[union-attr]
+
+    for want, got in zip(trained(False), trained(True), strict=True):
+        torch.testing.assert_close(got.cpu(), want, rtol=1e-5, atol=1e-6)

@@ -411,7 +411,13 @@ def bind(roots: MutableMapping[str, Any], placement: Placement, appended: set[in
     shardings = [placement.state_sharding(entry_of[id(t)]) for t in movable]
     cells = make_cells([t.detach() for t in movable], shardings)
     placement.shared_memory += [[cells[index] for index in group] for group in shared]
+    moved = {id(tensor) for tensor, _ in slots}
+    # of owners that move now: a swap leaves them a copy of their gradient, and what is a gradient cannot be swapped itself
+    owners = {id(g): objects.tensors[path] for path, g in objects.grads.items() if id(objects.tensors[path]) in moved}
     for tensor, cell in zip(movable, cells, strict=True):
+        if id(tensor) in owners and id(tensor) not in moved:
+            owners[id(tensor)].grad = DeviceTensor(cell)
+            continue
         # a tensor with history cannot be swapped while others hold it, and swapped it would be a leaf that takes gradients
         if tensor.is_leaf:
             move_in_place(tensor, cell)
