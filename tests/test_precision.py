@@ -22,6 +22,8 @@ from torch.utils.data import DataLoader, TensorDataset
 import systolic as L
 from systolic.precision import PRECISIONS, Precision, resolve_matmul_precision, resolve_precision
 
+pytestmark = pytest.mark.thin(2)
+
 QUIET: dict[str, Any] = {
     "accelerator": "cpu",
     "devices": 1,

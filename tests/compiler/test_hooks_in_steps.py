@@ -12,6 +12,8 @@ from torch import nn
 import systolic
 from systolic.compiler import CaptureError
 
+pytestmark = pytest.mark.thin(2)
+
 
 class Net(nn.Module):
     """Has a hook on a module and one on a gradient from the start."""

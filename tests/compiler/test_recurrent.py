@@ -14,6 +14,8 @@ from torch.utils.checkpoint import checkpoint
 
 import systolic
 
+pytestmark = pytest.mark.thin(3)
+
 NETWORKS = [nn.LSTM, nn.GRU, nn.RNN]
 
 

@@ -14,6 +14,8 @@ from jax.sharding import Mesh
 from systolic.compiler.kernels._attention import plain_attention
 from systolic.compiler.kernels._splash_attention import splash_attention, splash_supports
 
+pytestmark = pytest.mark.thin(3)
+
 
 def operands(heads: int, key_heads: int, lengths: tuple[int, int], features: int, dtype: str) -> list[jax.Array]:
     numbers = np.random.default_rng(0)

@@ -18,6 +18,8 @@ from torch import nn
 import systolic
 from systolic.compiler import DataDependentError, HiddenRandomnessError
 
+pytestmark = pytest.mark.thin(3)
+
 
 @dataclass
 class Settings:

@@ -13,6 +13,8 @@ from torch import nn
 import systolic
 from systolic.compiler import CaptureError
 
+pytestmark = pytest.mark.thin(3)
+
 
 class World(nn.Module):
     """Two layers, of which an optimizer updates the first, two buffers, and a tensor in an attribute."""

@@ -18,6 +18,8 @@ from trainer.runs import Given, Line, Recorder, losses_both_ways, trainer
 import systolic as L
 from systolic.data import CombinedLoader
 
+pytestmark = pytest.mark.thin(2)
+
 
 def numbered(count: int) -> TensorDataset:
     """Samples that carry their own number."""

@@ -13,6 +13,8 @@ from trainer.runs import Given, trainer
 
 import systolic as L
 
+pytestmark = pytest.mark.thin(2)
+
 
 class Tokens(L.LightningModule):
     """Predicts a token from itself."""
