@@ -44,7 +44,10 @@ PROMISES = tuple(
             ("Cannot replicate, 1 is different from 8 (L#7086, L#1703)", "Devices may be touched first; cells run again"),
             ("predict returns None or crashes (L#7755, L#16572)", "predict returns what it returns on one GPU"),
             ("Manual optimization fails on several cores (L#14249)", "Traced like automatic optimization"),
-            ("Pods crash where plain code works (L#8358, L#3058)", "In part: processes told of each other train as one; no launcher yet, each reads the whole batch"),
+            (
+                "Pods crash where plain code works (L#8358, L#3058)",
+                "In part: processes told of each other train as one; no launcher yet, each reads the whole batch",
+            ),
             ("No TPU, or one that is not there (L#6692, L#6849)", "`systolic doctor`, and errors that name the holder"),
             ("Versions must match exactly (L#20419, X#8626)", "Any torch and jax in a tested range, and as asked"),
             ("No sharded training in the Trainer (L#13209, A#422)", "Sharding is an annotation of the state"),
