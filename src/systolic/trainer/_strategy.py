@@ -104,7 +104,7 @@ class Strategy:
         return tensor
 
     def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:
-        """What all processes decide together; all of them must ask, in the same order.
+        """Joint decision of all processes; all of them must ask, in the same order.
 
         Args:
             decision: this process's.
