@@ -7,6 +7,7 @@ from systolic.data._batch import unflatten_batch as unflatten_batch
 from systolic.data._bucket_sampler import BucketBatchSampler as BucketBatchSampler
 from systolic.data._bucket_sampler import measure_lengths as measure_lengths
 from systolic.data._buckets import masked_mean as masked_mean
+from systolic.data._combined import CombinedBatches as CombinedBatches
 from systolic.data._combined import CombinedLoader as CombinedLoader
 from systolic.data._epoch_source import EpochSource as EpochSource
 from systolic.data._epoch_source import Mark as Mark

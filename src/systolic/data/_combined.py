@@ -192,3 +192,22 @@ _JOINT: dict[str, Callable[[list[Any], list[Iterator[Any]]], Iterator[list[Any]]
     "max_size_cycle": _max_size_cycle,
     "max_size": _max_size,
 }
+
+
+class CombinedBatches:
+    """A combined loader that yields batches without their numbers."""
+
+    def __init__(self, combined: CombinedLoader) -> None:
+        self.combined = combined
+
+    @property
+    def flattened(self) -> list[Any]:
+        """The loaders, for whoever looks for their samplers."""
+        return self.combined.flattened
+
+    def __len__(self) -> int:
+        return len(self.combined)
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch, _, _ in self.combined:
+            yield batch

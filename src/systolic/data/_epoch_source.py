@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from systolic.data._combined import CombinedLoader
+from systolic.data._combined import CombinedBatches, CombinedLoader
 from systolic.data._limits import num_batches
 from systolic.data._merge import MergedLoader
 from systolic.data._samplers import samplers_of
@@ -29,13 +29,12 @@ class EpochSource:
     loaders and datasets that have one) is told with every batch, because batches are read ahead.
 
     Args:
-        loader: a loader, or an object with a `combined` loader that yields its batches.
+        loader: a loader, or the `CombinedBatches` of several.
     """
 
     def __init__(self, loader: Any) -> None:
         self.loader = loader
-        combined = getattr(loader, "combined", None)
-        self._combined: CombinedLoader | None = combined if isinstance(combined, CombinedLoader) else None
+        self._combined = loader.combined if isinstance(loader, CombinedBatches) else None
         leaves = [loader] if self._combined is None else self._combined.flattened
         self._leaves = [tracked(leaf) for leaf in leaves]
         self._start: Place = {}
@@ -114,7 +113,7 @@ class EpochSource:
             return self._leaves[0]
         whole = CombinedLoader(self._combined.iterables, self._combined.mode)
         whole.flattened = list(self._leaves)
-        return _Batches(whole)
+        return CombinedBatches(whole)
 
     def mark(self) -> list[Mark] | None:
         """Marks of the loaders after the batch that was read last; None where they follow from the number of batches."""
@@ -134,19 +133,6 @@ class EpochSource:
 
     def _state_now(self) -> Place:
         return {"start": HostRandomState.current().as_tensor(), **generators_now(self.loader)}
-
-
-class _Batches:
-    """A combined loader's batches without their numbers."""
-
-    def __init__(self, combined: CombinedLoader) -> None:
-        self.combined = combined
-
-    def __len__(self) -> int:
-        return len(self.combined)
-
-    def __iter__(self) -> Any:
-        return (batch for batch, _, _ in self.combined)
 
 
 def generators_now(loader: Any) -> Place:
@@ -169,8 +155,7 @@ def restore_generators(loader: Any, place: Place) -> None:
 
 def _generators(loader: Any) -> list[torch.Generator]:
     """The generators that the user gave to a loader or its samplers, each once."""
-    combined = getattr(loader, "combined", None)
-    leaves = combined.flattened if isinstance(combined, CombinedLoader) else [loader]
+    leaves = loader.flattened if isinstance(loader, CombinedBatches) else [loader]
     holders = [leaf.loader if isinstance(leaf, MergedLoader) else leaf for leaf in leaves] + samplers_of(loader)
     found = [getattr(holder, "generator", None) for holder in holders]
     return list({id(one): one for one in found if isinstance(one, torch.Generator)}.values())

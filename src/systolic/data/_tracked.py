@@ -61,6 +61,7 @@ class IndexedLoader(TrackedLoader):
     def __init__(self, loader: DataLoader[Any]) -> None:
         super().__init__(loader)
         self._clone, self._sampler = skipping(loader)
+        self._stateful = isinstance(loader.dataset, Stateful)  # here: the place is asked for after every batch
 
     def __iter__(self) -> Iterator[Any]:
         skip = self._sampler.skip
@@ -75,8 +76,7 @@ class IndexedLoader(TrackedLoader):
 
     def mark(self) -> Mark:
         """The dataset's state, where it has one."""
-        dataset = self.loader.dataset
-        return {"dataset": copy.deepcopy(dataset.state_dict())} if isinstance(dataset, Stateful) else {}
+        return {"dataset": copy.deepcopy(self.loader.dataset.state_dict())} if self._stateful else {}
 
 
 class StatefulLoader(TrackedLoader):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import DataLoader
 
 from ..core import LightningDataModule, LightningModule
-from ..data import CombinedLoader, check_loader, empty_loader_error, limit_batches, num_batches, scale_loader
+from ..data import CombinedBatches, CombinedLoader, check_loader, empty_loader_error, limit_batches, num_batches, scale_loader
 from ..exceptions import MisconfigurationException
 from ..utilities._overrides import overrides
 from ..utilities._torch_internals import tree_map
@@ -36,7 +36,7 @@ def training(run: Run, given: Any) -> tuple[Any, int | float]:
     run.shown_loaders[Stage.FIT] = loader.iterables if isinstance(loader, CombinedLoader) else loader
     if isinstance(loader, (list, tuple, dict)):
         loader = CombinedLoader(loader, "max_size_cycle")
-    loader = _OnlyBatches(loader) if isinstance(loader, CombinedLoader) else loader
+    loader = CombinedBatches(loader) if isinstance(loader, CombinedLoader) else loader
     available = num_batches(loader)
     if available == 0:
         raise empty_loader_error(loader)
@@ -102,22 +102,3 @@ def _scaled(config: TrainerConfig, loaders: Any) -> Any:
         return scale_loader(loader, config.num_devices, use_distributed_sampler=config.use_distributed_sampler)
 
     return tree_map(scale, loaders) if isinstance(loaders, (list, tuple, dict)) else scale(loaders)
-
-
-class _OnlyBatches:
-    """A combined loader that yields batches without their numbers."""
-
-    def __init__(self, combined: CombinedLoader) -> None:
-        self.combined = combined
-
-    @property
-    def flattened(self) -> list[Any]:
-        """The loaders, for whoever looks for their samplers."""
-        return self.combined.flattened
-
-    def __len__(self) -> int:
-        return len(self.combined)
-
-    def __iter__(self) -> Any:
-        for batch, _, _ in self.combined:
-            yield batch
