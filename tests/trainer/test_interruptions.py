@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 from trainer.resuming import LOADERS, Rows, columns, require_equal, run
-from trainer.three_ways import quiet_trainer, regression
+from trainer.three_ways import loader, quiet_trainer, regression
 
 import systolic as L
 from systolic.exceptions import SIGTERMException
@@ -117,6 +117,21 @@ def test_ctrl_c_ends_the_wait_for_data(compile: bool) -> None:
     assert time.monotonic() - sent[0] < 2
     stream.released.set()
     presses.join()
+
+
+@pytest.mark.usefixtures("listening")
+def test_ctrl_c_ends_a_prediction_before_its_next_batch() -> None:
+    predicted: list[int] = []
+
+    def predict_step(self: Any, batch: Any, batch_idx: int) -> torch.Tensor:
+        predicted.append(batch_idx)
+        os.kill(os.getpid(), signal.SIGINT)
+        return self.first(batch[0])
+
+    trainer = quiet_trainer(compile=False)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.predict(regression(L.LightningModule, predict_step=predict_step)(), loader())
+    assert predicted == [0]
 
 
 def test_a_stream_that_blocks_after_the_last_batch_does_not_keep_fit() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING, Any
 
 from ..callbacks import Checkpoint, EarlyStopping
@@ -79,8 +80,8 @@ class TrainerMembers:
 
     @property
     def received_sigterm(self) -> bool:
-        """False: SIGTERM ends the process, as in any Python program."""
-        return False
+        """Whether SIGTERM came during the run, which then saves and ends."""
+        return self._run.signals.pending is signal.SIGTERM
 
     @property
     def device_ids(self) -> list[int]:

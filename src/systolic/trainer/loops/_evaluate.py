@@ -12,7 +12,6 @@ import torch
 from ...metrics import Results
 from .._hook_changes import call_on_batch
 from .._modes import evaluation_mode
-from .._observed import observed_batches
 from .._padding import padder_for
 from .._stage import Stage
 from .._steps import EvaluationStep
@@ -79,7 +78,7 @@ class EvaluationLoop:
             limit=limit,
             shown=starts or ends,
         )
-        for batch in run.signals.interruptible(observed_batches(batches, config.profiler, stage)):
+        for batch in runner.watched(batches):
             if starts:
                 call_on_batch(hooks, stage.batch_start, batch, run.placement, batch.index, *place)
             result = engine.run(*runner.arguments(batch, index))

@@ -16,7 +16,6 @@ from .._anomaly import require_finite
 from .._checkpoints import save_last
 from .._hook_changes import call_on_batch
 from .._modes import warn_of_eval_mode
-from .._observed import observed_batches
 from .._padding import padder_for
 from .._plateau import monitored
 from .._progress import Reading, Resumed, Stamp
@@ -237,7 +236,7 @@ class FitLoop:
             shown=shown,
             reading=self.reading,
         )
-        batches = run.signals.interruptible(observed_batches(batches, config.profiler, Stage.FIT))
+        batches = self.runner.watched(batches)
         return self.advisor.watch(batches) if config.advice else batches
 
     def _ends_at_once(self) -> bool:

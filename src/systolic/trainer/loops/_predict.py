@@ -12,7 +12,6 @@ from ...utilities._torch_internals import tree_map_only
 from .._batch_indices import NotingIndices, prediction_writers
 from .._hook_changes import call_on_batch
 from .._modes import evaluation_mode
-from .._observed import observed_batches
 from .._stage import Stage
 from .._steps import EvaluationStep
 from ._feed import feed
@@ -75,7 +74,7 @@ class PredictionLoop:
         place = (index,) if len(run.evaluation_loaders(_STAGE)[0]) > 1 else ()
         options = {"transform": run.before_transfer(), "precision": config.numerics, "dataloader_idx": index}
         batches = feed(loader, run.placement, depth=config.prefetch_batches, limit=limit, **options)
-        for batch in observed_batches(batches, config.profiler, _STAGE):
+        for batch in runner.watched(batches):
             call_on_batch(hooks, _STAGE.batch_start, batch, run.placement, batch.index, *place)
             result = runner.engine.run(*runner.arguments(batch, index))
             if runner.starves:

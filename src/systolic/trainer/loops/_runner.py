@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...profilers import THROTTLE
 from .._engines import make_engine
+from .._observed import observed_batches
 from .._stage import Stage
 from .._step_engine import StepOutcome
 from .._steps import Step
@@ -36,9 +37,18 @@ class BatchRunner:
     def __init__(self, run: Run, step: Step, stage: Stage) -> None:
         self.run = run
         self.step = step
+        self.stage = stage
         self.engine = make_engine(run, step, stage, step.results)
         placement = run.placement
         self.starves = placement is not None and placement.platform == "cpu" and len(run.config.devices) > 1
+
+    def watched(self, batches: Iterator[FedBatch]) -> Iterator[FedBatch]:
+        """The batches of a loader, of which a profiler is told, and whose wait a signal ends.
+
+        Args:
+            batches: what `feed` gives.
+        """
+        return self.run.signals.interruptible(observed_batches(batches, self.run.config.profiler, self.stage))
 
     def arguments(self, batch: FedBatch, *place: Any) -> Arguments:
         """The engine's arguments for a batch.
