@@ -33,6 +33,7 @@ LAYERS = [
     },
     {"compiler"},
     {"runtime"},
+    {"hardware"},
     {"sharding"},
     {"distributed"},
     {"compat"},
@@ -109,6 +110,20 @@ def test_only_the_process_layer_knows_the_processes(path: Path) -> None:
     text = path.read_text()
     for name in ("jax.process_", "jax.distributed", "multihost_utils", "_src.distributed"):
         assert name not in text, f"{path.relative_to(SOURCE)} asks JAX about processes itself: {name}"
+
+
+FACES = ("runtime", "hardware", "sharding", "distributed", "compiler", "compat", "preflight", "doctor")
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_packages_import_each_other_relatively_and_by_their_faces(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(node, ast.ImportFrom):
+            continue
+        assert node.level or (node.module or "").split(".")[0] != "systolic", f"{path.name}: {ast.unparse(node)} is absolute"
+        if node.level == len(path.relative_to(SOURCE).parts):
+            room, *inner = (node.module or "").split(".")
+            assert not inner or room not in FACES, f"{path.relative_to(SOURCE)} imports {node.module} past its face"
 
 
 COMPILER = SOURCE / "compiler"

@@ -21,8 +21,8 @@ import systolic as L
 from systolic.compat import explain_torch_xla
 from systolic.compiler.driver._recompilation import require_programs
 from systolic.data import scale_loader
-from systolic.runtime._chips import chip_files
-from systolic.runtime._no_tpu import no_tpu
+from systolic.hardware._chips import chip_files
+from systolic.hardware._no_tpu import no_tpu
 from systolic.runtime._platform import find_devices
 from systolic.trainer._memory import memory_explained
 from systolic.utilities._entries import Entry, see

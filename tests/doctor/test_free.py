@@ -16,7 +16,7 @@ from doctor.holding import held, make_machine
 
 from systolic.cli import main
 from systolic.doctor import free_chips
-from systolic.runtime._chips import Holder, find_holders
+from systolic.hardware._chips import Holder, find_holders
 
 NOBODY = 65534
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can start another user's process")

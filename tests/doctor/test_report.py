@@ -14,7 +14,7 @@ from doctor.holding import held, make_machine
 from systolic.cli import main
 from systolic.compat import OBSOLETE
 from systolic.doctor import Level, check_chips, check_devices, check_environment, examine, initial_environment
-from systolic.runtime._chips import Holders, find_holders
+from systolic.hardware._chips import Holders, find_holders
 
 
 # promise 19: L#6692
@@ -77,7 +77,7 @@ def test_files_of_another_user(tmp_path: Path) -> None:
     for name in ("dev/accel0", "tmp/libtpu_lockfile"):
         (root / name).chmod(0o600)
     code = (
-        "import os, sys, pathlib; from systolic.doctor import check_chips; from systolic.runtime._chips import *\n"
+        "import os, sys, pathlib; from systolic.doctor import check_chips; from systolic.hardware._chips import *\n"
         "root = pathlib.Path('/')\nos.chroot(sys.argv[1])\nos.setuid(65534)\nprint(*check_chips(Holders((), 3), root), sep='\\n')"
     )
     finished = subprocess.run([sys.executable, "-c", code, root], capture_output=True, text=True, timeout=120)

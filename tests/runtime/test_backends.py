@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from systolic.runtime._chips import chip_files
+from systolic.hardware._chips import chip_files
 
 _SCRIPT = """
 import torch, systolic as L

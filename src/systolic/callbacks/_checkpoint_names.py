@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from string import Formatter
 from typing import Any
 
-from systolic.callbacks._protocol import TrainerLike
-from systolic.checkpoint import location
+from ..checkpoint import location
+from ._protocol import TrainerLike
 
 
 def fill(template: str, metrics: Mapping[str, Any], equals: str | None) -> str:

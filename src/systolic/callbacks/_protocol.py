@@ -8,9 +8,9 @@ from typing import Any, Protocol
 from torch import Tensor
 from torch.optim import Optimizer
 
-from systolic.checkpoint import CheckpointIO
-from systolic.loggers import LoggerProtocol
-from systolic.utilities._validation_due import batches_between, validation_is_due
+from ..checkpoint import CheckpointIO
+from ..loggers import LoggerProtocol
+from ..utilities._validation_due import batches_between, validation_is_due
 
 
 class StateLike(Protocol):

@@ -6,13 +6,13 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from systolic.callbacks._attributes import holders, set_everywhere, value_of
-from systolic.callbacks._console import say
-from systolic.callbacks.callback import Callback
-from systolic.exceptions import MisconfigurationException, OutOfMemoryError
-from systolic.utilities._host_memory import available_bytes
-from systolic.utilities._out_of_memory import is_out_of_memory
-from systolic.utilities._suggest import suggest
+from ..exceptions import MisconfigurationException, OutOfMemoryError
+from ..utilities._host_memory import available_bytes
+from ..utilities._out_of_memory import is_out_of_memory
+from ..utilities._suggest import suggest
+from ._attributes import holders, set_everywhere, value_of
+from ._console import say
+from .callback import Callback
 
 _MODES = ("power", "binsearch")
 

@@ -1,6 +1,6 @@
 """Base class by which the Trainer recognises checkpointing callbacks."""
 
-from systolic.callbacks.callback import Callback
+from .callback import Callback
 
 
 class Checkpoint(Callback):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from systolic.callbacks._protocol import DeviceTrainerLike
-from systolic.callbacks.callback import Callback
-from systolic.exceptions import MisconfigurationException
-from systolic.utilities._host_memory import peak_resident_bytes, resident_bytes
+from ..exceptions import MisconfigurationException
+from ..utilities._host_memory import peak_resident_bytes, resident_bytes
+from ._protocol import DeviceTrainerLike
+from .callback import Callback
 
 if TYPE_CHECKING:
-    from systolic.utilities._jax_internals import Device
+    from ..utilities._jax_internals import Device
 
 _LOGGED = ("bytes_in_use", "peak_bytes_in_use", "bytes_limit", "largest_alloc_size", "num_allocs")
 

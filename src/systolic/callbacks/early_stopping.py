@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from systolic.callbacks._console import say
-from systolic.callbacks._errors import missing_metric, require_mode
-from systolic.callbacks._protocol import TrainerLike, is_fitting, validates_once_an_epoch
-from systolic.callbacks.callback import Callback
+from ._console import say
+from ._errors import missing_metric, require_mode
+from ._protocol import TrainerLike, is_fitting, validates_once_an_epoch
+from .callback import Callback
 
 
 class EarlyStoppingReason(Enum):

@@ -7,10 +7,10 @@ from typing import Any
 from torch import nn
 from torch.optim.optimizer import Optimizer
 
-from systolic.callbacks.callback import Callback
-from systolic.exceptions import MisconfigurationException
-from systolic.utilities._torch_internals import _BatchNorm
-from systolic.utilities.rank_zero import rank_zero_info
+from ..exceptions import MisconfigurationException
+from ..utilities._torch_internals import _BatchNorm
+from ..utilities.rank_zero import rank_zero_info
+from .callback import Callback
 
 Modules = nn.Module | Iterable[Any]
 Groups = list[dict[str, Any]]

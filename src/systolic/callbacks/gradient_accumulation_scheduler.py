@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from systolic.callbacks.callback import Callback
-from systolic.exceptions import MisconfigurationException
+from ..exceptions import MisconfigurationException
+from .callback import Callback
 
 
 class GradientAccumulationScheduler(Callback):

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any, Self, cast
 
-from systolic.callbacks.callback import Callback
-from systolic.utilities._suggest import suggest
+from ..utilities._suggest import suggest
+from .callback import Callback
 
 _HOOKS = frozenset(
     name

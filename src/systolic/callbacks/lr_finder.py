@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from systolic.callbacks._attributes import holders, set_everywhere
-from systolic.callbacks._console import say
-from systolic.callbacks.callback import Callback
-from systolic.exceptions import MisconfigurationException
-from systolic.utilities._suggest import suggest
+from ..exceptions import MisconfigurationException
+from ..utilities._suggest import suggest
+from ._attributes import holders, set_everywhere
+from ._console import say
+from .callback import Callback
 
 _SMOOTHING = 0.98
 

@@ -7,9 +7,9 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch.optim import Optimizer
 
-from systolic.callbacks._protocol import TrainerLike
-from systolic.callbacks.callback import Callback
-from systolic.exceptions import MisconfigurationException
+from ..exceptions import MisconfigurationException
+from ._protocol import TrainerLike
+from .callback import Callback
 
 
 class _Group(NamedTuple):

@@ -10,19 +10,19 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from systolic.callbacks._checkpoint_names import default_directory, fill, matches
-from systolic.callbacks._console import say
-from systolic.callbacks._errors import missing_metric, require_mode
-from systolic.callbacks._protocol import (
+from ..checkpoint import is_inside, location
+from ..exceptions import MisconfigurationException
+from ._checkpoint_names import default_directory, fill, matches
+from ._console import say
+from ._errors import missing_metric, require_mode
+from ._protocol import (
     TrainerLike,
     has_validation,
     is_fitting,
     validates_once_an_epoch,
     validation_follows,
 )
-from systolic.callbacks.checkpoint import Checkpoint
-from systolic.checkpoint import is_inside, location
-from systolic.exceptions import MisconfigurationException
+from .checkpoint import Checkpoint
 
 
 class ModelCheckpoint(Checkpoint):

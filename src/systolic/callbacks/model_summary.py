@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from systolic.callbacks._console import say
-from systolic.callbacks.callback import Callback
-from systolic.utilities.model_summary import summarize
+from ..utilities.model_summary import summarize
+from ._console import say
+from .callback import Callback
 
 
 class ModelSummary(Callback):

@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from systolic.callbacks.checkpoint import Checkpoint
+from .checkpoint import Checkpoint
 
 
 class OnExceptionCheckpoint(Checkpoint):

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
-from systolic.callbacks.callback import Callback
-from systolic.exceptions import MisconfigurationException
+from ..exceptions import MisconfigurationException
+from .callback import Callback
 
 
 class WriteInterval(StrEnum):

@@ -1,6 +1,6 @@
 """Lightning's name for the summary that is drawn with rich."""
 
-from systolic.callbacks.model_summary import ModelSummary
+from .model_summary import ModelSummary
 
 
 class RichModelSummary(ModelSummary):

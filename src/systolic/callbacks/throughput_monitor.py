@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from systolic.callbacks._protocol import DeviceTrainerLike
-from systolic.callbacks.callback import Callback
-from systolic.exceptions import MisconfigurationException
-from systolic.runtime._device_tensor import wait_for
-from systolic.runtime._peaks import peak_flops
-from systolic.utilities._torch_internals import tree_leaves
-from systolic.utilities.throughput import Throughput
+from ..exceptions import MisconfigurationException
+from ..hardware import peak_flops
+from ..runtime import wait_for
+from ..utilities._torch_internals import tree_leaves
+from ..utilities.throughput import Throughput
+from ._protocol import DeviceTrainerLike
+from .callback import Callback
 
 
 @dataclass

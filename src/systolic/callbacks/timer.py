@@ -5,10 +5,10 @@ import time
 from datetime import timedelta
 from typing import Any
 
-from systolic.callbacks._console import say
-from systolic.callbacks._protocol import TrainerLike
-from systolic.callbacks.callback import Callback
-from systolic.exceptions import MisconfigurationException
+from ..exceptions import MisconfigurationException
+from ._console import say
+from ._protocol import TrainerLike
+from .callback import Callback
 
 _STAGES = ("train", "sanity_check", "validate", "test", "predict")
 _NEVER = float("inf")

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from systolic.checkpoint._io import CheckpointIO, TorchCheckpointIO
-from systolic.checkpoint._location import PathLike, location
+from ._io import CheckpointIO, TorchCheckpointIO
+from ._location import PathLike, location
 
 
 class AsyncCheckpointIO(CheckpointIO):

@@ -14,7 +14,7 @@ from typing import IO, Any
 import torch
 from torch.serialization import get_unsafe_globals_in_checkpoint
 
-from systolic.checkpoint._errors import CheckpointFormatError
+from ._errors import CheckpointFormatError
 
 File = str | IO[bytes]
 """The path of a local file, or an open file of another file system."""

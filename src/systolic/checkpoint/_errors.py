@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from systolic.exceptions import MisconfigurationException
-from systolic.utilities._suggest import suggest
+from ..exceptions import MisconfigurationException
+from ..utilities._suggest import suggest
 
 
 class CheckpointNotFoundError(MisconfigurationException, FileNotFoundError):

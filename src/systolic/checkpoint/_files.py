@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from systolic.checkpoint._contents import damaged_part, read, require_dict, warn_if_not_plain
-from systolic.checkpoint._errors import CheckpointNotFoundError, missing_checkpoint
-from systolic.checkpoint._location import TEMPORARY_SUFFIX
+from ._contents import damaged_part, read, require_dict, warn_if_not_plain
+from ._errors import CheckpointNotFoundError, missing_checkpoint
+from ._location import TEMPORARY_SUFFIX
 
 _ABANDONED_AFTER_S = 3600.0
 

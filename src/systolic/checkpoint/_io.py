@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from systolic.checkpoint import _storage
-from systolic.checkpoint._location import PathLike, is_remote
+from . import _storage
+from ._location import PathLike, is_remote
 
 
 class CheckpointIO:

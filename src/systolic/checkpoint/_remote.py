@@ -18,11 +18,11 @@ import torch
 from fsspec.core import url_to_fs
 from fsspec.registry import registry
 
-from systolic.checkpoint._contents import read, require_dict, warn_if_not_plain
-from systolic.checkpoint._errors import missing_checkpoint
-from systolic.checkpoint._location import TEMPORARY_SUFFIX
-from systolic.exceptions import MisconfigurationException
-from systolic.utilities._suggest import suggest
+from ..exceptions import MisconfigurationException
+from ..utilities._suggest import suggest
+from ._contents import read, require_dict, warn_if_not_plain
+from ._errors import missing_checkpoint
+from ._location import TEMPORARY_SUFFIX
 
 Options = Mapping[str, Any]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from systolic.runtime._device_tensor import DeviceTensor
-from systolic.utilities._torch_internals import tree_map
+from ..runtime import DeviceTensor
+from ..utilities._torch_internals import tree_map
 
 _IMMUTABLE = (int, float, complex, str, bytes, bool, type(None), type, torch.dtype, torch.device, torch.Size)
 

@@ -6,10 +6,10 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from systolic.checkpoint import _files, _remote
-from systolic.checkpoint._location import PathLike, is_remote, location
-from systolic.exceptions import MisconfigurationException
-from systolic.utilities._suggest import suggest
+from ..exceptions import MisconfigurationException
+from ..utilities._suggest import suggest
+from . import _files, _remote
+from ._location import PathLike, is_remote, location
 
 Options = Mapping[str, Any] | None
 

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ..doctor import as_text, examine, free_chips
-from ..runtime._chips import Holder, find_holders
+from ..hardware import Holder, find_holders
 from ._command import Command
 
 

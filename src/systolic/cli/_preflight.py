@@ -15,7 +15,7 @@ from rich.console import Console
 
 from ..exceptions import MisconfigurationException
 from ..preflight import Comparison, PreflightReport, parse_slice, slice_devices
-from ..runtime._platform import Devices, find_devices
+from ..runtime import Devices, find_devices
 from ..trainer import Intended, intercepting
 from ._command import Command
 from ._sweep import parse_sweep

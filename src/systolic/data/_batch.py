@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 import torch
 
-from systolic.data._containers import Rebuild, open_container
-from systolic.exceptions import MisconfigurationException
+from ..exceptions import MisconfigurationException
+from ._containers import Rebuild, open_container
 
 BatchLeaf: TypeAlias = torch.Tensor | np.ndarray
 

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.utils.data import Sampler
 
-from systolic.data._buckets import bucket_of, check_buckets
-from systolic.exceptions import MisconfigurationException
+from ..exceptions import MisconfigurationException
+from ._buckets import bucket_of, check_buckets
 
 
 def measure_lengths(dataset: Any, length: Callable[[Any], int] = len) -> list[int]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
-from systolic.exceptions import MisconfigurationException
+from ..exceptions import MisconfigurationException
 
 
 def check_buckets(buckets: Iterable[int]) -> tuple[int, ...]:

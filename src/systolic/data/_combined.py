@@ -7,11 +7,11 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, TypeAlias, get_args
 
-from systolic.data._batch import BatchSpec, describe
-from systolic.data._containers import open_container
-from systolic.data._fast_fetch import iterate
-from systolic.data._limits import num_batches
-from systolic.exceptions import MisconfigurationException
+from ..exceptions import MisconfigurationException
+from ._batch import BatchSpec, describe
+from ._containers import open_container
+from ._fast_fetch import iterate
+from ._limits import num_batches
 
 CombinedMode: TypeAlias = Literal["min_size", "max_size_cycle", "max_size", "sequential"]
 CombinedBatch: TypeAlias = tuple[Any, int, int]  # batch, batch_idx, dataloader_idx

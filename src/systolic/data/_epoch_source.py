@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from systolic.data._combined import CombinedBatches, CombinedLoader
-from systolic.data._limits import num_batches
-from systolic.data._merge import MergedLoader
-from systolic.data._samplers import samplers_of
-from systolic.data._skipping import Skip
-from systolic.data._tracked import IndexedLoader, Mark, tracked
-from systolic.data._worker_states import Stateful
-from systolic.utilities.random_state import HostRandomState
+from ..utilities.random_state import HostRandomState
+from ._combined import CombinedBatches, CombinedLoader
+from ._limits import num_batches
+from ._merge import MergedLoader
+from ._samplers import samplers_of
+from ._skipping import Skip
+from ._tracked import IndexedLoader, Mark, tracked
+from ._worker_states import Stateful
 
 Place = dict[str, Any]
 """What a checkpoint holds of a loader: plain values and tensors."""

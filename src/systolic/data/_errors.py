@@ -1,6 +1,6 @@
 """Errors of the data layer: each says what was expected, what came, and what to do next."""
 
-from systolic.exceptions import MisconfigurationException
+from ..exceptions import MisconfigurationException
 
 
 class EmptyLoaderError(MisconfigurationException):

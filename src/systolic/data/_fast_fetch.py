@@ -25,8 +25,8 @@ from torch.utils.data import (
     default_collate,
 )
 
-from systolic.data._batch import BatchSpec, flatten_batch
-from systolic.data._table import Table, table_of
+from ._batch import BatchSpec, flatten_batch
+from ._table import Table, table_of
 
 # Batches gathered together share one allocation, so this bounds what a batch that is kept holds on to.
 _READ_AHEAD_BYTES = 512 * 1024

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from systolic.data._errors import EmptyLoaderError, NotIterableError
-from systolic.exceptions import MisconfigurationException
+from ..exceptions import MisconfigurationException
+from ._errors import EmptyLoaderError, NotIterableError
 
 
 def num_batches(loader: Any) -> int | float:

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from systolic.data._batch import flatten_batch
-from systolic.data._containers import Opened, open_container
-from systolic.exceptions import MisconfigurationException
+from ..exceptions import MisconfigurationException
+from ._batch import flatten_batch
+from ._containers import Opened, open_container
 
 
 class SizedIterable(Protocol):

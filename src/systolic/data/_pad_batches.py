@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import torch
 
-from systolic.data._batch import flatten_batch
-from systolic.exceptions import MisconfigurationException
+from ..exceptions import MisconfigurationException
+from ._batch import flatten_batch
 
 MASK_KEY: Final = "mask"
 

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch.utils.data import default_collate
 
-from systolic.data._buckets import bucket_of, check_buckets
-from systolic.exceptions import MisconfigurationException
+from ..exceptions import MisconfigurationException
+from ._buckets import bucket_of, check_buckets
 
 PadValue: TypeAlias = int | float | bool
 Field: TypeAlias = str | int

@@ -6,10 +6,10 @@ from typing import Any, TypeVar
 
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
-from systolic.data._merge import MergedLoader
-from systolic.data._reinstantiate import rebuild_loader
-from systolic.data._samplers import scale_batch_sampler, undo_sharding, warn_if_sharded
-from systolic.exceptions import MisconfigurationException
+from ..exceptions import MisconfigurationException
+from ._merge import MergedLoader
+from ._reinstantiate import rebuild_loader
+from ._samplers import scale_batch_sampler, undo_sharding, warn_if_sharded
 
 LoaderT = TypeVar("LoaderT")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 
-from systolic.exceptions import MisconfigurationException
+from ..exceptions import MisconfigurationException
 
 _KEPT = (
     "dataset", "collate_fn", "num_workers", "timeout", "worker_init_fn", "multiprocessing_context", "generator",

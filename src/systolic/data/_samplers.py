@@ -9,8 +9,8 @@ from typing import Any
 
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Sampler
 
-from systolic.data._bucket_sampler import BucketBatchSampler
-from systolic.utilities._entries import Entry, see
+from ..utilities._entries import Entry, see
+from ._bucket_sampler import BucketBatchSampler
 
 
 class MergedBatchSampler(Sampler[list[Any]]):

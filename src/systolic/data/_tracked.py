@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from systolic.data._fast_fetch import iterate
-from systolic.data._merge import MergedLoader
-from systolic.data._skipping import Skip, skipping
-from systolic.data._worker_states import Delivered, ReportingCollate, Stateful, WorkerStart
+from ._fast_fetch import iterate
+from ._merge import MergedLoader
+from ._skipping import Skip, skipping
+from ._worker_states import Delivered, ReportingCollate, Stateful, WorkerStart
 
 Mark = dict[str, Any]
 

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from systolic.utilities._torch_internals import WorkerInfo, _generate_state
-from systolic.utilities.random_state import HostRandomState
+from ..utilities._torch_internals import WorkerInfo, _generate_state
+from ..utilities.random_state import HostRandomState
 
 
 @runtime_checkable

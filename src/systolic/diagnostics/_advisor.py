@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..runtime._transfers import observers
+from ..runtime import observers
 from ._lines import responsible_line
 
 _SECONDS = 2.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ..runtime._chips import Holders, chip_files, lock_file
+from ..hardware import Holders, chip_files, lock_file
 from ._finding import Finding, Level
 
 

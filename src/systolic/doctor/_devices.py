@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import jax
 
-from ..runtime._backends import jax_devices
+from ..runtime import jax_devices
 from ._finding import Finding, Level
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..runtime._chips import Holder
+from ..hardware import Holder
 from ..utilities._processes import ancestors, read_process
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..runtime._chips import Holder, chip_files, find_holders
+from ..hardware import Holder, chip_files, find_holders
 from ._chips import check_chips
 from ._devices import DeviceFacts, check_devices
 from ._environment import check_environment, initial_environment

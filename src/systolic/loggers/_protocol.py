@@ -7,7 +7,7 @@ from typing import Any, Protocol, cast
 from torch import Tensor
 from torch.nn import Module
 
-from systolic.exceptions import MisconfigurationException
+from ..exceptions import MisconfigurationException
 
 _METHODS = ("log_metrics", "log_hyperparams", "log_graph", "save", "finalize", "after_save_checkpoint")
 

@@ -2,9 +2,9 @@
 
 import os
 
-from systolic.exceptions import MisconfigurationException
-from systolic.loggers._files import next_version
-from systolic.loggers.logger import Logger
+from ..exceptions import MisconfigurationException
+from ._files import next_version
+from .logger import Logger
 
 
 class VersionedLogger(Logger):

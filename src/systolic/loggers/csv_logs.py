@@ -8,11 +8,11 @@ from argparse import Namespace
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from systolic.loggers._files import append_to_file, drop_unfinished_line, replace_file
-from systolic.loggers._protocol import as_dict
-from systolic.loggers._values import plain, prefixed, scalar
-from systolic.loggers._versioned import VersionedLogger
-from systolic.loggers._yaml import dump_yaml
+from ._files import append_to_file, drop_unfinished_line, replace_file
+from ._protocol import as_dict
+from ._values import plain, prefixed, scalar
+from ._versioned import VersionedLogger
+from ._yaml import dump_yaml
 
 
 class ExperimentWriter:

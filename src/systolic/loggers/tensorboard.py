@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 from torch.nn import Module
 
-from systolic.loggers._files import replace_file
-from systolic.loggers._protocol import as_dict
-from systolic.loggers._values import Plain, flatten, plain, prefixed, scalar
-from systolic.loggers._versioned import VersionedLogger, expanded
-from systolic.loggers._yaml import dump_yaml
+from ._files import replace_file
+from ._protocol import as_dict
+from ._values import Plain, flatten, plain, prefixed, scalar
+from ._versioned import VersionedLogger, expanded
+from ._yaml import dump_yaml
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard.writer import SummaryWriter

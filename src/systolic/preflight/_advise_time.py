@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
-from ..runtime._chip_table import Chip
+from ..hardware import Chip
 from ._hlo_analysis import HloAnalysis, Operation, module_of, user_line
 from ._model import Advice, Figure
 

@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 
 from ..compiler import model_flops
-from ..runtime._compile_cache import cache_suspended
+from ..runtime import cache_suspended
 from ._advise import advice_on
 from ._compiled import Compiled, Lowered
 from ._hlo import analyse

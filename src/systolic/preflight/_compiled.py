@@ -17,7 +17,7 @@ from typing import Any
 import jax
 from jax.errors import JaxRuntimeError
 
-from ..runtime._freed_memory import return_freed_memory
+from ..utilities._host_memory import return_freed_memory
 from ._kept import kept_at
 
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from rich.console import Console
 
-from ..runtime._compile_cache import cache_suspended
+from ..runtime import cache_suspended
 from ._build import describe, lower
 from ._compiled import Lowered
 from ._report import PreflightReport

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ._model import Figure, Findings
 
-_TABLE = "table of chips (systolic.runtime._chip_table, with sources)"
+_TABLE = "table of chips (systolic.hardware._chip_table, with sources)"
 _MEMORY = "shapes of the captured state"
 _COMPILER = "compiler's memory analysis"
 _HLO = "optimized program"

@@ -8,7 +8,7 @@ import os
 import re
 from pathlib import Path
 
-from ..runtime._compile_cache import described_programs
+from ..runtime import described_programs
 
 
 def kept_at(program: str, target: str) -> Path | None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..runtime._chip_table import CHIPS, Chip
+from ..hardware import CHIPS, Chip
 from ..utilities._suggest import suggest
 
 _CHIPS_PER_HOST = 4

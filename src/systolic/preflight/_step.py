@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..compiler import Captured, CheckWatch, Program, TrainState
-from ..runtime._placement import AbstractPlacement
+from ..runtime import AbstractPlacement
 from ..sharding import StateKind, StateRule, replicate_state
 
 

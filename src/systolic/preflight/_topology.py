@@ -13,8 +13,7 @@ import jax
 from jaxlib import xla_client
 
 from ..exceptions import MisconfigurationException
-from ..runtime._chips import chip_files
-from ..runtime._libtpu import quiet_libtpu
+from ..hardware import chip_files, quiet_libtpu
 from ..utilities._jax_internals import topologies
 from ._slices import Slice
 

@@ -15,8 +15,7 @@ from rich.console import Console
 
 from ..diagnostics import Metrics, Recorder, headline, page
 from ..exceptions import MisconfigurationException
-from ..runtime._backends import jax_devices
-from ..runtime._transfers import observing
+from ..runtime import jax_devices, observing
 from .profiler import Profiler
 
 THROTTLE = "[Strategy]XLAStrategy.wait_for_earlier_step"

@@ -1,0 +1,34 @@
+"""Devices and what lies on them: arrays, the tensors whose value is there, and the way of values in both directions."""
+
+from ._backends import jax_devices as jax_devices
+from ._cells import Buffer as Buffer
+from ._cells import Cell as Cell
+from ._cells import TensorKind as TensorKind
+from ._cells import ViewCell as ViewCell
+from ._cells import cells_of as cells_of
+from ._cells import flush as flush
+from ._cells import make_cells as make_cells
+from ._cells import plan_buffers as plan_buffers
+from ._compile_cache import cache_suspended as cache_suspended
+from ._compile_cache import described_programs as described_programs
+from ._compile_cache import keep_compiled_programs as keep_compiled_programs
+from ._compile_cache import watched_cache as watched_cache
+from ._convert import to_host_array as to_host_array
+from ._convert import to_jax_array as to_jax_array
+from ._convert import to_torch_tensor as to_torch_tensor
+from ._device_tensor import DeviceTensor as DeviceTensor
+from ._device_tensor import bring_back as bring_back
+from ._device_tensor import in_function_mode as in_function_mode
+from ._device_tensor import move_in_place as move_in_place
+from ._device_tensor import replace_value as replace_value
+from ._device_tensor import set_data as set_data
+from ._device_tensor import wait_for as wait_for
+from ._dtypes import jax_dtype as jax_dtype
+from ._dtypes import torch_dtype as torch_dtype
+from ._placement import AbstractPlacement as AbstractPlacement
+from ._placement import Placement as Placement
+from ._platform import Devices as Devices
+from ._platform import find_devices as find_devices
+from ._prefetch import Prefetcher as Prefetcher
+from ._transfers import observers as observers
+from ._transfers import observing as observing

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import jax
 
-from ._chips import chip_files
+from ..hardware import chip_files
 
 if TYPE_CHECKING:
     from ..utilities._jax_internals import Device

@@ -13,11 +13,10 @@ import jax
 from ..compat import NUMERICS, obsolete_settings
 from ..distributed import join_processes, local_devices, on_every_process
 from ..exceptions import MisconfigurationException
+from ..hardware import chip_files, no_tpu
 from ..utilities._entries import Entry, see
 from ..utilities._suggest import suggest
 from ._backends import gpu_files, jax_devices
-from ._chips import chip_files
-from ._no_tpu import no_tpu
 
 if TYPE_CHECKING:
     from ..utilities._jax_internals import Device

@@ -16,7 +16,7 @@ from ..loggers import LoggerProtocol
 from ..plugins import choose_checkpoint_io
 from ..precision import Precision, resolve_matmul_precision, resolve_precision
 from ..profilers import Profiler, make_profiler
-from ..runtime._platform import Devices
+from ..runtime import Devices
 from . import _defaults
 from ._interception import devices_for
 from ._options import (

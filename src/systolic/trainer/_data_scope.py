@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from types import FunctionType
 from typing import Any
 
-from ..compiler.capture import Place, names_in, scope_of
+from ..compiler import Place, names_in, scope_of
 from ..core import LightningDataModule
 from ..utilities._overrides import overrides
 from ._hooks import HookTable

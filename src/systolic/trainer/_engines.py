@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..compiler import Engine, scope_with_globals
 from ..metrics import Results
-from ..runtime._placement import Placement
+from ..runtime import Placement
 from ._compile_notice import CompileNotice
 from ._data_scope import datamodule_places
 from ._dispatch import multi_step

@@ -8,8 +8,7 @@ import numpy as np
 import torch
 
 from ..data import flatten_batch
-from ..runtime._convert import to_jax_array
-from ..runtime._placement import Placement
+from ..runtime import Placement, to_jax_array
 from ._hooks import HookTable
 from .loops._feed import FedBatch, device_leaves
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..core import LightningDataModule, LightningModule
-from ..runtime._platform import Devices, find_devices
+from ..runtime import Devices, find_devices
 
 if TYPE_CHECKING:
     from ..utilities._jax_internals import Device

@@ -11,8 +11,7 @@ import torch.nn.functional as F
 from torch import fx, nn
 from torch.overrides import TorchFunctionMode
 
-from ..compiler import Captured
-from ..compiler._errors import user_line_of
+from ..compiler import Captured, user_line_of
 from ..data import BatchPadder, PaddedBatch, batch_size_of, flatten_batch, mask_of
 from ..exceptions import MisconfigurationException
 from ._recording import unwatched

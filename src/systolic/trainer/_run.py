@@ -19,7 +19,7 @@ from ..loggers import LoggerProtocol
 from ..metrics import LogOptions, Results, StepLog
 from ..optim import LightningOptimizer, LRSchedulerConfig, read_configuration
 from ..profilers import PassThroughProfiler, Profiler
-from ..runtime._placement import Placement
+from ..runtime import Placement
 from ..utilities._overrides import overrides
 from ..utilities.rank_zero import rank_zero_only
 from . import _checkpoints, _defaults, _loaders

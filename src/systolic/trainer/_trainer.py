@@ -13,7 +13,7 @@ from ..core import LightningDataModule, LightningModule
 from ..exceptions import MisconfigurationException
 from ..preflight import PreflightReport
 from ..profilers import Profiler
-from ..runtime._platform import Devices
+from ..runtime import Devices
 from ..utilities._overrides import overrides
 from ..utilities._traceback import ShortTracebacks
 from . import _checkpoint_choice, _checkpoints, _data_checks, _defaults, _guests, inspection

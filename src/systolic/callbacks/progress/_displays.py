@@ -13,9 +13,9 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from systolic.callbacks.progress._bar import Bar
-from systolic.callbacks.progress._theme import RichProgressBarTheme
-from systolic.callbacks.progress._ticker import Ticker
+from ._bar import Bar
+from ._theme import RichProgressBarTheme
+from ._ticker import Ticker
 
 _SPIN_EVERY_S = 0.1
 _WORTH_TELLING_S = 1.0

@@ -5,8 +5,8 @@ from typing import Any
 
 from rich.console import Console
 
-from systolic.callbacks._protocol import TrainerLike
-from systolic.callbacks.callback import Callback
+from .._protocol import TrainerLike
+from ..callback import Callback
 
 
 class ProgressBar(Callback):

@@ -7,11 +7,11 @@ from typing import Any
 
 from rich.console import Console
 
-from systolic.callbacks._protocol import TrainerLike
-from systolic.callbacks.progress._bar import Bar, format_metrics
-from systolic.callbacks.progress._displays import Display, LineDisplay, TerminalDisplay
-from systolic.callbacks.progress._theme import RichProgressBarTheme
-from systolic.callbacks.progress.progress_bar import ProgressBar
+from .._protocol import TrainerLike
+from ._bar import Bar, format_metrics
+from ._displays import Display, LineDisplay, TerminalDisplay
+from ._theme import RichProgressBarTheme
+from .progress_bar import ProgressBar
 
 _NEVER = math.inf
 _SHARE_OF_TIME = 0.02

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ...runtime._cells import Cell
-from ...runtime._device_tensor import DeviceTensor
+from ...runtime import Cell, DeviceTensor
 from .._errors import CaptureError
 from ._graph import SlotInput
 from ._object_graph import describe

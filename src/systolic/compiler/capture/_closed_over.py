@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ...runtime._device_tensor import set_data
+from ...runtime import set_data
 from ...utilities._torch_internals import (
     FUNCTIONAL_MODE,
     FakeTensor,

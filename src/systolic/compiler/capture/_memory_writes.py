@@ -13,7 +13,7 @@ import torch
 import torch.utils
 from torch.overrides import handle_torch_function
 
-from ...runtime._device_tensor import in_function_mode
+from ...runtime import in_function_mode
 from ...utilities._torch_internals import FunctionalTensor
 
 SET_DATA: Callable[..., None] = torch.Tensor.data.__set__  # pyright: ignore[reportAttributeAccessIssue]

@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-from ...runtime._cells import ViewCell
-from ...runtime._device_tensor import DeviceTensor
+from ...runtime import DeviceTensor, ViewCell
 from .._errors import CaptureError
 from ._object_graph import ObjectGraph, Path, describe
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ...runtime._device_tensor import DeviceTensor
+from ...runtime import DeviceTensor
 from ...sharding import StateEntry, StateKind
 from ._object_graph import ObjectGraph, Path, describe
 from ._slots import Slot, slots_of

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import jax
 
 from ...exceptions import OutOfRangeError
-from ...runtime._convert import to_host_array
-from ...runtime._placement import Placement
+from ...runtime import Placement, to_host_array
 from ...utilities._entries import Entry, see
 from ..capture import Number
 from ..lowering import Check, no_outcome

@@ -10,11 +10,16 @@ from typing import Any, Protocol
 import jax
 import torch
 
-from ...runtime._cells import make_cells
-from ...runtime._compile_cache import keep_compiled_programs, watched_cache
-from ...runtime._device_tensor import DeviceTensor, bring_back, move_in_place
-from ...runtime._dtypes import torch_dtype
-from ...runtime._placement import Placement
+from ...runtime import (
+    DeviceTensor,
+    Placement,
+    bring_back,
+    keep_compiled_programs,
+    make_cells,
+    move_in_place,
+    torch_dtype,
+    watched_cache,
+)
 from ...sharding import StateEntry
 from ..capture import (
     Call,

@@ -9,11 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 import jax
 import torch
 
-from ...runtime._backends import jax_devices
-from ...runtime._cells import Cell
-from ...runtime._convert import to_jax_array
-from ...runtime._device_tensor import DeviceTensor
-from ...runtime._placement import Placement
+from ...runtime import Cell, DeviceTensor, Placement, jax_devices, to_jax_array
 from ...sharding import StateRule, replicate_state
 from ...utilities._torch_internals import tree_flatten, tree_unflatten
 from ...utilities._traceback import ShortTracebacks

@@ -9,8 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ...runtime._cells import Cell
-from ...runtime._convert import to_host_array
+from ...runtime import Cell, to_host_array
 from ..capture import Number
 from ._engine import Compile, Engine
 from ._program import Program

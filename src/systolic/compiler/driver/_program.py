@@ -15,11 +15,7 @@ import torch
 from jax.sharding import Sharding
 from torch import fx
 
-from ...runtime._cells import Buffer, Cell, TensorKind, cells_of, flush, plan_buffers
-from ...runtime._convert import to_jax_array
-from ...runtime._device_tensor import DeviceTensor
-from ...runtime._dtypes import jax_dtype
-from ...runtime._placement import Placement
+from ...runtime import Buffer, Cell, DeviceTensor, Placement, TensorKind, cells_of, flush, jax_dtype, plan_buffers, to_jax_array
 from ..capture import Captured, Number, OptimizerState, OutputTree, SlotInput, TrainState, output_numbers, templates_of
 from ..lowering import SCOPE, Check, LoweringContext, interpret, is_fine
 from ..passes import with_heads_in_place

@@ -7,9 +7,7 @@ from typing import Any
 
 import jax
 
-from ...runtime._cells import Cell
-from ...runtime._convert import to_host_array
-from ...runtime._device_tensor import DeviceTensor
+from ...runtime import Cell, DeviceTensor, to_host_array
 from ..capture import Number, filled
 from ._program import Program, fill
 

@@ -16,9 +16,7 @@ import torch
 from torch import fx
 from torch.overrides import handle_torch_function, has_torch_function
 
-from ...runtime._backends import jax_devices
-from ...runtime._convert import to_jax_array, to_torch_tensor
-from ...runtime._dtypes import jax_dtype, torch_dtype
+from ...runtime import jax_devices, jax_dtype, to_jax_array, to_torch_tensor, torch_dtype
 from ...utilities._torch_internals import autograd_functions
 from .._capture_thread import is_capture_thread
 from ..lowering import lowers

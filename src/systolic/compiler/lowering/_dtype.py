@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from ...runtime._dtypes import jax_dtype, torch_dtype
+from ...runtime import jax_dtype, torch_dtype
 from ._context import current
 
 

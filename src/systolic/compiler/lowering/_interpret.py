@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import torch
 from torch import fx
 
-from ...runtime._dtypes import jax_dtype
+from ...runtime import jax_dtype
 from ...utilities._torch_internals import OpOverload
 from ._channels_last import ChannelsLast, layout_aware, ordinary
 from ._context import LoweringContext, lowering_context

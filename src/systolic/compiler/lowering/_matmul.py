@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import torch
 
-from ...runtime._dtypes import jax_dtype
+from ...runtime import jax_dtype
 from ._dtype import announced_dtype, as_array, compute_dtype
 from ._rows import product_of_rows
 from ._table import lowers

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import torch
 
-from ...runtime._dtypes import jax_dtype
+from ...runtime import jax_dtype
 from ._bits import keep_mask
 from ._context import current
 from ._pullback import wide

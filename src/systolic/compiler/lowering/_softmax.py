@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import torch
 
-from ...runtime._dtypes import jax_dtype
+from ...runtime import jax_dtype
 from ._dtype import cast, promoted, widened
 from ._table import lowers
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import torch
 from jax import lax
 
-from ...runtime._dtypes import jax_dtype
+from ...runtime import jax_dtype
 from ._context import current
 from ._dtype import announced_shape, cast, normal_axes, normal_axis, result_dtype
 from ._table import lowers

@@ -18,7 +18,7 @@ import torch
 from torch import fx
 from torch.utils.flop_counter import flop_registry
 
-from ...runtime._dtypes import jax_dtype
+from ...runtime import jax_dtype
 from ...utilities._jax_internals import jaxprs_in_params
 from ...utilities._torch_internals import OpOverload
 from ..kernels import Kind, described

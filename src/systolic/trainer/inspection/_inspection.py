@@ -18,7 +18,7 @@ from ...data import CombinedLoader
 from ...loggers import DummyLogger
 from ...precision import resolve_precision
 from ...preflight import TracedStep
-from ...runtime._placement import AbstractPlacement, Placement
+from ...runtime import AbstractPlacement, Placement
 from .. import _loaders
 from .._config import TrainerConfig
 from .._run import Call, Run

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ...preflight import Measurement
-from ...runtime._convert import to_jax_array
-from ...runtime._placement import Placement
+from ...runtime import Placement, to_jax_array
 from ._inspection import NUMBERS, ReadyStep, Subject, ready_step
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from ...data import CombinedLoader, MergedLoader
 from ...exceptions import MisconfigurationException
-from ...runtime._dtypes import jax_dtype
+from ...runtime import jax_dtype
 from .._hook_changes import call_on_batch
 from .._padding import padder_for
 from .._stage import Stage

@@ -22,8 +22,7 @@ from ...data import (
     num_batches,
 )
 from ...precision import Precision
-from ...runtime._convert import to_jax_array
-from ...runtime._placement import Placement
+from ...runtime import Placement, to_jax_array
 from .._progress import Reading, Stamp
 from ._reading import NumberedBatch, numbered, read
 

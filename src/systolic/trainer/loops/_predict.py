@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...metrics import Results
-from ...runtime._device_tensor import DeviceTensor
+from ...runtime import DeviceTensor
 from ...utilities._torch_internals import tree_map_only
 from .._batch_indices import NotingIndices, prediction_writers
 from .._hook_changes import call_on_batch

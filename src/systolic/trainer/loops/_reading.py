@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from ...data import iterate, num_batches
-from ...runtime._prefetch import Prefetcher
+from ...runtime import Prefetcher
 from ...utilities.random_state import HostRandomState
 from .._progress import Reading, Resumed, Stamp
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from ...callbacks import Callback
 from ...compiler import Engine
-from ...runtime._device_tensor import DeviceTensor, replace_value
+from ...runtime import DeviceTensor, replace_value
 from ...utilities.random_state import isolated_random_state
 from .._engines import release_engines
 from .._hooks import HookTable

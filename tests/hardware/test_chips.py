@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from doctor.holding import held, make_machine
 
-from systolic.runtime._chips import chip_files, find_holders, lock_file
+from systolic.hardware._chips import chip_files, find_holders, lock_file
 from systolic.utilities._processes import ancestors, read_process
 
 

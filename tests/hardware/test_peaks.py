@@ -8,7 +8,7 @@ import jax
 import pytest
 from jax.experimental.pallas import tpu as pltpu
 
-from systolic.runtime._peaks import peak_flops
+from systolic.hardware._peaks import peak_flops
 
 
 @dataclass

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from systolic.runtime._freed_memory import return_freed_memory
+from systolic.utilities._host_memory import return_freed_memory
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's malloc")
