@@ -207,12 +207,17 @@ def plain(*arrays: Any, **options: Any) -> Any:
     return _attention.plain_attention(*arrays, **options)
 
 
-@pytest.mark.parametrize("platform", ["gpu", "tpu"])
-def test_kernels_of_other_platforms_equal_the_plain_one(platform: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def attention_of(query: Any, key: Any, value: Any, mask: Any, draw: Any, platform: str, causal: bool) -> Any:
     kernel = {"gpu": _attention._gpu_attention, "tpu": _attention._tpu_attention}[platform]
+    with lowering_context(LoweringContext(platform=platform)):
+        return kernel(query, key, value, mask, draw, causal=causal, scale=0.4, dropout=0.0)
+
+
+def test_the_call_of_cudnn_means_the_same_as_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     reference = jax.nn.dot_product_attention
 
+    # no GPU is here: XLA computes what cuDNN is asked for, so this holds the arguments to account, not cuDNN
     def without_cudnn(*arrays: Any, implementation: str, **options: Any) -> Any:
         calls.append(implementation)
         return reference(*arrays, implementation="xla", **options)
@@ -224,13 +229,29 @@ def test_kernels_of_other_platforms_equal_the_plain_one(platform: str, monkeypat
     )
     mask = jnp.asarray(some_mask(2, 1, 6, 6).numpy()).at[0, 0, 1].set(False)
     for given, causal in [(None, False), (None, True), (mask, False)]:
-        options: dict[str, Any] = {"causal": causal, "scale": 0.4, "dropout": 0.0}
-        with lowering_context(LoweringContext(platform=platform)):
-            got = kernel(query, key, value, given, None, **options)
-        want = plain(query, key, value, given, None, **options)
+        got = attention_of(query, key, value, given, None, "gpu", causal)
+        want = plain(query, key, value, given, None, causal=causal, scale=0.4, dropout=0.0)
         assert got.dtype == want.dtype
+        # bfloat16 has 8 bits: values up to 3 differ by 2**-7 * 3 where two ways round differently
         assert jnp.allclose(got.astype(jnp.float32), want.astype(jnp.float32), atol=3e-2)
-    assert calls == (["cudnn"] * 3 if platform == "gpu" else [])
+    assert calls == ["cudnn"] * 3
+
+
+@pytest.mark.parametrize(
+    ("length", "mask", "draw", "kernel"),
+    [(128, False, False, True), (6, False, False, False), (128, True, False, False), (128, False, True, False)],
+    ids=["in its domain", "a length that blocks do not divide", "a mask", "dropout"],
+)
+def test_tpu_takes_its_kernel_where_it_has_one(
+    length: int, mask: bool, draw: bool, kernel: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = []
+    monkeypatch.setattr(_attention, "splash_attention", lambda *_, **__: taken.append("kernel"))
+    monkeypatch.setattr(_attention, "plain_attention", lambda *_, **__: taken.append("plain"))
+    x = jnp.ones((2, 2, length, 8), jnp.bfloat16)
+    given = jnp.ones((2, 1, length, length), bool) if mask else None
+    attention_of(x, x, x, given, jnp.ones((2, 2, length, length)) if draw else None, "tpu", causal=False)
+    assert taken == ["kernel" if kernel else "plain"]
 
 
 def test_gpu_falls_back_where_cudnn_cannot() -> None:

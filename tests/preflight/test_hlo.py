@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental import pallas as pl
-from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from systolic.preflight import parse_slice, slice_devices
 from systolic.preflight._hlo import analyse
 from systolic.preflight._hlo_analysis import HloAnalysis
 from systolic.preflight._hlo_text import Array, arrays
@@ -39,11 +37,7 @@ def step(weights: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 @pytest.fixture(scope="module")
 def mesh() -> Mesh:
-    # other processes of this machine may hold libtpu, and there is no metadata server to ask
-    os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
-    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
-    topology = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x4")
-    return Mesh(np.array(topology.devices), ("data",))
+    return Mesh(np.array(slice_devices(parse_slice("v5e:2x4"))), ("data",))
 
 
 @pytest.fixture(scope="module")

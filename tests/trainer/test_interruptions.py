@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -62,6 +64,46 @@ def test_sigterm_saves_and_ends_with_143(hook: str, tmp_path: Path) -> None:
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     resumed = run(tmp_path, LOADERS["drawing"](), "last", (checkpoint("cut"),), **OPTIONS)  # type: ignore[arg-type]
     require_equal(whole, resumed, hook)
+
+
+STUCK = """
+import os, signal, sys, threading, time
+import torch, systolic as L
+from torch.utils.data import DataLoader, TensorDataset
+
+class Stuck(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(1, 1)
+    def training_step(self, batch, batch_idx):
+        return self.layer(batch[0]).mean()
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+    def on_train_batch_end(self, *_):
+        os.kill(os.getpid(), signal.SIGTERM)
+        print("stuck", time.monotonic(), flush=True)
+        while True:  # a hook that does not come back
+            time.sleep(0.1)
+
+L.Trainer(accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False,
+          enable_model_summary=False, grace_period=2).fit(Stuck(), DataLoader(TensorDataset(torch.ones(4, 1))))
+"""
+
+
+def test_a_process_that_cannot_end_by_itself_ends_after_the_grace_period(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", STUCK], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        began = next(float(line.split()[1]) for line in process.stdout if line.startswith("stuck"))
+        assert process.wait(120) == 143
+        assert time.monotonic() - began >= 2
+
+
+def test_a_run_leaves_no_thread_that_waits_for_a_signal() -> None:
+    quiet_trainer(max_epochs=1).fit(regression(L.LightningModule)(), loader(4))
+    left = [thread for thread in threading.enumerate() if thread.name == "systolic-grace"]
+    for thread in left:
+        thread.join(5)
+    assert not any(thread.is_alive() for thread in left)
 
 
 @pytest.fixture

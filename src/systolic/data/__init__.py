@@ -35,3 +35,7 @@ from ._pad_collate import PadCollate as PadCollate
 from ._rebuild import scale_loader as scale_loader
 from ._reinstantiate import rebuild_loader as rebuild_loader
 from ._samplers import set_epoch as set_epoch
+from ._share import Processes as Processes
+from ._share import SharedBatchSampler as SharedBatchSampler
+from ._share import share_loader as share_loader
+from ._share import sharing_of as sharing_of

@@ -9,5 +9,7 @@ from ._process import local_devices as local_devices
 from ._process import on_every_process as on_every_process
 from ._process import process_count as process_count
 from ._process import process_index as process_index
+from ._transfer import broadcast_arrays as broadcast_arrays
 from ._transfer import gather_to_host as gather_to_host
+from ._transfer import join_parts as join_parts
 from ._transfer import make_global_array as make_global_array

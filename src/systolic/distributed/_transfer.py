@@ -22,6 +22,30 @@ def make_global_array(values: np.ndarray[Any, Any], sharding: Sharding) -> jax.A
     return jax.make_array_from_callback(values.shape, sharding, lambda index: values[index])
 
 
+def join_parts(own: np.ndarray[Any, Any], sharding: Sharding, parts: int) -> jax.Array:
+    """An array over all processes' devices, put together along its first dimension, process by process.
+
+    Args:
+        own: this process's part; all parts have its shape.
+        sharding: a split of the first dimension.
+        parts: how many processes there are.
+    """
+    with jax.enable_x64(True):  # PyTorch's integers have 64 bits
+        return jax.make_array_from_process_local_data(sharding, own, (own.shape[0] * parts, *own.shape[1:]))
+
+
+def broadcast_arrays(arrays: list[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
+    """The first process's values of some arrays, in all processes; all have the same shapes and dtypes.
+
+    Over the devices: weights are too large for the coordination service.
+    """
+    if process_count() == 1:
+        return arrays
+    with jax.enable_x64(True):
+        sent = multihost_utils.broadcast_one_to_all(arrays)
+    return [np.asarray(array) for array in sent]  # host sync: the values are wanted
+
+
 def gather_to_host(array: jax.Array) -> np.ndarray[Any, Any]:
     """The whole array, in every process. All of them must ask, where parts of it lie on devices of others."""
     if array.is_fully_addressable or process_count() == 1:

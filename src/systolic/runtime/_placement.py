@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from jax.sharding import PartitionSpec, Sharding
 
+from ..distributed import join_parts
 from ..sharding import DATA_AXIS, StateEntry, StateRule, batch_spec, make_mesh, replicate_state, sharding_on
 from ._cells import Buffer, Cell, describe_cells, make_cells
 from ._convert import put
@@ -97,6 +98,22 @@ class Placement:
                 tell_sent(array.nbytes, began)
             return array
         return put(array, self.batch_sharding(array.shape))
+
+    def join(self, array: Any, parts: int) -> jax.Array:
+        """One array out of those that several processes hold, along the first dimension.
+
+        Args:
+            array: this process's; all have its shape.
+            parts: how many processes; 1 where each of them holds the whole array.
+        """
+        if parts == 1:
+            return self.shard(array)
+        began = time.perf_counter()
+        # JAX reads host memory later, while the loader may fill it with the next batch already
+        joined = join_parts(np.array(array), self._split, parts)
+        if observers:
+            tell_sent(array.nbytes, began)
+        return joined
 
     def move_with_gradients(self, parameters: Mapping[str, torch.nn.Parameter], gradients: Mapping[str, torch.Tensor]) -> None:
         """Move parameters to the devices and give them gradients there: an object that is a gradient cannot be moved."""

@@ -143,11 +143,11 @@ def configuration(
         MisconfigurationException: an argument has an impossible value.
     """
     _defaults.require_strategy(strategy)
-    require_nodes(num_nodes)
     require_no_registry(model_registry)
     quick = require_integer("fast_dev_run", int(fast_dev_run), 0)
     checked = _checked(quick, **others)
     found = devices_for(accelerator, devices) if compile else []
+    require_nodes(num_nodes)  # after the processes have met
     platform = found[0].platform if found else "cpu"
     numerics = resolve_precision(precision, platform)
     matmul_precision = resolve_matmul_precision(matmul_precision, platform)

@@ -35,12 +35,12 @@ def call_on_batch(hooks: HookTable, name: str, batch: FedBatch, placement: Place
     answer = hooks.both(name, batch.host, *indices)
     now, spec_now = flatten_batch(batch.whole)
     if spec_now != spec or len(now) != len(leaves):
-        batch.spec, batch.leaves = spec_now, device_leaves(now, placement)
+        batch.spec, batch.leaves = spec_now, device_leaves(now, placement, batch.sharing)
         batch.statics = spec_now.statics if placement is not None else []
         return answer
     for index, (leaf, was, state) in enumerate(zip(now, leaves, states, strict=True)):
         if leaf is not was or _state(leaf) != state:
-            [batch.leaves[index]] = device_leaves([leaf], placement)
+            [batch.leaves[index]] = device_leaves([leaf], placement, batch.sharing)
     return answer
 
 

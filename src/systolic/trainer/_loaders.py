@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import DataLoader
 
 from ..core import LightningDataModule, LightningModule
-from ..data import CombinedBatches, CombinedLoader, check_loader, empty_loader_error, limit_batches, num_batches, scale_loader
+from ..data import (
+    CombinedBatches,
+    CombinedLoader,
+    check_loader,
+    empty_loader_error,
+    limit_batches,
+    num_batches,
+    scale_loader,
+    share_loader,
+)
 from ..exceptions import MisconfigurationException
 from ..utilities._overrides import overrides
 from ..utilities._torch_internals import tree_map
@@ -36,7 +45,7 @@ def training(run: Run, given: Any) -> tuple[Any, int | float]:
     run.shown_loaders[Stage.FIT] = loader.iterables if isinstance(loader, CombinedLoader) else loader
     if isinstance(loader, (list, tuple, dict)):
         loader = CombinedLoader(loader, "max_size_cycle")
-    loader = CombinedBatches(loader) if isinstance(loader, CombinedLoader) else loader
+    loader = CombinedBatches(loader) if isinstance(loader, CombinedLoader) else _shared(run, loader)
     available = num_batches(loader)
     if available == 0:
         raise empty_loader_error(loader)
@@ -58,6 +67,7 @@ def evaluation(run: Run, stage: Stage, given: Any) -> tuple[list[Any], list[int 
     listed = list(loaders.values()) if isinstance(loaders, dict) else loaders
     listed = list(listed) if isinstance(listed, (list, tuple)) else [listed]
     scaled = [_scaled(run.config, loader) for loader in listed]
+    scaled = scaled if stage is Stage.PREDICT else [_shared(run, loader) for loader in scaled]
     run.shown_loaders[stage] = _structured(loaders, scaled)
     limit = run.config.limit(stage)
     limits = [limit_batches(num_batches(s), limit, name=f"limit_{stage.data}_batches") for s in scaled]
@@ -89,6 +99,13 @@ def given_or_own(run: Run, stage: Stage, given: Any) -> Any:
         return given
     owner, base = (run.module, LightningModule) if run.datamodule is None else (run.datamodule, LightningDataModule)
     return getattr(owner, stage.loader)() if overrides(owner, stage.loader, base) else None
+
+
+def _shared(run: Run, loader: Any) -> Any:
+    """The loader, read in parts where several processes train: not where whole batches are looked at before they are sent."""
+    config = run.config
+    looks = run.before_transfer() is not None or config.pad_batches
+    return share_loader(loader, run.processes) if config.compile and config.use_distributed_sampler and not looks else loader
 
 
 def _scaled(config: TrainerConfig, loaders: Any) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..data import batch_size_of
 from ..exceptions import MisconfigurationException
 from ..metrics import LogEntry, LogOptions, is_metric
 from ..metrics._results import as_scalar
@@ -98,5 +97,5 @@ def _log_on_host(run: Run, name: str, value: Any, options: LogOptions) -> None:
         return
     weighs = entry.on_epoch and entry.reduction == "mean"
     batch = arguments[hook in _BATCH_ENDS]
-    weight = (options.batch_size or batch_size_of(batch)) if weighs else 1
+    weight = (options.batch_size or run.rows_of(batch, in_training)) if weighs else 1
     run.reporting.host_batch_value(entry, number, weight, in_training)

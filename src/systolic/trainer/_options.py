@@ -76,10 +76,14 @@ def require_integers(minimum: int, **arguments: Any) -> None:
 
 
 def require_nodes(num_nodes: int | None) -> None:
-    """Check `num_nodes`: how many processes drive a run is decided when they are started, not here."""
-    if num_nodes not in (None, process_count()):
+    """Check `num_nodes`: how many hosts drive a run is decided when its processes are started, not here.
+
+    Its default, 1, says nothing. A host may have several processes.
+    """
+    processes = process_count()
+    if num_nodes is not None and num_nodes != 1 and (num_nodes < 1 or processes % num_nodes):
         raise MisconfigurationException(
-            f"Invalid value for argument `num_nodes`. Expected {process_count()}: that many hosts drive this run. Received: "
+            f"Invalid value for argument `num_nodes`. Expected {processes}: that many processes drive this run. Received: "
             f"{num_nodes!r}. Leave it out."
         )
 

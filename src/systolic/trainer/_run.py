@@ -13,7 +13,7 @@ import torch
 
 from ..compat import explain_torch_xla
 from ..core import LightningDataModule, LightningModule, Ties
-from ..data import BatchPadder
+from ..data import BatchPadder, Processes, SharedBatchSampler, batch_size_of, sharing_of
 from ..distributed import is_main_process, process_count, process_index
 from ..loggers import LoggerProtocol
 from ..metrics import LogOptions, Results, StepLog
@@ -23,6 +23,7 @@ from ..runtime import Placement
 from ..utilities._overrides import overrides
 from ..utilities.rank_zero import rank_zero_only
 from . import _checkpoints, _defaults, _loaders
+from ._common_start import share_generators, share_weights
 from ._config import TrainerConfig
 from ._engines import release_engines
 from ._hooks import HookTable
@@ -89,10 +90,11 @@ class Counters:
 
 @dataclass
 class EvaluatedLoaders:
-    """The loaders of the evaluation that is running: how many, and the number of the current one."""
+    """The loaders of the evaluation that is running: how many, the number of the current one, and how processes share it."""
 
     count: int
     current: int = 0
+    sharing: SharedBatchSampler | None = None
 
 
 @dataclass
@@ -231,6 +233,7 @@ class Run:
         """Make this the run that the Trainer shows."""
         self.trainer.show(self)
         rank_zero_only.rank = process_index()
+        share_generators()
         self.placement = self.make_placement()
         self.ties = Ties(self.module)
         self.module.trainer = self.trainer
@@ -267,6 +270,7 @@ class Run:
         self.config.numerics.convert_module(module)
         module.on_post_move_to_device()
         self.ties.warn_if_lost(module, "the setup hooks")
+        share_weights(module)
         self.ties = Ties(module)
         if fn == "fit":
             self._log_hyperparameters()
@@ -352,6 +356,18 @@ class Run:
             engine.verify()
 
     # ---- data
+
+    @property
+    def processes(self) -> Processes:
+        """Processes that share the batches of this run."""
+        return Processes(process_index(), process_count(), self.config.num_devices)
+
+    def rows_of(self, batch: Any, in_training: bool) -> int:
+        """Rows of the global batch of which this is the batch, or this process's part of it."""
+        evaluated = None if in_training else self.evaluated
+        sharing = sharing_of(self.train_loader) if evaluated is None else evaluated.sharing
+        own = batch_size_of(batch)
+        return own if sharing is None else own * sharing.parts((own,))
 
     def before_transfer(self) -> Callable[[Any, int], Any] | None:
         """Function that applies the user's hooks to a batch on the host, before XLA gets it; None for nothing."""

@@ -51,6 +51,7 @@ class Signals:
             yield
         finally:
             self._ended.set()
+            self._terminated.set()  # nothing came: the thread that waits for it ends
             for number, before in replaced.items():
                 signal.signal(number, before)
 

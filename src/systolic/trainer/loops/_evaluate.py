@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ...data import sharing_of
 from ...metrics import Results
+from .._common_start import share_generators
 from .._hook_changes import call_on_batch
 from .._modes import evaluation_mode
 from .._padding import padder_for
@@ -65,8 +67,10 @@ class EvaluationLoop:
         engine, runner = self.engine, self.runner
         assert run.evaluated is not None, "an evaluation has begun"
         self.step.dataloader_idx = run.evaluated.current = index
+        run.evaluated.sharing = sharing_of(loader)
         place = (index,) if run.evaluated.count > 1 else ()
         starts, ends = hooks.anybody(stage.batch_start), hooks.anybody(stage.batch_end)
+        share_generators()
         batches = feed(
             loader,
             run.placement,
@@ -77,6 +81,7 @@ class EvaluationLoop:
             dataloader_idx=index,
             limit=limit,
             shown=starts or ends,
+            sharing=run.evaluated.sharing,
         )
         for batch in runner.watched(batches):
             if starts:

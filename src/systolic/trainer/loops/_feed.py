@@ -16,6 +16,7 @@ from ...data import (
     BatchPadder,
     BatchSpec,
     PaddedBatch,
+    SharedBatchSampler,
     array_batches,
     flatten_batch,
     is_vectorised,
@@ -43,6 +44,7 @@ class FedBatch:
         is_last: whether no batch follows.
         statics: what it holds besides tensors, for the compiler to watch; empty in eager mode.
         stamp: what was true when it was read, in training.
+        sharing: how several processes share it.
     """
 
     whole: Any
@@ -53,6 +55,7 @@ class FedBatch:
     is_last: bool
     statics: list[Any]
     stamp: Stamp | None = None
+    sharing: SharedBatchSampler | None = None
 
     @property
     def host(self) -> Any:
@@ -72,6 +75,7 @@ def feed(
     limit: int | float = float("inf"),
     shown: bool = True,
     reading: Reading | None = None,
+    sharing: SharedBatchSampler | None = None,
 ) -> Iterator[FedBatch]:
     """Batches of one loader, copied to the devices ahead of their use.
 
@@ -86,6 +90,7 @@ def feed(
         limit: how many batches to take.
         shown: whether hooks look at batches as the loader gives them.
         reading: where in its epoch the loader is, for training.
+        sharing: how several processes share its batches; None where each reads them whole.
     """
     converts = precision if precision is not None and precision.parameters is not None else None
 
@@ -98,7 +103,8 @@ def feed(
         whole = batch if pad is None else pad(batch)
         tensors, spec = flatten_batch(whole)
         statics = spec.statics if placement is not None else []
-        return FedBatch(whole, device_leaves(tensors, placement), spec, dataloader_idx, index, is_last, statics, stamp)
+        leaves = device_leaves(tensors, placement, sharing)
+        return FedBatch(whole, leaves, spec, dataloader_idx, index, is_last, statics, stamp, sharing)
 
     in_place = placement is not None and placement.shares_host_memory and transform is None
     if placement is not None and in_place and pad is None and converts is None and not shown:
@@ -120,8 +126,15 @@ def _fed_arrays(batches: ArrayBatches, placement: Placement, dataloader_idx: int
         yield FedBatch(None, leaves, spec, dataloader_idx, index, index + 1 >= end, statics)
 
 
-def device_leaves(tensors: Sequence[torch.Tensor | np.ndarray[Any, Any]], placement: Placement | None) -> list[Any]:
+def device_leaves(
+    tensors: Sequence[torch.Tensor | np.ndarray[Any, Any]],
+    placement: Placement | None,
+    sharing: SharedBatchSampler | None = None,
+) -> list[Any]:
     """A batch's tensors on the devices; without devices as PyTorch's."""
     if placement is None:
         return [torch.from_numpy(t) if isinstance(t, np.ndarray) else t for t in tensors]
-    return [placement.shard(to_jax_array(t) if isinstance(t, torch.Tensor) else t) for t in tensors]
+    arrays = [to_jax_array(t) if isinstance(t, torch.Tensor) else t for t in tensors]
+    if sharing is None:
+        return [placement.shard(array) for array in arrays]
+    return [placement.join(array, sharing.parts(array.shape)) for array in arrays]

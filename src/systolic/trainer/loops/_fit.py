@@ -7,13 +7,14 @@ import warnings
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ...data import EpochSource, empty_loader_error, set_epoch
+from ...data import EpochSource, empty_loader_error, set_epoch, sharing_of
 from ...diagnostics import Advisor
 from ...distributed import agree
 from ...exceptions import SIGTERMException
 from ...utilities.random_state import HostRandomState, isolated_random_state
 from .._anomaly import require_finite
 from .._checkpoints import save_last
+from .._common_start import share_generators
 from .._hook_changes import call_on_batch
 from .._modes import warn_of_eval_mode
 from .._padding import padder_for
@@ -224,6 +225,7 @@ class FitLoop:
             self.reading.source.resume(resumed.place, 0, False, None)
             return iter(())
         set_epoch(self.loaders, counters.epoch)
+        share_generators()
         begin_reading(self.reading, run.progress.batch, resumed)
         batches = feed(
             self.reading.source.begin(),
@@ -235,6 +237,7 @@ class FitLoop:
             limit=run.num_training_batches,
             shown=shown,
             reading=self.reading,
+            sharing=sharing_of(self.loaders),
         )
         batches = self.runner.watched(batches)
         return self.advisor.watch(batches) if config.advice else batches

@@ -1,0 +1,34 @@
+"""Values that all processes of a run begin with: those of the first one."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from ..distributed import broadcast, broadcast_arrays, process_count
+from ..runtime import to_jax_array, to_torch_tensor
+from ..utilities.random_state import HostRandomState
+
+
+def share_generators() -> None:
+    """Put the generators of PyTorch, NumPy and Python into the states that they have in the first process.
+
+    An epoch's order is drawn from them. They differ where nobody set a seed, and where datasets draw: each process loads other
+    samples, which may take other numbers of draws.
+    """
+    if process_count() > 1:
+        HostRandomState(broadcast(HostRandomState.current().packed)).restore()
+
+
+def share_weights(module: nn.Module) -> None:
+    """Give a module the parameters and buffers that it has in the first process.
+
+    Scripts need no seed for that all of them begin alike; Lightning's strategies of several processes promise the same.
+    """
+    if process_count() == 1:
+        return
+    tensors = [t for t in (*module.parameters(), *module.buffers()) if not nn.parameter.is_lazy(t)]
+    arrays = broadcast_arrays([to_jax_array(t.detach().contiguous()) for t in tensors])
+    with torch.no_grad():
+        for tensor, array in zip(tensors, arrays, strict=True):
+            tensor.copy_(to_torch_tensor(array.copy(), tensor.dtype))
