@@ -6,7 +6,6 @@ import linecache
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import jax
 
@@ -17,12 +16,6 @@ from ..capture import Number
 from ..lowering import Check, no_outcome
 
 _SECONDS_BETWEEN_LOOKS = 0.1
-
-
-@dataclass(frozen=True)
-class _Step:
-    checks: Sequence[Check]
-    numbers: Mapping[str, Number]
 
 
 class CheckWatch:
@@ -45,7 +38,7 @@ class CheckWatch:
 
     def _forget(self) -> None:
         self.outcome: jax.Array = self._placement.replicate(no_outcome())
-        self._steps: deque[_Step] = deque()
+        self._steps: deque[tuple[Sequence[Check], Mapping[str, Number]]] = deque()  # a class would cost a microsecond a step
         self._first = 1
         self._asked: jax.Array | None = None
 
@@ -61,7 +54,7 @@ class CheckWatch:
             return
         self.outcome = outcome
         for numbers in steps:
-            self._steps.append(_Step(checks, numbers))
+            self._steps.append((checks, numbers))
         now = time.monotonic()
         if self._asked is None and now >= self._due:
             self._due = now + _SECONDS_BETWEEN_LOOKS
@@ -82,10 +75,10 @@ class CheckWatch:
         self._asked = None
         steps, step, check, word = to_host_array(outcome).tolist()  # host sync: `settle` has to know; else it is there
         if word:
-            found = self._steps[step - self._first]
+            checks, numbers = self._steps[step - self._first]
             # with a bad outcome programs keep the old state for ever: whoever catches the error and goes on needs a good one
             self._forget()
-            raise _error(found.checks[check], word, found.numbers)
+            raise _error(checks[check], word, numbers)
         while self._first <= steps:
             self._steps.popleft()
             self._first += 1
