@@ -45,13 +45,16 @@ class Signals:
         replaced = {number: before for number, before in ours.items() if signal.getsignal(number) == before}
         for number in replaced:
             signal.signal(number, self._handle)
+        enforcing = threading.Thread(target=self._enforce, name="systolic-grace", daemon=True)
         if signal.SIGTERM in replaced:
-            threading.Thread(target=self._enforce, name="systolic-grace", daemon=True).start()
+            enforcing.start()
         try:
             yield
         finally:
             self._ended.set()
             self._terminated.set()  # nothing came: the thread that waits for it ends
+            if signal.SIGTERM in replaced:
+                enforcing.join()
             for number, before in replaced.items():
                 signal.signal(number, before)
 

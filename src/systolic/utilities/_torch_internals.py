@@ -103,5 +103,6 @@ is_functional_tensor = _torch._is_functional_tensor
 apply_pending_writes = _torch._sync
 has_data_mutation = _torch._functionalize_has_data_mutation
 
+
 # log2 of a symbolic number.
 sym_log2 = _torch._sym_log2

@@ -14,6 +14,7 @@ from .._errors import UnsupportedOpError, user_line_of
 from ..lowering import find_lowering
 from ._op_origins import current_module
 from ._refused import CONDITIONS, REFUSED
+from ._sized_ops import SIZED
 
 
 def refuse_op(op: OpOverload, reason: str) -> None:
@@ -26,14 +27,22 @@ class OpPolicy(Mapping[OpOverload, Callable[..., Any]]):
 
     An op in the lowering table is recorded as it is. Another is decomposed by PyTorch's own rules, until only ops in
     the table are left. One that has neither is an error, raised on the line that called it.
+
+    Args:
+        sized: whether values can be asked for, so that ops whose result is as large as the values say are possible.
     """
+
+    def __init__(self, sized: bool = False) -> None:
+        self._sized = SIZED if sized else {}
 
     def __contains__(self, op: object) -> bool:
         if not isinstance(op, OpOverload) or _is_internal(op):
             return False
-        return op in REFUSED or op in CONDITIONS or find_lowering(op) is None
+        return op in REFUSED or op in CONDITIONS or op in self._sized or find_lowering(op) is None
 
     def __getitem__(self, op: OpOverload) -> Callable[..., Any]:
+        if op in self._sized:
+            return self._sized[op]
         if op in REFUSED:
             return _refusal(op, REFUSED[op])
         if op in CONDITIONS:

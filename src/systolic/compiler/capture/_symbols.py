@@ -2,27 +2,44 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import sympy
 import torch
 
-from ...utilities._torch_internals import ConstantSource, DimDynamic, PythonPrinter, ShapeEnv
-from ...utilities._torch_internals import functions as sympy_functions
+from ...utilities._torch_internals import ConstantSource, DimDynamic, ShapeEnv, free_unbacked_symbols
+from ._host_expressions import HostExpression as HostExpression
+from ._host_expressions import compiled_expression
+from ._speculation import Oracle
 
 Number = int | float
 SymNumber = torch.SymInt | torch.SymFloat
-HostExpression = Callable[[Sequence[Number]], Any]
+
+
+class _AskingShapeEnv(ShapeEnv):
+    """PyTorch's bookkeeping of symbols, which asks the oracle where a value of the devices decides the way of a trace."""
+
+    oracle: Oracle | None = None
+
+    def evaluate_sym_node(self, sym_node: Any, size_oblivious: bool = False, fallback_value: bool | None = None) -> Any:
+        """Value of a symbolic number or condition; PyTorch's own answer where there is one, or where it has another way."""
+        expression = sym_node.expr
+        if self.oracle is not None and fallback_value is None and free_unbacked_symbols(expression):
+            known = self._maybe_evaluate_static(expression) if sym_node.is_bool() else None
+            if known is None:
+                known = self.oracle.decide(expression, sym_node.is_bool())
+            if known is not None:
+                return known
+        return super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
 
 
 class SymbolTable:
     """The symbolic numbers of one capture, in the order in which values for them are given later."""
 
-    def __init__(self) -> None:
+    def __init__(self, oracle: Oracle | None = None) -> None:
         # scalar outputs: `.item()` gives a symbol instead of an error; no specialisation: 0 and 1 are numbers like any
-        self.shape_env = ShapeEnv(allow_scalar_outputs=True, specialize_zero_one=False, duck_shape=False)
+        self.shape_env = _AskingShapeEnv(allow_scalar_outputs=True, specialize_zero_one=False, duck_shape=False)
+        self.shape_env.oracle = oracle
         self.symbols: list[sympy.Symbol] = []
 
     def make(self, value: Number) -> Any:
@@ -47,26 +64,12 @@ class SymbolTable:
 
     def expression(self, number: Any) -> HostExpression:
         """A Python function from the symbols' values to the value of `number`."""
-        return _compiled(number.node.expr, self.symbols)
+        return compiled_expression(number.node.expr, self.symbols)
 
     def guards(self) -> list[tuple[HostExpression, str]]:
         """Conditions under which the captured graph is valid, each with its text."""
         found = []
         for guard in self.shape_env.guards:
             if guard.expr.free_symbols and guard.expr.free_symbols <= set(self.symbols):
-                found.append((_compiled(guard.expr, self.symbols), f"{guard.expr} at {guard.sloc}"))
+                found.append((compiled_expression(guard.expr, self.symbols), f"{guard.expr} at {guard.sloc}"))
         return found
-
-
-_NAMES = {name: getattr(sympy_functions, name) for name in dir(sympy_functions) if not name.startswith("_")}
-
-
-def _compiled(expression: sympy.Basic, symbols: list[sympy.Symbol]) -> HostExpression:
-    names = [f"v{i}" for i in range(len(symbols))]
-    renamed = expression.xreplace({s: sympy.Symbol(n, integer=s.is_integer) for s, n in zip(symbols, names, strict=True)})
-    source = PythonPrinter().doprint(renamed)
-    arguments = f"({', '.join(names)},)" if names else "_"
-    body = f"def evaluate(values):\n    {arguments} = values\n    return {source}\n"
-    scope: dict[str, Any] = {"math": math, "torch": torch, **_NAMES}
-    exec(body, scope)  # the source comes from sympy's printer, not from text that anyone typed
-    return scope["evaluate"]

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from ...runtime import DeviceTensor
 from ...utilities._torch_internals import FakeTensorMode, decompose, dispatch_functionalize, make_fx
 from ._closed_over import ClosedOverTensors
 from ._effects import Append, Effect, Gradient, OptimizerState, RequiresGrad, container_effects
@@ -28,6 +29,7 @@ from ._output_tree import OutputList, OutputTree
 from ._randomness import UnattributedDrawError, refusing_hidden_randomness
 from ._rng_numbering import number_draws
 from ._slots import Slot, cells_of_slots, require_unexchanged, slots_of, with_same_memory
+from ._speculation import Oracle, Speculation
 from ._symbols import HostExpression, Number, SymbolTable
 from ._torch_patches import capturing
 
@@ -49,6 +51,7 @@ class Captured:
         digest: identifies the graph; computed when it is first needed.
         objects: the objects as they were; the plain values in it are frozen into the graph.
         appended: ids of lists that the step appends to.
+        speculations: conditions on values of the devices under which the graph is valid.
     """
 
     graph: fx.Graph
@@ -63,6 +66,7 @@ class Captured:
     guards: list[tuple[HostExpression, str]]
     objects: ObjectGraph
     appended: set[int] = field(default_factory=set)
+    speculations: list[Speculation] = field(default_factory=list)
     digest: str = ""
 
 
@@ -78,6 +82,8 @@ class Call:
         roots: the objects that the step uses, by name.
         variable: paths below the roots whose numbers stay variable, too.
         appended: ids of lists that earlier captures saw growing.
+        values: the values of `leaves` on the host; None where they are not known, and no value can decide the way of a trace.
+        forced: the answers to the first questions about values.
     """
 
     function: Callable[..., Any]
@@ -87,6 +93,8 @@ class Call:
     roots: MutableMapping[str, Any]
     variable: frozenset[Path] = frozenset()
     appended: frozenset[int] = frozenset()
+    values: Callable[[], list[torch.Tensor]] | None = None
+    forced: tuple[bool | None, ...] = ()
 
 
 def capture(call: Call) -> Captured:
@@ -108,7 +116,8 @@ class _Tracing:
     def __init__(self, call: Call, objects: ObjectGraph) -> None:
         self.call = call
         self.objects = objects
-        self.table = SymbolTable()
+        self.oracle = None if call.values is None else Oracle(self._values, call.forced)
+        self.table = SymbolTable(self.oracle)
         self.mode = FakeTensorMode(shape_env=self.table.shape_env, static_shapes=True, allow_non_fake_inputs=True)
         self.slots = slots_of(objects)
         self.symbol_paths = [p for p in objects.values if p in call.variable and _is_number(objects.values[p])]
@@ -125,9 +134,11 @@ class _Tracing:
                 symbols = [self.table.make(value) for value in values]
                 # inside of make_fx: the other way round the tracer would meet writes before they are turned into values
                 functional = dispatch_functionalize(lambda tensors, symbols: self._traced(tensors, symbols))
-                module = make_fx(_with_policy(functional), tracing_mode="real")(fakes, symbols)
+                policy = OpPolicy(sized=self.oracle is not None)
+                module = make_fx(_with_policy(functional, policy), tracing_mode="real")(fakes, symbols)
                 number_draws(module.graph)
         assert self.result is not None
+        speculations = [] if self.oracle is None else self.oracle.finish(module.graph)
         require_unexchanged(self.slots, cells)
         # before numbers become inputs of the program, of which no shape can be made: one that decides a shape has to be a guard
         fix_shapes(module.graph, self.table)
@@ -142,14 +153,22 @@ class _Tracing:
             scalars=cleaned.scalars,
             slots=self.slots,
             slot_outputs=written,
-            output_count=len(self.outputs.values),
+            output_count=len(self.outputs.values) + sum(len(s.outputs) for s in speculations),
             result=self.result,
             effects=self.effects,
             symbol_paths=self.symbol_paths,
             guards=self.table.guards(),
             objects=self.objects,
             appended={id(e.container) for e in self.effects if isinstance(e, Append)},
+            speculations=speculations,
         )
+
+    def _values(self) -> list[torch.Tensor]:
+        """The values of the state and of the arguments, on the host."""
+        assert self.call.values is not None, "else there is no oracle"
+        state = [slot.tensor for slot in self.slots]
+        # host sync: a step asks for a value while it is traced
+        return [t._cell.host() if isinstance(t, DeviceTensor) else t.detach() for t in state] + self.call.values()
 
     def _fakes(self) -> list[torch.Tensor]:
         tensors = [slot.tensor for slot in self.slots] + list(self.call.leaves)
@@ -251,11 +270,11 @@ class _Tracing:
                 optimizer.state = state
 
 
-def _with_policy(function: Callable[..., Any]) -> Callable[..., Any]:
+def _with_policy(function: Callable[..., Any], policy: OpPolicy) -> Callable[..., Any]:
     """`function`, traced under our policy; given as an argument of make_fx, the policy would be copied into a dict."""
 
     def traced(tensors: Any, symbols: Any) -> Any:
-        with decompose(OpPolicy()):
+        with decompose(policy):
             return function(tensors, symbols)
 
     return traced

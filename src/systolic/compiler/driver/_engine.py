@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import jax
+import numpy as np
 import torch
 
 from ...runtime import (
@@ -17,6 +18,7 @@ from ...runtime import (
     keep_compiled_programs,
     make_cells,
     move_in_place,
+    to_torch_tensor,
     torch_dtype,
     watched_cache,
 )
@@ -47,6 +49,7 @@ from ._memory_limit import require_memory
 from ._program import Executable, Program
 from ._recompilation import NameOf, argument, require_programs, shape_change
 from ._result import StepResult
+from ._ways import NO_MISSES, Misses, Ways
 
 
 @dataclass(frozen=True)
@@ -146,6 +149,7 @@ class Engine:
         self._appended: set[int] = set()
         self.last_numbers: list[Number] = []
         self.watch = CheckWatch(placement)
+        self.ways = Ways()
 
     def run(
         self,
@@ -167,33 +171,48 @@ class Engine:
         """
         self.watch.look()
         signature = _signature(leaves, structure)
-        found = self._find(signature, numbers)
-        if found is None:
-            found = self._capture(leaves, signature, rebuild, numbers)
-        entry, values = found
-        if entry.pending:
-            self._compile(entry, leaves, values)
-        self.last_numbers = values
-        program = entry.program
-        # for our programs only: int64 means 64 bits as in PyTorch, while JAX code of the user's own keeps JAX's types
-        with jax.enable_x64(True):
-            state, arrays, outcome, key = program.function(*program.arguments(leaves, values))
+        misses = Misses()
+        while True:
+            found = self._find(signature, numbers, misses)
+            if found is None:
+                found = self._capture(leaves, signature, rebuild, numbers, misses.forced())
+            entry, values = found
+            if entry.pending:
+                self._compile(entry, leaves, values)
+            self.last_numbers = values
+            program = entry.program
+            # for our programs only: int64 means 64 bits as in PyTorch, while JAX code of the user's own keeps JAX's types
+            with jax.enable_x64(True):
+                state, arrays, outcome, key = program.function(*program.arguments(leaves, values))
+            if not program.captured.speculations or self._took_the_way(program, arrays.pop(), misses):
+                break
+            program.take_back(state)
         program.keep(state, outcome, key, [numbers])
         result = StepResult(program, arrays, values)
         if program.captured.effects:
             result.apply_effects()
         return result
 
+    def _took_the_way(self, program: Program, verdict: jax.Array, misses: Misses) -> bool:
+        """Whether the batch went the way that the program was traced for; notes where not."""
+        number = int(verdict)  # host sync: the batch may have to run under another program
+        self.ways.note(program.captured.speculations, number)
+        if number:
+            misses.add(program.captured.speculations, number - 1)
+        return not number
+
     def ready(self, leaves: Sequence[Any], structure: Any, numbers: dict[str, Number]) -> tuple[Program | None, list[Number]]:
         """The program that a step would run now, with its numbers, when it is compiled and changes no Python objects."""
         found = self._find(_signature(leaves, structure), numbers)
-        if found is None or found[0].pending or found[0].program.captured.effects:
+        if found is None or found[0].pending or found[0].program.captured.effects or found[0].program.captured.speculations:
             return None, []
         return found[0].program, found[1]
 
-    def _find(self, signature: Any, numbers: dict[str, Number]) -> tuple[_Entry, list[Number]] | None:
+    def _find(
+        self, signature: Any, numbers: dict[str, Number], misses: Misses = NO_MISSES
+    ) -> tuple[_Entry, list[Number]] | None:
         for position, entry in enumerate(self._entries):
-            if entry.signature != signature:
+            if entry.signature != signature or misses.exclude(entry.program.captured.speculations):
                 continue
             variable = _values_or_none(entry.guards)
             if variable is None:
@@ -231,6 +250,7 @@ class Engine:
         signature: Any,
         rebuild: Callable[[list[Any]], tuple[Any, ...]],
         numbers: dict[str, Number],
+        forced: tuple[bool | None, ...] = (),
     ) -> tuple[_Entry, list[Number]]:
         roots = self.roots()
         guessed = [(o, fill_first_state(o)) for o in ObjectGraph(roots, self._appended).optimizers().values()]
@@ -238,11 +258,11 @@ class Engine:
         reason = self._explain(signature, ObjectGraph(roots, self._appended))
         self.listener.tracing(reason)
         started = time.perf_counter()
-        captured = self._captured(leaves, rebuild, numbers, roots)
+        captured = self._captured(leaves, rebuild, numbers, roots, _values_of(leaves), forced)
         # eager PyTorch has no state for parameters without gradient, and checkpoints shall hold none; the first capture has it,
         # in slots that would keep its arrays on the devices, and in guards
         if forget_unused(guessed, captured):
-            captured = self._captured(leaves, rebuild, numbers, roots)
+            captured = self._captured(leaves, rebuild, numbers, roots, _values_of(leaves), forced)
         if self.check is not None:
             self.check(captured)
         require_own_memory(captured, self.placement.shared_memory)
@@ -276,10 +296,12 @@ class Engine:
         rebuild: Callable[[list[Any]], tuple[Any, ...]],
         numbers: dict[str, Number],
         roots: MutableMapping[str, Any],
+        of_leaves: Callable[[], list[torch.Tensor]] | None = None,
+        forced: tuple[bool | None, ...] = (),
     ) -> Captured:
         fakes = [_Kind(leaf) for leaf in leaves]
         make = lambda variable: Call(  # noqa: E731
-            self.function, fakes, rebuild, numbers, roots, frozenset(variable), frozenset(self._appended)
+            self.function, fakes, rebuild, numbers, roots, frozenset(variable), frozenset(self._appended), of_leaves, forced
         )
         # all at first, then those that an earlier trace has proved: a new number that a trace cannot take (a size) must not
         # freeze the learning rate with it, which would then be compiled per value
@@ -387,6 +409,14 @@ class _Kind:
     def __init__(self, array: Any) -> None:
         self.shape = array.shape
         self.dtype = torch_dtype(array.dtype)
+
+
+def _values_of(leaves: Sequence[Any]) -> Callable[[], list[torch.Tensor]] | None:
+    """A function that fetches the arguments' values; None where parts of them lie with other processes."""
+    if not all(leaf.is_fully_addressable for leaf in leaves if isinstance(leaf, jax.Array)):
+        return None
+    # host sync: where a step asks for a value while it is traced
+    return lambda: [to_torch_tensor(np.array(leaf)) for leaf in leaves]
 
 
 def _values_or_none(guards: Guards) -> list[Number] | None:

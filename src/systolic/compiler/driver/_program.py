@@ -16,7 +16,17 @@ from jax.sharding import Sharding
 from torch import fx
 
 from ...runtime import Buffer, Cell, DeviceTensor, Placement, TensorKind, cells_of, flush, jax_dtype, plan_buffers, to_jax_array
-from ..capture import Captured, Number, OptimizerState, OutputTree, SlotInput, TrainState, output_numbers, templates_of
+from ..capture import (
+    Captured,
+    Number,
+    OptimizerState,
+    OutputTree,
+    SlotInput,
+    Speculation,
+    TrainState,
+    output_numbers,
+    templates_of,
+)
 from ..lowering import SCOPE, Check, LoweringContext, interpret, is_fine
 from ..passes import with_heads_in_place
 from ._check_watch import CheckWatch
@@ -85,10 +95,11 @@ class Program:
         self._scalar_record = _number_record(captured.graph, len(captured.inputs))
         if not captured.digest:
             captured.digest = _digest(captured.graph)
-        self.fingerprint = f"{captured.digest} {self.layout}"
+        guessed = [(s.text, s.holds) for s in captured.speculations]
+        self.fingerprint = f"{captured.digest} {self.layout} {guessed}"
         self.is_new = self.fingerprint not in executables
         if self.is_new:
-            executables[self.fingerprint] = _executable(captured.graph, self.layout, placement)
+            executables[self.fingerprint] = _executable(captured.graph, self.layout, placement, captured.speculations)
         self.function = executables[self.fingerprint].function
         self.checks = executables[self.fingerprint].checks
 
@@ -112,12 +123,16 @@ class Program:
     ) -> None:
         """Put the new state where everybody finds it; `steps` holds the numbers that name each step of the call."""
         self.watch.add(outcome, self.checks, steps)
+        self.take_back(state)
+        if key is not None:
+            self.placement.key.array = key
+
+    def take_back(self, state: list[jax.Array]) -> None:
+        """Put the state that a run returned where everybody finds it: the new one, or the old one where it kept that."""
         # the old arrays were donated and are deleted: tensors refer to cells, not to arrays, so that whoever holds a
         # tensor finds the new one
         for buffer, array in zip(self._donated, state, strict=True):
             buffer.array = array
-        if key is not None:
-            self.placement.key.array = key
 
     def _current_constants(self) -> list[Any]:
         versions = [_version(t) for t in self._constants]
@@ -132,6 +147,7 @@ class Program:
 
     def repeated(self, times: int) -> Any:
         """A function that runs this many steps: leaves, scalars and results have a first dimension for the step."""
+        assert not self.captured.speculations, "steps that may have to run again run alone"
         return _repeated(self.captured.graph, self.layout, self.placement, self.checks, times)
 
     def _scalar_array(self, numbers: Sequence[Number]) -> Any:
@@ -294,7 +310,9 @@ def _digest(graph: fx.Graph) -> str:
     return digest.hexdigest()
 
 
-def _step_function(graph: fx.Graph, layout: Layout, placement: Placement, checks: list[Check]) -> Callable[..., Any]:
+def _step_function(
+    graph: fx.Graph, layout: Layout, placement: Placement, checks: list[Check], speculations: Sequence[Speculation] = ()
+) -> Callable[..., Any]:
     outputs = _outputs(graph)
     record = _number_record(graph, len(layout.inputs))
     if placement.platform == "tpu":
@@ -310,24 +328,35 @@ def _step_function(graph: fx.Graph, layout: Layout, placement: Placement, checks
         values += [_number(scalars, record, name) for name in record.names or ()]
         with jax.default_matmul_precision(placement.matmul_precision):
             computed = interpret(graph, values, context)
-        checks[:], outcome = context.checks.made, context.checks.outcome(outcome)
+        before = outcome
+        checks[:], outcome = context.checks.made, context.checks.outcome(before)
         new = [_packed([_update(buffers, p, o, computed) for p, o in pieces]) for pieces in layout.updates]
         results = [_packed([_as_array(computed[i], outputs[i]) for i in group]) for group in layout.results]
-        if checks:
-            new = _unless_refused(outcome, new, donated, [_scope(outputs, pieces) for pieces in layout.updates])
+        fine = is_fine(outcome) if checks else None
+        if speculations:
+            verdict = _verdict(speculations, computed, placement.platform)
+            results.append(verdict)
+            # on a wrong way values may be out of range that are not on the right one
+            outcome = jnp.where(verdict == 0, outcome, before)
+            fine = (verdict == 0) & is_fine(outcome)
+        if fine is not None:
+            new = _unless_refused(fine, new, donated, [_scope(outputs, pieces) for pieces in layout.updates])
         return new, results, outcome, next_key
 
     return step
 
 
 def _unless_refused(
-    outcome: jax.Array, new: Sequence[jax.Array], old: Sequence[jax.Array], scopes: Sequence[str]
+    fine: jax.Array, new: Sequence[jax.Array], old: Sequence[jax.Array], scopes: Sequence[str]
 ) -> list[jax.Array]:
-    """The new state, or the old one after a failed check; XLA puts the choice into the loop that writes the state."""
+    """The new state, or the old one after a failed check or on a way that is not this batch's.
+
+    XLA puts the choice into the loop that writes the state.
+    """
     chosen = []
     for after, before, scope in zip(new, old, scopes, strict=True):
         with jax.named_scope(scope) if scope else contextlib.nullcontext():  # that loop has its last op's name
-            chosen.append(jnp.where(is_fine(outcome), after, before))
+            chosen.append(jnp.where(fine, after, before))
     return chosen
 
 
@@ -337,9 +366,22 @@ def _scope(outputs: Sequence[Any], pieces: Sequence[tuple[Piece, int | None]]) -
     return outputs[numbers[0]].meta.get(SCOPE, "") if numbers else ""
 
 
-def _executable(graph: fx.Graph, layout: Layout, placement: Placement) -> Executable:
+def _verdict(speculations: Sequence[Speculation], computed: Sequence[Any], platform: str) -> jax.Array:
+    """Zero where every condition is as the trace took it, else the number of the first that is not, from one."""
+    wide = jnp.float32 if platform == "tpu" else jnp.float64  # what Python compares in; a TPU has no float64
+    verdict = jnp.zeros((), jnp.uint32)
+    for number, speculation in reversed(list(enumerate(speculations, 1))):
+        values = [jnp.asarray(computed[index]) for index in speculation.outputs]
+        values = [v.astype(wide if jnp.issubdtype(v.dtype, jnp.floating) else jnp.int64) for v in values]
+        holds = jnp.asarray(speculation.condition(values), bool)
+        verdict = jnp.where(holds == speculation.holds, verdict, jnp.uint32(number))
+    return verdict
+
+
+def _executable(graph: fx.Graph, layout: Layout, placement: Placement, speculations: Sequence[Speculation]) -> Executable:
     checks: list[Check] = []
-    return Executable(_jitted(_step_function(graph, layout, placement, checks), layout, placement), checks)
+    step = _step_function(graph, layout, placement, checks, speculations)
+    return Executable(_jitted(step, layout, placement, bool(speculations)), checks)
 
 
 def _repeated(graph: fx.Graph, layout: Layout, placement: Placement, checks: list[Check], times: int) -> Any:
@@ -359,9 +401,10 @@ def _repeated(graph: fx.Graph, layout: Layout, placement: Placement, checks: lis
     return _jitted(steps, layout, placement)
 
 
-def _jitted(step: Callable[..., Any], layout: Layout, placement: Placement) -> Any:
+def _jitted(step: Callable[..., Any], layout: Layout, placement: Placement, judged: bool = False) -> Any:
     whole = placement.whole
     result_shardings = [whole if len(group) > 1 else None for group in layout.results]
+    result_shardings += [whole] if judged else []
     shardings = (list(layout.donated), result_shardings, whole, whole if layout.draws else None)
     return jax.jit(step, donate_argnums=(0,), out_shardings=shardings)
 

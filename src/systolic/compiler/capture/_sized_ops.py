@@ -1,0 +1,129 @@
+"""Ops whose result is as large as the values say, for a trace that knows how large it is for this batch.
+
+Each asks for the size, which the oracle answers and the program checks, and is an op of that size from there on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ...utilities._torch_internals import OpOverload
+
+aten = torch.ops.aten
+
+
+def _nonzero(x: torch.Tensor) -> torch.Tensor:
+    return aten.nonzero_static.default(x, size=int((x != 0).sum()))
+
+
+def _masked_select(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    x, mask = torch.broadcast_tensors(x, mask)
+    return aten.index.Tensor(x, [mask])
+
+
+def is_mask(index: torch.Tensor | None) -> bool:
+    """Whether an index says for each element whether it is taken."""
+    return index is not None and index.dtype in (torch.bool, torch.uint8) and index.ndim > 0
+
+
+def without_masks(indices: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
+    """The indices, with the positions that masks take in place of the masks."""
+    plain: list[torch.Tensor | None] = []
+    for index in indices:
+        if index is not None and is_mask(index):
+            plain += _nonzero(index).unbind(1)
+        else:
+            plain.append(index)
+    return plain
+
+
+def _index(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Any:
+    if not any(map(is_mask, indices)):
+        return NotImplemented  # PyTorch then records the op
+    return aten.index.Tensor(x, without_masks(indices))
+
+
+def _index_put(x: torch.Tensor, indices: Sequence[torch.Tensor | None], values: torch.Tensor, accumulate: bool = False) -> Any:
+    # one value for all places is written by the mask itself, and needs no size
+    if not any(map(is_mask, indices)) or (values.numel() == 1 and sum(index is not None for index in indices) == 1):
+        return NotImplemented
+    return aten.index_put.default(x, without_masks(indices), values, accumulate)
+
+
+def _equal(x: torch.Tensor, other: torch.Tensor) -> bool:
+    return x.shape == other.shape and bool((x == other).all())
+
+
+def _allclose(x: torch.Tensor, other: torch.Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
+    close = x == other
+    if equal_nan:
+        close = close | ((x != x) & (other != other))
+    difference = (x - other).abs()
+    return bool((close | (difference.isfinite() & (difference <= atol + (rtol * other).abs()))).all())
+
+
+def _bincount(x: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0) -> torch.Tensor:
+    # one question where `minlength` is enough, which has the same answer for every batch
+    size = minlength
+    if x.numel() and (not minlength or bool(x.max() >= minlength)):
+        size = int(x.max()) + 1
+    if weights is None:
+        return torch.zeros(size, dtype=torch.int64).index_add(0, x.long(), torch.ones_like(x, dtype=torch.int64))
+    dtype = weights.dtype if weights.dtype == torch.float32 else torch.float64
+    return torch.zeros(size, dtype=dtype).index_add(0, x.long(), weights.to(dtype))
+
+
+def _repeat_interleave(repeats: torch.Tensor, *, output_size: int | None = None) -> Any:
+    if output_size is not None:
+        return NotImplemented
+    return aten.repeat_interleave.Tensor(repeats, output_size=int(repeats.sum()))
+
+
+def _unique2(
+    x: torch.Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    del sorted  # eager PyTorch sorts on the CPU whatever is asked for
+    values, order = x.reshape(-1).sort(stable=True)
+    return _runs(values, order, x.shape, return_inverse, return_counts)
+
+
+def _unique(x: torch.Tensor, sorted: bool = True, return_inverse: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    return _unique2(x, sorted, return_inverse)[:2]
+
+
+def _runs(
+    values: torch.Tensor, order: torch.Tensor | None, shape: torch.Size, return_inverse: bool, return_counts: bool
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The first element of each run of equal values; which run each element is in; how long they are."""
+    none = torch.zeros(0, dtype=torch.int64)
+    begins = torch.cat([torch.ones_like(values[:1], dtype=torch.bool), values[1:] != values[:-1]])
+    (starts,) = _nonzero(begins).unbind(1)
+    inverse, counts = none, none
+    if return_inverse:
+        runs = begins.long().cumsum(0) - 1
+        inverse = (runs if order is None else torch.zeros_like(runs).scatter(0, order, runs)).reshape(shape)
+    if return_counts:
+        counts = torch.cat([starts[1:], torch.full((1,), values.numel(), dtype=torch.int64)]) - starts
+    return values[starts], inverse, counts
+
+
+SIZED: dict[OpOverload, Callable[..., Any]] = {
+    aten.nonzero.default: _nonzero,
+    aten.argwhere.default: _nonzero,
+    aten.masked_select.default: _masked_select,
+    aten.index.Tensor: _index,
+    aten._unsafe_index.Tensor: _index,
+    aten.index_put.default: _index_put,
+    aten._unsafe_index_put.default: _index_put,
+    aten.equal.default: _equal,
+    aten.allclose.default: _allclose,
+    aten.is_nonzero.default: lambda x: bool(x.item()),
+    aten.bincount.default: _bincount,
+    aten.repeat_interleave.Tensor: _repeat_interleave,
+    aten._unique2.default: _unique2,
+    aten._unique.default: _unique,
+}
+"""By op: what it is made of, given that a value can be asked for; NotImplemented where the op can be recorded as it is."""

@@ -1,0 +1,215 @@
+"""Questions that a step asks about values while it is traced (`if loss > 1`, `int(mask.sum())`), answered for this batch.
+
+A trace takes one way through the step's Python code. Where a value decides the way, the value of this batch is computed on the
+host, from the ops recorded so far; the trace goes on with the answer. The answer is a guess about every other batch, and about
+this one, because the devices may round otherwise: the program computes the condition itself and keeps the old state where the
+answer is another one, so that the batch can be run again under the program of the other way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+import sympy
+import torch
+from torch import fx
+
+from ...runtime import to_jax_array, to_torch_tensor
+from ...utilities._torch_internals import OpOverload, get_proxy_mode, tree_map_only
+from ...utilities.random_state import isolated_random_state
+from .._errors import user_line_of
+from ..lowering import LoweringContext, find_lowering, lowering_context
+from ._host_expressions import HostExpression, compiled_expression
+
+Answer = bool | int
+
+
+@dataclass(frozen=True)
+class Speculation:
+    """A condition on values of the devices under which a graph is valid.
+
+    Attributes:
+        condition: from the values of `outputs` to whether it holds; takes numbers and JAX arrays alike.
+        outputs: the graph's outputs that are the values.
+        text: names the condition; equal in traces that asked the same question at the same place.
+        line: where in the user's code it was asked.
+        holds: what it has to be.
+        may_be_forced: whether another trace can be told the other answer; a size has more than two.
+    """
+
+    condition: HostExpression
+    outputs: tuple[int, ...]
+    text: str
+    line: str
+    holds: bool
+    may_be_forced: bool
+
+
+@dataclass(frozen=True)
+class _Asked:
+    atom: sympy.Basic
+    nodes: dict[sympy.Symbol, fx.Node]
+    line: str
+    holds: bool
+    may_be_forced: bool
+
+
+class Oracle:
+    """Answers questions of one trace.
+
+    Args:
+        inputs: the values of the graph's tensor placeholders, in order; asked for when there is a question.
+        forced: answers to the first questions, where a program has found them out; None where it could not.
+    """
+
+    def __init__(self, inputs: Callable[[], Sequence[torch.Tensor]], forced: Sequence[bool | None] = ()) -> None:
+        self._inputs = inputs
+        self._forced = list(forced)
+        self._given: Sequence[torch.Tensor] | None = None
+        self._values: dict[fx.Node, Any] = {}
+        self._asked: list[_Asked] = []
+
+    def decide(self, expression: sympy.Basic, is_condition: bool) -> sympy.Basic | None:
+        """The value of a condition or number; None for a real number, of which no two batches have the same."""
+        made = _nodes_of_symbols()
+        if any(symbol not in made for symbol in expression.free_symbols):  # the size of a tensor
+            return None
+        if isinstance(expression, sympy.And | sympy.Or):
+            return self._junction(expression)
+        if isinstance(expression, sympy.Not):
+            return sympy.Not(self._atom(expression.args[0]))
+        if is_condition:
+            return self._atom(expression)
+        return self._integer(expression) if expression.is_integer else None
+
+    def _junction(self, expression: sympy.Basic) -> sympy.Basic:
+        stops = isinstance(expression, sympy.Or)
+        for part in expression.args:
+            if bool(self.decide(part, True)) is stops:  # as Python does it, which asks no more
+                return sympy.true if stops else sympy.false
+        return sympy.false if stops else sympy.true
+
+    def _integer(self, expression: sympy.Basic) -> sympy.Basic:
+        nodes, varies = self._sources(expression)
+        value = sympy.Integer(int(self._evaluated(expression, nodes)))
+        if varies:
+            self._asked.append(_Asked(sympy.Eq(expression, value, evaluate=False), nodes, user_line_of(), True, False))
+        return value
+
+    def _atom(self, atom: sympy.Basic) -> sympy.Basic:
+        nodes, varies = self._sources(atom)
+        asked = len(self._asked)
+        answer = self._forced[asked] if varies and asked < len(self._forced) else None
+        if answer is None:
+            answer = bool(self._evaluated(atom, nodes))
+        if varies:
+            self._asked.append(_Asked(atom, nodes, user_line_of(), answer, True))
+        return sympy.true if answer else sympy.false
+
+    def _evaluated(self, expression: sympy.Basic, nodes: dict[sympy.Symbol, fx.Node]) -> Any:
+        values = [self._value(node) for node in nodes.values()]
+        return compiled_expression(expression, list(nodes))([v.item() if isinstance(v, torch.Tensor) else v for v in values])
+
+    def _sources(self, expression: sympy.Basic) -> tuple[dict[sympy.Symbol, fx.Node], bool]:
+        """The nodes whose values an expression is of, and whether any depends on what differs from step to step."""
+        made = _nodes_of_symbols()
+        nodes = {symbol: made[symbol] for symbol in sorted(expression.free_symbols, key=str)}  # type: ignore[index]
+        return nodes, any(node.op == "placeholder" for node in self._needed(list(nodes.values())))
+
+    def _needed(self, nodes: list[fx.Node]) -> set[fx.Node]:
+        needed: set[fx.Node] = set()
+        waiting = list(nodes)
+        while waiting:
+            node = waiting.pop()
+            if node not in needed:
+                needed.add(node)
+                waiting += node.all_input_nodes
+        return needed
+
+    def _value(self, wanted: fx.Node) -> Any:
+        needed = self._needed([wanted]) - self._values.keys()
+        ordered = [node for node in wanted.graph.nodes if node in needed]
+        placeholders = {node: i for i, node in enumerate(n for n in wanted.graph.nodes if n.op == "placeholder")}
+        root = _tracer().root
+        # of another thread the trace takes no notice: neither of its ops nor of what they draw
+        with ThreadPoolExecutor(max_workers=1) as thread:
+            thread.submit(self._compute, ordered, placeholders, root).result()
+        return self._values[wanted]
+
+    def _compute(self, nodes: Sequence[fx.Node], placeholders: dict[fx.Node, int], root: Any) -> None:
+        # random ops draw here what the devices will not draw: the program finds out where that matters
+        with torch.no_grad(), isolated_random_state():
+            if self._given is None:
+                self._given = self._inputs()
+            for node in nodes:
+                self._values[node] = self._run(node, placeholders, root)
+
+    def _run(self, node: fx.Node, placeholders: dict[fx.Node, int], root: Any) -> Any:
+        assert self._given is not None, "asked for before"
+        if node.op == "placeholder":
+            index = placeholders[node]
+            return self._given[index] if index < len(self._given) else _number(node.meta["val"])
+        if node.op == "get_attr":
+            return getattr(root, str(node.target)).detach().clone()
+        args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: self._values[n])
+        if isinstance(node.target, OpOverload) and node.target.namespace == "systolic":
+            return _lowered(node.target, args, kwargs)
+        assert callable(node.target), f"{node.op} does not occur in a trace"
+        return node.target(*args, **kwargs)
+
+    def finish(self, graph: fx.Graph) -> list[Speculation]:
+        """Make the values of all questions outputs of the traced graph, behind those that are there."""
+        output = next(iter(reversed(graph.nodes)))
+        values = list(output.args[0])  # type: ignore[call-overload]
+        found: list[Speculation] = []
+        for asked in self._asked:
+            indices = tuple(range(len(values), len(values) + len(asked.nodes)))
+            values += asked.nodes.values()
+            condition = compiled_expression(asked.atom, list(asked.nodes))
+            text = f"{_canonical(asked.atom, list(asked.nodes))} at {asked.line}"
+            found.append(Speculation(condition, indices, text, asked.line, asked.holds, asked.may_be_forced))
+        output.args = (tuple(values) if isinstance(output.args[0], tuple) else values,)
+        return found
+
+
+def _lowered(op: OpOverload, args: Any, kwargs: Any) -> Any:
+    """The value of an op of ours, which PyTorch has no kernel for."""
+    lowering = find_lowering(op)
+    assert lowering is not None, f"{op} passed capture"
+    with lowering_context(LoweringContext(jax.random.key(0))), jax.enable_x64(True):
+        result = lowering(*tree_map_only(torch.Tensor, to_jax_array, args), **tree_map_only(torch.Tensor, to_jax_array, kwargs))
+        # host sync: a value is asked for
+        return tree_map_only((jax.Array, np.ndarray), lambda a: to_torch_tensor(np.array(a)), result)
+
+
+def _canonical(atom: sympy.Basic, symbols: Sequence[sympy.Symbol]) -> str:
+    return str(atom.xreplace({symbol: sympy.Symbol(f"v{i}") for i, symbol in enumerate(symbols)}))
+
+
+def _tracer() -> Any:
+    mode = get_proxy_mode()
+    assert mode is not None, "questions are asked while a step is traced"
+    return mode.tracer
+
+
+def _nodes_of_symbols() -> dict[Any, fx.Node]:
+    """By symbol the node that it is the value of: `.item()`, or a number that the host gives."""
+    found: dict[Any, fx.Node] = {}
+    for node in _tracer().graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool) and _makes_number(node):
+            found |= dict.fromkeys(value.node.expr.free_symbols, node)
+    return found
+
+
+def _makes_number(node: fx.Node) -> bool:
+    return node.op == "placeholder" or node.target is torch.ops.aten._local_scalar_dense.default
+
+
+def _number(value: Any) -> Any:
+    return value.node.hint if isinstance(value, torch.SymInt | torch.SymFloat) else value
