@@ -116,7 +116,22 @@ class SetContents:
         self.container.update(fill(self.value))
 
 
-Effect = SetItem | DeleteItem | ResizeList | Append | SetContents | OptimizerState | Gradient | RequiresGrad | HookEffect
+@dataclass(frozen=True)
+class HostCall:
+    """A call that shows or stores something; `value` holds its arguments."""
+
+    function: Callable[..., Any]
+    value: OutputTree
+
+    def apply(self, fill: Fill) -> None:
+        """Make it."""
+        args, kwargs = fill(self.value)
+        self.function(*args, **kwargs)
+
+
+Effect = (
+    HostCall | SetItem | DeleteItem | ResizeList | Append | SetContents | OptimizerState | Gradient | RequiresGrad | HookEffect
+)
 
 
 def templates_of(effect: Effect) -> list[OutputTree]:

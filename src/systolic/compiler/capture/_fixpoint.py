@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ._effects import HostCall
 from ._hook_tables import hook_tables
 from ._object_graph import ObjectGraph, restoring
 from ._optimizer_state import fill_first_state, forget_state
@@ -36,7 +37,7 @@ def steady(roots: MutableMapping[str, Any], numbers: dict[str, Number], capture:
         if forget_unused(guessed, captured):
             captured = capture()
         for _ in range(_MOST_CAPTURES - 1):
-            if not captured.effects:
+            if not _changes_objects(captured):
                 break
             before = str(captured.graph)
             _leave_effects(captured, numbers)
@@ -68,6 +69,10 @@ def forget_unused(guessed: list[tuple[torch.optim.Optimizer, list[torch.Tensor]]
     return forgotten
 
 
+def _changes_objects(captured: Captured) -> bool:
+    return any(not isinstance(effect, HostCall) for effect in captured.effects)
+
+
 def _leave_effects(captured: Captured, numbers: dict[str, Number]) -> None:
     """Leave in Python objects what the step would leave there, with tensors of zeros that take no memory."""
     outputs = next(iter(reversed(captured.graph.nodes))).args[0]
@@ -81,7 +86,8 @@ def _leave_effects(captured: Captured, numbers: dict[str, Number]) -> None:
         return tree.fill(zeros, lambda index: 0, symbols)
 
     for effect in captured.effects:
-        effect.apply(filled)
+        if not isinstance(effect, HostCall):
+            effect.apply(filled)
 
 
 @contextlib.contextmanager

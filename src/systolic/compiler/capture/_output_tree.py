@@ -74,6 +74,13 @@ class HostNumber:
 
 
 @dataclass(frozen=True)
+class DeferredText:
+    """Text that is formatted of values: plain pieces, and leaves with what makes text of their values."""
+
+    parts: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
 class OutputTree:
     """A pytree whose leaves are `TensorOutput`, `ExistingTensor`, `NumberOutput`, `HostNumber`, or plain values."""
 
@@ -111,6 +118,8 @@ def filled(leaf: Any, outputs: Callable[[int], Any], number: Callable[[int], Any
         return number(leaf.index)
     if isinstance(leaf, HostNumber):
         return leaf.expression(symbols)
+    if isinstance(leaf, DeferredText):
+        return "".join(p if isinstance(p, str) else p[1](filled(p[0], outputs, number, symbols)) for p in leaf.parts)
     return leaf
 
 
@@ -135,10 +144,19 @@ def output_numbers(leaf: Any) -> Iterator[int]:
         yield leaf.index
     if isinstance(leaf, LeafOutput) and leaf.grad is not None:
         yield leaf.grad
+    if isinstance(leaf, DeferredText):
+        for part in leaf.parts:
+            yield from () if isinstance(part, str) else output_numbers(part[0])
 
 
 class OutputList:
-    """The outputs of a graph under construction: each distinct tensor once."""
+    """The outputs of a graph under construction: each distinct tensor once.
+
+    Attributes:
+        of_text: what a text is, which may have been formatted of values.
+    """
+
+    of_text: Callable[[str], Any] = staticmethod(lambda text: text)
 
     def __init__(self, table: SymbolTable) -> None:
         self.values: list[Any] = []
@@ -155,13 +173,18 @@ class OutputList:
     def tree(self, structure: Any, of_tensor: Callable[[torch.Tensor], Any] | None = None) -> OutputTree:
         """`structure` with its tensors and device-side numbers made outputs; `of_tensor` makes the leaf of a tensor."""
         leaves, spec = tree_flatten(structure)
-        return OutputTree(tuple(self._leaf(leaf, of_tensor) for leaf in leaves), spec)
+        return OutputTree(tuple(self.leaf(leaf, of_tensor) for leaf in leaves), spec)
 
-    def _leaf(self, leaf: Any, of_tensor: Callable[[torch.Tensor], Any] | None) -> Any:
+    def output(self, tensor: torch.Tensor) -> TensorOutput:
+        """The leaf of a tensor that is an output."""
+        return TensorOutput(self.add(tensor))
+
+    def leaf(self, leaf: Any, of_tensor: Callable[[torch.Tensor], Any] | None = None) -> Any:
+        """The leaf of an output tree that a value becomes."""
         if isinstance(leaf, torch.Tensor):
             return TensorOutput(self.add(leaf)) if of_tensor is None else of_tensor(leaf)
         if isinstance(leaf, torch.SymInt | torch.SymFloat | torch.SymBool):
             if self._table.is_host_known(leaf):
                 return HostNumber(self._table.expression(leaf))
             return NumberOutput(self.add(leaf))
-        return leaf
+        return self.of_text(leaf) if isinstance(leaf, str) else leaf

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,13 +29,21 @@ from ..kernels import (
     refusing_packed,
     scaled_dot_product_attention,
 )
+from ._host_calls import deferred_handle, deferred_print, formatted, shown
 from ._memory_writes import traced_set, traced_swap
 from ._rng_numbering import numbering_draws
 
+SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _FUNCTIONS: list[tuple[Any, str, Any]] = [
     # optimizers then keep lr and step as tensors instead of asking for their values
     (torch.compiler, "is_compiling", lambda: True),
-    (FunctionalTensor, "__repr__", lambda self, *, tensor_contents=None: _traced_repr(self)),
+    (FunctionalTensor, "__repr__", lambda self, *, tensor_contents=None: shown(self)),
+    (FunctionalTensor, "__format__", lambda self, spec: formatted(self, spec)),
+    *((kind, name, lambda self: shown(self)) for kind in SYMBOLS for name in ("__str__", "__repr__")),
+    *((kind, "__format__", lambda self, spec: formatted(self, spec)) for kind in SYMBOLS),
+    # what shows or stores something does so after every step
+    (builtins, "print", deferred_print),
+    (logging.Logger, "handle", deferred_handle),
     # captured as one op each; user code reaches the first by either name
     (functional, "scaled_dot_product_attention", scaled_dot_product_attention),
     (nn_functions, "scaled_dot_product_attention", scaled_dot_product_attention),
@@ -80,10 +90,3 @@ def _symbolic_extrema() -> Iterator[None]:
         yield
     finally:
         del scope["min"], scope["max"]
-
-
-def _traced_repr(tensor: FunctionalTensor) -> str:
-    return (
-        f"tensor(shape={tuple(tensor.shape)}, dtype={tensor.dtype}; being traced: it has no value yet. The step is compiled "
-        "once, and this line runs only then. To see values use self.log(...), a callback, or Trainer(compile=False))"
-    )

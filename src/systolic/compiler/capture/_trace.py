@@ -21,6 +21,7 @@ from ._final_tensors import FinalTensors
 from ._fixed_shapes import fix_shapes
 from ._graph import SlotInput, TensorInput, clean_graph
 from ._hook_tables import hook_effects, share_hooks
+from ._host_calls import HostCalls
 from ._memory_writes import share_memory
 from ._object_graph import ObjectGraph, Path, copied, restoring, set_at
 from ._op_origins import tracking_modules
@@ -123,6 +124,7 @@ class _Tracing:
         self.symbol_paths = [p for p in objects.values if p in call.variable and _is_number(objects.values[p])]
         self.outputs = OutputList(self.table)
         self.slot_outputs: dict[int, int] = {}
+        self.host_calls = HostCalls(self.outputs)
         self.effects: list[Effect] = []
         self.result: OutputTree | None = None
 
@@ -194,7 +196,8 @@ class _Tracing:
         arguments = self.call.rebuild(flat[len(self.slots) :])
         numbers = dict(zip(self.call.numbers, symbols[:given], strict=True))
         self.closed_over.active = True
-        result = self.call.function(*arguments, **numbers)
+        with self.host_calls:
+            result = self.call.function(*arguments, **numbers)
         self.closed_over.active = False
         self.closed_over.require_unchanged()
         self._collect(result, before)
@@ -232,6 +235,7 @@ class _Tracing:
         self.effects += hook_effects(tables, self.hooks_before, (slot.tensor for slot in self.slots), self.stand_ins)
         self._collect_optimizer_state()
         self._collect_gradients()
+        self.effects = [*self.host_calls.calls, *self.effects]
 
     def _collect_optimizer_state(self) -> None:
         owner = {id(t): s.tensor for s, t in zip(self.slots, self.stand_ins, strict=True)}

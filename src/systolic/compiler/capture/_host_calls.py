@@ -1,0 +1,184 @@
+"""Calls that only show or store something (`print`, `logging`, a logger's experiment): made on the host after every step.
+
+The step is traced once, so a call that is simply made would be made once, and of values that do not exist yet. While a step is
+traced such a call is recorded with what it is given; text that is formatted of a value holds a mark in the value's place.
+"""
+
+from __future__ import annotations
+
+import builtins
+import copy
+import logging
+import re
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...utilities._torch_internals import FunctionalTensor
+from .._capture_thread import is_capture_thread
+from .._errors import is_user_frame
+from ._effects import HostCall
+from ._output_tree import DeferredText, OutputList
+
+_MARK = re.compile("\x02value ([0-9]+)\x03")
+_print = builtins.print
+_handle = logging.Logger.handle
+_OURS = str(Path(__file__).parents[1])
+_TRACERS = ("torch", "jax", "systolic")  # what these say while a step is traced is about the trace
+
+
+@dataclass(frozen=True)
+class _Formatted:
+    value: Any
+    convert: Callable[[Any], str]
+
+
+class HostCalls:
+    """The host calls of one trace.
+
+    Args:
+        outputs: the outputs of its graph.
+
+    Attributes:
+        calls: the calls, in order.
+    """
+
+    active: HostCalls | None = None
+
+    def __init__(self, outputs: OutputList) -> None:
+        self.calls: list[HostCall] = []
+        self._outputs = outputs
+        self._formatted: list[_Formatted] = []
+        outputs.of_text = self.text
+
+    def __enter__(self) -> HostCalls:
+        HostCalls.active = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        HostCalls.active = None
+
+    def record(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Note a call, with its arguments as they are now."""
+        self.calls.append(HostCall(function, self._outputs.tree((args, kwargs), self._as_it_is)))
+
+    def _as_it_is(self, tensor: torch.Tensor) -> Any:
+        # the object may be written to later in the step
+        return self._outputs.output(tensor.detach().clone())
+
+    def mark(self, value: Any, convert: Callable[[Any], str]) -> str:
+        """Text that stands for a value, until there is one."""
+        self._formatted.append(_Formatted(value, convert))
+        return f"\x02value {len(self._formatted) - 1}\x03"
+
+    def text(self, text: str) -> Any:
+        """The text, or what makes it after every step where it holds marks."""
+        if "\x02value " not in text:
+            return text
+        pieces = _MARK.split(text)
+        parts: list[Any] = []
+        for number, piece in enumerate(pieces):
+            if number % 2 == 0:
+                parts.append(piece)
+            else:
+                formatted = self._formatted[int(piece)]
+                parts.append((self._outputs.leaf(formatted.value, self._as_it_is), formatted.convert))
+        return DeferredText(tuple(parts))
+
+
+def recorded(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """Have a function called after every step that is being traced now; at once where none is."""
+    calls = HostCalls.active
+    if calls is None or not is_capture_thread():
+        function(*args, **kwargs)
+    else:
+        calls.record(function, args, kwargs)
+
+
+def deferred_print(*args: Any, **kwargs: Any) -> None:
+    """`print`, after every step."""
+    recorded(_print, *args, **kwargs)
+
+
+def deferred_handle(logger: logging.Logger, record: logging.LogRecord) -> None:
+    """`logging.Logger.handle`, after every step; what PyTorch and JAX log is about the trace, and is logged at once."""
+    if record.name.startswith(_TRACERS):
+        _handle(logger, record)
+    else:
+        recorded(_handled, logger, record, record.msg, record.args)
+
+
+def _handled(logger: logging.Logger, record: logging.LogRecord, message: Any, args: Any) -> None:
+    now = copy.copy(record)
+    now.msg, now.args, now.created = message, args, time.time()
+    _handle(logger, now)
+
+
+def formatted(value: Any, spec: str) -> str:
+    """`format(value, spec)` of a value that is being traced."""
+    return _text_of(value, lambda real: format(real, spec), lambda: object.__format__(value, spec))
+
+
+def shown(value: Any) -> str:
+    """`str(value)` and `repr(value)` of a value that is being traced."""
+    return _text_of(value, str, lambda: _unmarked(value))
+
+
+def _text_of(value: Any, convert: Callable[[Any], str], otherwise: Callable[[], str]) -> str:
+    calls = HostCalls.active
+    return otherwise() if calls is None or not _is_asked_by_user() else calls.mark(value, convert)
+
+
+def _is_asked_by_user() -> bool:
+    """Whether the function that asks is the user's; PyTorch's own texts stay."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OURS):
+        frame = frame.f_back
+    return is_user_frame(frame.f_code.co_filename)
+
+
+def _unmarked(value: Any) -> str:
+    if isinstance(value, FunctionalTensor):
+        return f"tensor(shape={tuple(value.shape)}, dtype={value.dtype}; being traced: it has no value yet)"
+    return str(value.node)
+
+
+class DeferredObject:
+    """Stands for an object of which a traced step calls methods that store something, such as a logger's experiment.
+
+    Args:
+        target: the object.
+        path: the attributes that lead from it to this one.
+    """
+
+    def __init__(self, target: Any, path: tuple[str, ...] = ()) -> None:
+        self.__dict__.update(_target=target, _path=path)
+
+    def __getattr__(self, name: str) -> Any:
+        value = self.__dict__["_target"]
+        for part in (*self.__dict__["_path"], name):
+            value = getattr(value, part)
+        plain = isinstance(value, str | int | float | bool | type(None))
+        return value if plain else DeferredObject(self.__dict__["_target"], (*self.__dict__["_path"], name))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        recorded(_called, self.__dict__["_target"], self.__dict__["_path"], *args, **kwargs)
+
+    @property
+    def __class__(self) -> Any:
+        """The class of the object, for `isinstance`."""
+        value = self.__dict__["_target"]
+        for part in self.__dict__["_path"]:
+            value = getattr(value, part)
+        return type(value)
+
+
+def _called(target: Any, path: tuple[str, ...], *args: Any, **kwargs: Any) -> None:
+    for part in path:
+        target = getattr(target, part)
+    target(*args, **kwargs)
