@@ -1,5 +1,6 @@
 """PyTorch functions as XLA programs. Knows nothing of the Trainer."""
 
+from ._capture_thread import is_capture_thread as is_capture_thread
 from ._errors import CaptureError as CaptureError
 from ._errors import DataDependentError as DataDependentError
 from ._errors import HiddenRandomnessError as HiddenRandomnessError
@@ -7,6 +8,7 @@ from ._errors import RecompileLimitError as RecompileLimitError
 from ._errors import UnsupportedOpError as UnsupportedOpError
 from ._errors import user_line_of as user_line_of
 from .capture import Captured as Captured
+from .capture import DeferredObject as DeferredObject
 from .capture import Place as Place
 from .capture import Slot as Slot
 from .capture import TrainState as TrainState

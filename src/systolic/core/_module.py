@@ -10,6 +10,7 @@ from typing import Any, Self
 import torch
 from torch import nn
 
+from ..compiler import DeferredObject, is_capture_thread
 from ..data._containers import map_leaves
 from ..exceptions import MisconfigurationException
 from ..metrics import LogOptions, reduction_name
@@ -153,12 +154,12 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, DataHooks, _
     @property
     def logger(self) -> Any:
         """The first logger, or None."""
-        return self._trainer.logger if self._trainer is not None else None
+        return _recording(self._trainer.logger) if self._trainer is not None else None
 
     @property
     def loggers(self) -> list[Any]:
         """All loggers."""
-        return self._trainer.loggers if self._trainer is not None else []
+        return [_recording(logger) for logger in self._trainer.loggers] if self._trainer is not None else []
 
     @property
     def device(self) -> torch.device:
@@ -379,3 +380,8 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, DataHooks, _
             )
         module.load_state_dict(checkpoint["state_dict"], strict=module.strict_loading if strict is None else strict)
         return module
+
+
+def _recording(logger: Any) -> Any:
+    """A logger; while a step is traced one whose methods are called after every step."""
+    return DeferredObject(logger) if logger is not None and is_capture_thread() else logger

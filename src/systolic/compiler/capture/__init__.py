@@ -9,6 +9,11 @@ from ._fixpoint import steady as steady
 from ._graph import SlotInput as SlotInput
 from ._guards import Guards as Guards
 from ._guards import changes as changes
+from ._host_calls import DeferredObject as DeferredObject
+from ._host_draws import Draw as Draw
+from ._host_draws import draw_all as draw_all
+from ._host_draws import generator_state as generator_state
+from ._host_draws import restore_generators as restore_generators
 from ._module_scope import Place as Place
 from ._module_scope import names_in as names_in
 from ._object_graph import ObjectGraph as ObjectGraph
@@ -27,6 +32,7 @@ from ._symbol_errors import may_come_from_symbols as may_come_from_symbols
 from ._symbols import Number as Number
 from ._trace import Call as Call
 from ._trace import Captured as Captured
+from ._trace import ListIsReadError as ListIsReadError
 from ._trace import capture as capture
 from ._trace import slots_of as slots_of
 from ._train_state import TrainState as TrainState

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -75,6 +76,10 @@ class ClosedOverTensors(TorchFunctionMode):
         if id(tensor) not in self._constants:
             self._constants[id(tensor)] = (tensor, FunctionalTensor.to_functional(tensor.detach()))
         return self._constants[id(tensor)][1]
+
+    def met(self) -> Iterator[torch.Tensor]:
+        """The tensors that the step reached by a way which the object graph does not know."""
+        return (tensor for tensor, _ in self._constants.values())
 
     def require_unchanged(self) -> None:
         """Raise when the step wrote to a tensor that belongs to none of the objects it was given."""

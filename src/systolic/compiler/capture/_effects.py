@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -105,15 +106,16 @@ class RequiresGrad:
 
 @dataclass(frozen=True)
 class SetContents:
-    """Contents of a set after the step."""
+    """Contents of a set or deque after the step."""
 
-    container: set[Any]
+    container: set[Any] | deque[Any]
     value: OutputTree
 
     def apply(self, fill: Fill) -> None:
         """Carry it out."""
+        contents = fill(self.value)
         self.container.clear()
-        self.container.update(fill(self.value))
+        self.container.update(contents) if isinstance(self.container, set) else self.container.extend(contents)
 
 
 @dataclass(frozen=True)
@@ -170,6 +172,8 @@ def container_effects(
     for path, container in objects.containers.items():
         if isinstance(container, list):
             effects += _list_effects(path, container, before[path], finals)
+        elif isinstance(container, deque):
+            effects += _deque_effects(path, container, before[path], finals)
         else:
             effects += _dict_effects(path, container, before[path], finals)
     for path in opaque:
@@ -189,6 +193,13 @@ def _list_effects(path: Path, new: list[Any], old: list[Any], finals: Finals) ->
     if len(new) > len(old):
         effects.append(Append(new, path, finals.tree(new[len(old) :])))
     return effects
+
+
+def _deque_effects(path: Path, new: deque[Any], old: list[Any], finals: Finals) -> list[Effect]:
+    same = len(new) == len(old) and all(
+        was is now or _all_in_place((*path, i), was, now, finals) for i, (was, now) in enumerate(zip(old, new, strict=True))
+    )
+    return [] if same else [SetContents(new, finals.tree(list(new)))]
 
 
 def _dict_effects(path: Path, new: dict[Any, Any], old: dict[Any, Any], finals: Finals) -> list[Effect]:

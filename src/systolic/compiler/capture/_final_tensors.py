@@ -7,6 +7,7 @@ there and gives them new values, where nobody could tell the difference; else it
 from __future__ import annotations
 
 from collections import defaultdict
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -204,7 +205,7 @@ def _changed_or_known(objects: ObjectGraph, before: dict[Path, Any]) -> Iterator
     """Every tensor that stands in a container, with its path; what a container held before is left to the object graph."""
     for path, container in objects.every_container():
         old = before[path]
-        if isinstance(container, list):
+        if isinstance(container, list | deque):
             known = dict(enumerate(old))
             first = 0 if path in objects.containers else len(old)
             entries: Any = ((key, container[key]) for key in range(first, len(container)))

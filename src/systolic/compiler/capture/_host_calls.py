@@ -170,7 +170,7 @@ class DeferredObject:
         recorded(_called, self.__dict__["_target"], self.__dict__["_path"], *args, **kwargs)
 
     @property
-    def __class__(self) -> Any:
+    def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The class of the object, for `isinstance`."""
         value = self.__dict__["_target"]
         for part in self.__dict__["_path"]:

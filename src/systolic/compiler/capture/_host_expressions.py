@@ -17,7 +17,7 @@ HostExpression = Callable[[Sequence[Any]], Any]
 _NAMES = {name: getattr(sympy_functions, name) for name in dir(sympy_functions) if not name.startswith("_")}
 
 
-def compiled_expression(expression: sympy.Basic, symbols: list[sympy.Symbol]) -> HostExpression:
+def compiled_expression(expression: sympy.Basic, symbols: Sequence[sympy.Basic]) -> HostExpression:
     """A Python function from the values of some symbols to the value of an expression of them."""
     names = [f"v{i}" for i in range(len(symbols))]
     renamed = expression.xreplace({s: sympy.Symbol(n, integer=s.is_integer) for s, n in zip(symbols, names, strict=True)})

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import dataclasses
 import types
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, MutableMapping
 from typing import Any
 
@@ -21,7 +22,7 @@ Path = tuple[Any, ...]
 _MODULE_INTERNALS = frozenset(vars(nn.Module())) - {"training"}
 # where recurrent modules keep their weights a second time; refreshed from the parameters in every forward
 _RECURRENT_CACHE = frozenset({"_flat_weight_refs"})
-_WALKED = (nn.Module, torch.optim.Optimizer, dict, list, types.SimpleNamespace, argparse.Namespace)
+_WALKED = (nn.Module, torch.optim.Optimizer, dict, list, deque, types.SimpleNamespace, argparse.Namespace)
 _OPTIMIZER_INTERNALS = frozenset(vars(torch.optim.SGD([torch.zeros(1)]))) - {"param_groups", "state"}
 # switches between equivalent implementations of one optimizer; capture chooses them itself
 IMPLEMENTATION_SWITCHES = frozenset({"foreach", "fused", "capturable", "differentiable"})
@@ -94,7 +95,7 @@ class ObjectGraph:
             self._visit_module(item, path)
         elif isinstance(item, torch.optim.Optimizer):
             self._visit_optimizer(item, path)
-        elif isinstance(item, list):
+        elif isinstance(item, list | deque):
             self._visit_list(item, path)
         elif isinstance(item, dict):
             self._visit_dict(item, path, item.keys())
@@ -131,8 +132,9 @@ class ObjectGraph:
         own = vars(optimizer)
         self._visit_dict(own, path, [name for name in own if name not in _OPTIMIZER_INTERNALS | {"state", "param_groups"}])
 
-    def _visit_list(self, item: list[Any], path: Path) -> None:
-        self.lists[path] = item
+    def _visit_list(self, item: list[Any] | deque[Any], path: Path) -> None:
+        if isinstance(item, list):
+            self.lists[path] = item
         # a list that the step appends to has another length before every step: watched, each step would be traced anew
         if id(item) in self._opaque:
             return
@@ -146,12 +148,16 @@ class ObjectGraph:
         self.containers[path] = item
         self.keys[path] = list(keys)
         for key in self.keys[path]:
-            self._visit(item[key], (*path, key))
+            self._visit(dict.__getitem__(item, key) if isinstance(item, dict) else item[key], (*path, key))
 
     def every_container(self) -> Iterator[tuple[Path, Any]]:
         """The containers, and the lists that are only appended to."""
         yield from self.containers.items()
         yield from ((path, item) for path, item in self.lists.items() if path not in self.containers)
+
+    def objects(self) -> Iterator[tuple[Path, Any]]:
+        """Every module, optimizer and container that was walked, by the path at which it was first met."""
+        yield from self._objects.items()
 
     def optimizers(self) -> dict[Path, torch.optim.Optimizer]:
         """Every optimizer that was walked, by the path at which it was first met."""
@@ -179,13 +185,38 @@ def restoring(objects: ObjectGraph) -> Iterator[None]:
         yield
     finally:
         for container, contents in copies:
-            container.clear()
-            container.extend(contents) if isinstance(container, list) else container.update(contents)
+            _put_back(container, contents)
 
 
 def copied(container: Any) -> Any:
     """A list or dict of its own with what a container holds."""
-    return list(container) if isinstance(container, list) else dict(container)
+    return list(container) if isinstance(container, list | deque) else dict(_items(container))
+
+
+def _items(container: Any) -> Iterator[tuple[Any, Any]]:
+    """The entries of a dict as they are: subclasses compute theirs, or forbid what changes them."""
+    if not isinstance(container, dict):
+        return iter(container.items())
+    return ((key, dict.__getitem__(container, key)) for key in dict.__iter__(container))
+
+
+def _put_back(container: Any, contents: Any) -> None:
+    if isinstance(container, list | deque):
+        if len(container) != len(contents) or any(a is not b for a, b in zip(container, contents, strict=True)):
+            container.clear()
+            container.extend(contents)
+        return
+    if not isinstance(container, dict):
+        container.clear()
+        container.update(contents)
+        return
+    now = list(_items(container))
+    if len(now) == len(contents) and all(a is c and b is d for (a, b), (c, d) in zip(now, contents.items(), strict=True)):
+        return
+    base: Any = OrderedDict if isinstance(container, OrderedDict) else dict
+    base.clear(container)
+    for key, value in contents.items():
+        base.__setitem__(container, key, value)
 
 
 @dataclasses.dataclass(frozen=True)

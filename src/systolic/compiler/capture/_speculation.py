@@ -53,7 +53,7 @@ class Speculation:
 @dataclass(frozen=True)
 class _Asked:
     atom: sympy.Basic
-    nodes: dict[sympy.Symbol, fx.Node]
+    nodes: dict[sympy.Basic, fx.Node]
     line: str
     holds: bool
     may_be_forced: bool
@@ -111,14 +111,14 @@ class Oracle:
             self._asked.append(_Asked(atom, nodes, user_line_of(), answer, True))
         return sympy.true if answer else sympy.false
 
-    def _evaluated(self, expression: sympy.Basic, nodes: dict[sympy.Symbol, fx.Node]) -> Any:
+    def _evaluated(self, expression: sympy.Basic, nodes: dict[sympy.Basic, fx.Node]) -> Any:
         values = [self._value(node) for node in nodes.values()]
         return compiled_expression(expression, list(nodes))([v.item() if isinstance(v, torch.Tensor) else v for v in values])
 
-    def _sources(self, expression: sympy.Basic) -> tuple[dict[sympy.Symbol, fx.Node], bool]:
+    def _sources(self, expression: sympy.Basic) -> tuple[dict[sympy.Basic, fx.Node], bool]:
         """The nodes whose values an expression is of, and whether any depends on what differs from step to step."""
         made = _nodes_of_symbols()
-        nodes = {symbol: made[symbol] for symbol in sorted(expression.free_symbols, key=str)}  # type: ignore[index]
+        nodes = {symbol: made[symbol] for symbol in sorted(expression.free_symbols, key=str)}
         return nodes, any(node.op == "placeholder" for node in self._needed(list(nodes.values())))
 
     def _needed(self, nodes: list[fx.Node]) -> set[fx.Node]:
@@ -187,7 +187,7 @@ def _lowered(op: OpOverload, args: Any, kwargs: Any) -> Any:
         return tree_map_only((jax.Array, np.ndarray), lambda a: to_torch_tensor(np.array(a)), result)
 
 
-def _canonical(atom: sympy.Basic, symbols: Sequence[sympy.Symbol]) -> str:
+def _canonical(atom: sympy.Basic, symbols: Sequence[sympy.Basic]) -> str:
     return str(atom.xreplace({symbol: sympy.Symbol(f"v{i}") for i, symbol in enumerate(symbols)}))
 
 

@@ -72,6 +72,8 @@ def capturing() -> Iterator[None]:
     """Switch PyTorch to the behaviour that a captured step needs, for this thread, and back."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(as_capture_thread())
+        # what `torch.compile` wraps is run as it is: the whole step is compiled
+        stack.enter_context(torch.compiler.set_stance("force_eager"))
         for owner, name, replacement in _FUNCTIONS:
             stack.enter_context(replaced(owner, name, replacement))
         stack.enter_context(_symbolic_extrema())

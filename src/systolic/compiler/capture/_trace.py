@@ -13,7 +13,7 @@ import torch
 from torch import fx, nn
 
 from ...runtime import DeviceTensor
-from ...utilities._torch_internals import FakeTensorMode, decompose, dispatch_functionalize, make_fx
+from ...utilities._torch_internals import FakeTensorMode, decompose, dispatch_functionalize, make_fx, tree_leaves
 from ._closed_over import ClosedOverTensors
 from ._effects import Append, Effect, Gradient, OptimizerState, RequiresGrad, container_effects
 from ._explain import explained
@@ -22,6 +22,7 @@ from ._fixed_shapes import fix_shapes
 from ._graph import SlotInput, TensorInput, clean_graph
 from ._hook_tables import hook_effects, share_hooks
 from ._host_calls import HostCalls
+from ._host_draws import Draw, HostDraws
 from ._memory_writes import share_memory
 from ._object_graph import ObjectGraph, Path, copied, restoring, set_at
 from ._op_origins import tracking_modules
@@ -53,6 +54,7 @@ class Captured:
         objects: the objects as they were; the plain values in it are frozen into the graph.
         appended: ids of lists that the step appends to.
         speculations: conditions on values of the devices under which the graph is valid.
+        draws: calls of `random` and `numpy.random`, whose numbers come behind those of `symbol_paths`.
     """
 
     graph: fx.Graph
@@ -68,6 +70,7 @@ class Captured:
     objects: ObjectGraph
     appended: set[int] = field(default_factory=set)
     speculations: list[Speculation] = field(default_factory=list)
+    draws: list[Draw] = field(default_factory=list)
     digest: str = ""
 
 
@@ -106,16 +109,32 @@ def capture(call: Call) -> Captured:
             device values, hidden random numbers; with the line of user code.
     """
     try:
-        return _Tracing(call, ObjectGraph(call.roots, call.appended)).run()
+        captured = _Tracing(call, ObjectGraph(call.roots, call.appended)).run()
     except UnattributedDrawError:
         return _Tracing(call, ObjectGraph(call.roots, call.appended)).run(profiled=True)
+    if not captured.draws:
+        return captured
+    return _Tracing(call, ObjectGraph(call.roots, call.appended), captured.draws).run()
+
+
+class ListIsReadError(Exception):
+    """A list that was taken for one that is only appended to is read, too: the step has to be captured with its contents.
+
+    Attributes:
+        lists: the ids of such lists.
+    """
+
+    def __init__(self, lists: set[int]) -> None:
+        super().__init__("a list is appended to and read")
+        self.lists = lists
 
 
 class _Tracing:
     """The state of one capture."""
 
-    def __init__(self, call: Call, objects: ObjectGraph) -> None:
+    def __init__(self, call: Call, objects: ObjectGraph, draws: Sequence[Draw] = ()) -> None:
         self.call = call
+        self.draws = HostDraws(draws)
         self.objects = objects
         self.oracle = None if call.values is None else Oracle(self._values, call.forced)
         self.table = SymbolTable(self.oracle)
@@ -132,7 +151,7 @@ class _Tracing:
         call, fakes, cells = self.call, self._fakes(), cells_of_slots(self.slots)
         with self._restoring(), capturing(), tracking_modules(call.roots, sys._getframe()), explained(), torch.enable_grad():
             with refusing_hidden_randomness(profiled), ClosedOverTensors() as self.closed_over, self.mode:
-                values = [*call.numbers.values(), *(self.objects.values[p] for p in self.symbol_paths)]
+                values = [*call.numbers.values(), *(self.objects.values[p] for p in self.symbol_paths), *self.draws.hints()]
                 symbols = [self.table.make(value) for value in values]
                 # inside of make_fx: the other way round the tracer would meet writes before they are turned into values
                 functional = dispatch_functionalize(lambda tensors, symbols: self._traced(tensors, symbols))
@@ -163,6 +182,7 @@ class _Tracing:
             objects=self.objects,
             appended={id(e.container) for e in self.effects if isinstance(e, Append)},
             speculations=speculations,
+            draws=self.draws.made,
         )
 
     def _values(self) -> list[torch.Tensor]:
@@ -190,18 +210,29 @@ class _Tracing:
                 stand_in._is_param = True  # pyright: ignore[reportAttributeAccessIssue]
         self.closed_over.know({id(s.tensor): t for s, t in zip(self.slots, self.stand_ins, strict=True)})
         given = len(self.call.numbers)
-        self._install(symbols[given:])
+        own = given + len(self.symbol_paths)
+        self._install(symbols[given:own])
+        self.draws.symbols = symbols[own:]
         before = {path: copied(item) for path, item in self.objects.every_container()}
         self.hooks_before = [dict(table) for table in self.objects.hooks.values()]
         arguments = self.call.rebuild(flat[len(self.slots) :])
         numbers = dict(zip(self.call.numbers, symbols[:given], strict=True))
         self.closed_over.active = True
-        with self.host_calls:
+        with self.host_calls, self.draws.noted():
             result = self.call.function(*arguments, **numbers)
         self.closed_over.active = False
+        self._require_unread()
         self.closed_over.require_unchanged()
         self._collect(result, before)
         return self.outputs.values
+
+    def _require_unread(self) -> None:
+        """Raise when the step uses what a list holds that was taken for one that is only appended to."""
+        opaque = [item for item in self.objects.lists.values() if id(item) in self.call.appended]
+        holders = {id(leaf): id(item) for item in opaque for leaf in tree_leaves(list(item)) if isinstance(leaf, torch.Tensor)}
+        read = {holders[id(tensor)] for tensor in self.closed_over.met() if id(tensor) in holders}
+        if read:
+            raise ListIsReadError(read)
 
     def _install(self, values: list[Any]) -> None:
         for slot, stand_in in zip(self.slots, self.stand_ins, strict=True):

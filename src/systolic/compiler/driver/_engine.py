@@ -27,6 +27,7 @@ from ..capture import (
     Call,
     Captured,
     Guards,
+    ListIsReadError,
     Number,
     ObjectGraph,
     Path,
@@ -34,11 +35,14 @@ from ..capture import (
     capture,
     changes,
     describe,
+    draw_all,
     fill_first_state,
     forget_unused,
+    generator_state,
     may_come_from_symbols,
     overlapping,
     require_own_memory,
+    restore_generators,
     set_at,
     slots_of,
     steady,
@@ -147,6 +151,8 @@ class Engine:
         self._frozen: set[Path] = set()
         self._proven: set[Path] = set()
         self._appended: set[int] = set()
+        self._read: set[int] = set()
+        self._before_draws = generator_state()
         self.last_numbers: list[Number] = []
         self.watch = CheckWatch(placement)
         self.ways = Ways()
@@ -175,7 +181,7 @@ class Engine:
         while True:
             found = self._find(signature, numbers, misses)
             if found is None:
-                found = self._capture(leaves, signature, rebuild, numbers, misses.forced())
+                found = self._captured_entry(leaves, signature, rebuild, numbers, misses.forced())
             entry, values = found
             if entry.pending:
                 self._compile(entry, leaves, values)
@@ -187,6 +193,8 @@ class Engine:
             if not program.captured.speculations or self._took_the_way(program, arrays.pop(), misses):
                 break
             program.take_back(state)
+            if program.captured.draws:
+                restore_generators(self._before_draws)
         program.keep(state, outcome, key, [numbers])
         result = StepResult(program, arrays, values)
         if program.captured.effects:
@@ -203,6 +211,8 @@ class Engine:
 
     def ready(self, leaves: Sequence[Any], structure: Any, numbers: dict[str, Number]) -> tuple[Program | None, list[Number]]:
         """The program that a step would run now, with its numbers, when it is compiled and changes no Python objects."""
+        if any(entry.program.captured.draws for entry in self._entries):  # to look for one would draw its numbers
+            return None, []
         found = self._find(_signature(leaves, structure), numbers)
         if found is None or found[0].pending or found[0].program.captured.effects or found[0].program.captured.speculations:
             return None, []
@@ -218,9 +228,15 @@ class Engine:
             if variable is None:
                 continue
             values = [*numbers.values(), *variable]
+            draws = entry.program.captured.draws
+            if draws:
+                self._before_draws = generator_state()
+                values += draw_all(draws)
             if _fits(entry.guards.unchanged, values):
                 pass
             elif not _fits(entry.guards.hold, values):
+                if draws:
+                    restore_generators(self._before_draws)
                 continue
             elif not entry.guards.same_gradients():
                 self._rebind(entry)
@@ -243,6 +259,16 @@ class Engine:
         if entry.program.is_new:
             entry.pending = True
             self.compiles.append(Compile("gradients lie in other buffers", 0.0, 0.0, True))
+
+    def _captured_entry(self, *call: Any) -> tuple[_Entry, list[Number]]:
+        """Capture a call; once more where a list turned out to be read that steps append to."""
+        try:
+            return self._capture(*call)
+        except ListIsReadError as error:
+            self._read |= error.lists
+            self._appended -= error.lists
+            self._entries.clear()  # they take these lists for ones that need no look
+            return self._capture(*call)
 
     def _capture(
         self,
@@ -267,7 +293,7 @@ class Engine:
             self.check(captured)
         require_own_memory(captured, self.placement.shared_memory)
         traced = time.perf_counter() - started
-        self._appended |= captured.appended
+        self._appended |= captured.appended - self._read
         program = Program(captured, self.placement, self._executables, self.watch)
         guards = Guards(captured.objects, captured.symbol_paths, captured.guards)
         entry = _Entry(program, guards, signature, tuple(numbers))
@@ -277,7 +303,8 @@ class Engine:
             self.listener.finished(traced, 0.0, 0.0)
         variable = guards.variable_values()
         assert variable is not None
-        return entry, [*numbers.values(), *variable]
+        self._before_draws = generator_state()
+        return entry, [*numbers.values(), *variable, *draw_all(captured.draws)]
 
     def capture_steady(
         self, leaves: Sequence[Any], rebuild: Callable[[list[Any]], tuple[Any, ...]], numbers: dict[str, Number]
@@ -441,12 +468,19 @@ def bind(roots: MutableMapping[str, Any], placement: Placement, appended: set[in
     grads = {id(g): g for g in objects.grads.values() if not isinstance(g, DeviceTensor)}
     for slot in slots:
         _require_dense(*slot)
+    _require_no_scripts(objects)
     movable = [t for t, _ in slots] + list(grads.values())
     entry_of = {id(tensor): entry for entry, tensor in _named(objects)}
     shardings = [placement.state_sharding(entry_of[id(t)]) for t in movable]
     cells = make_cells([t.detach() for t in movable], shardings)
     placement.shared_memory += [[cells[index] for index in group] for group in shared]
     moved = {id(tensor) for tensor, _ in slots}
+    # its history holds the leaves that it was made of (the old weight_norm keeps such a weight), and a tensor that is held
+    # cannot be swapped; the object itself is replaced below
+    with_history = {id(tensor): tensor for tensor, _ in slots if not tensor.is_leaf}
+    for tensor in with_history.values():
+        if not tensor._is_view():
+            tensor.detach_()
     # of owners that move now: a swap leaves them a copy of their gradient, and what is a gradient cannot be swapped itself
     owners = {id(g): objects.tensors[path] for path, g in objects.grads.items() if id(objects.tensors[path]) in moved}
     for tensor, cell in zip(movable, cells, strict=True):
@@ -454,7 +488,7 @@ def bind(roots: MutableMapping[str, Any], placement: Placement, appended: set[in
             owners[id(tensor)].grad = DeviceTensor(cell)
             continue
         # a tensor with history cannot be swapped while others hold it, and swapped it would be a leaf that takes gradients
-        if tensor.is_leaf:
+        if id(tensor) not in with_history:
             move_in_place(tensor, cell)
         else:
             for path in next(paths for t, paths in slots if t is tensor):
@@ -464,6 +498,15 @@ def bind(roots: MutableMapping[str, Any], placement: Placement, appended: set[in
 def _named(objects: ObjectGraph) -> Iterator[tuple[StateEntry, torch.Tensor]]:
     state = TrainState.of_slots(slots_of(objects))
     yield from zip(state.entries, state.tensors, strict=True)
+
+
+def _require_no_scripts(objects: ObjectGraph) -> None:
+    for path, item in objects.objects():
+        if isinstance(item, torch.jit.ScriptModule):
+            raise ValueError(
+                f"{describe(path)} is a TorchScript module, whose parameters belong to TorchScript and cannot be moved to the "
+                "devices. Give the plain module, without torch.jit.script or torch.jit.load: the whole step is compiled anyway."
+            )
 
 
 def _require_dense(tensor: torch.Tensor, paths: list[Path]) -> None:

@@ -37,7 +37,7 @@ class Misses:
         return any(_way(speculations[: len(missed)]) == _way(missed) for missed in self._found)
 
     def forced(self) -> tuple[bool | None, ...]:
-        """What is known of the batch: the answers to the first questions of its trace, None for a size."""
+        """Answers to the first questions of the batch's trace, as far as they are known; None for a size."""
         known: list[bool | None] = []
         for *held, missed in self._found:
             if len(held) >= len(known) and missed.may_be_forced:

@@ -89,7 +89,7 @@ def _frexp(x: jax.Array) -> tuple[jax.Array, jax.Array]:
 @lowers(aten._local_scalar_dense.default)
 def _value(x: jax.Array) -> jax.Array:
     """`.item()`: the number stays on the device, as a 0-dim array."""
-    return x
+    return x.reshape(())
 
 
 def _reciprocal(x: jax.Array) -> jax.Array:
