@@ -118,11 +118,11 @@ def shards() -> str:
 
 
 def drawn(x: torch.Tensor) -> torch.Tensor:
-    return x * random.random()
+    return x * random.sample([1, 2, 3], 1)[0]
 
 
 def branch(x: torch.Tensor) -> torch.Tensor:
-    return x if x.sum() > 0 else -x
+    return x * float(x.sum())
 
 
 def out_of_memory() -> str:
@@ -149,7 +149,7 @@ PROVOKED: dict[Entry, Callable[[Path], str]] = {
     Entry.TORCH_XLA: lambda _: warned(lambda: fit(script_with_torch_xla()()), "torch_xla"),
     Entry.DISTRIBUTED_SAMPLER: lambda _: shards(),
     Entry.OUT_OF_MEMORY: lambda _: out_of_memory(),
-    Entry.UNSUPPORTED_OP: lambda _: jit_error(lambda x: torch.nonzero(x)),
+    Entry.UNSUPPORTED_OP: lambda _: jit_error(torch.special.airy_ai),
     Entry.DATA_DEPENDENT: lambda _: jit_error(branch),
     Entry.HIDDEN_RANDOMNESS: lambda _: jit_error(drawn),
     Entry.RECOMPILING: lambda _: raised(lambda: require_programs(64, 64, ["batch['x'] dimension 1: 40 -> 53"])),

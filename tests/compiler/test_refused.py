@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 import systolic
 from systolic.compiler import UnsupportedOpError
+from systolic.compiler.capture import Call, capture
 from systolic.compiler.capture._op_policy import refuse_op
 from systolic.compiler.capture._refused import REFUSED
 
@@ -35,11 +36,24 @@ REFUSALS: dict[str, tuple[Callable[[T], object], str]] = {
 }
 
 
+# Answered where there is a batch to look at (test_speculation.py); refused where there is none, as in a preflight.
+NEED_VALUES = ("mask", "masked_select", "nonzero", "unique", "bincount", "repeat_interleave", "equal", "mask_and_index")
+
+
 # promise 6: L#7368, L#8863
-@pytest.mark.parametrize(("function", "hint"), REFUSALS.values(), ids=REFUSALS)
-def test_refused_with_the_line_and_a_way_on(function: Callable[[T], object], hint: str) -> None:
+@pytest.mark.parametrize("case", [case for case in REFUSALS if case not in NEED_VALUES])
+def test_refused_with_the_line_and_a_way_on(case: str) -> None:
+    function, hint = REFUSALS[case]
     with pytest.raises(UnsupportedOpError, match=hint) as caught:
         systolic.jit(function)(torch.ones(2, 3))
+    assert "test_refused.py" in str(caught.value)
+
+
+@pytest.mark.parametrize("case", NEED_VALUES)
+def test_without_values_what_needs_them_is_refused_with_the_line(case: str) -> None:
+    function, hint = REFUSALS[case]
+    with pytest.raises(UnsupportedOpError, match=hint) as caught:
+        capture(Call(function, [torch.ones(2, 3)], tuple, {}, {}))
     assert "test_refused.py" in str(caught.value)
 
 

@@ -346,24 +346,21 @@ def test_dropout_between_certain_and_never() -> None:
 
 
 def draws_python(x: torch.Tensor) -> torch.Tensor:
-    return x * random.random()  # the line to name
+    order = [0, 1, 2]
+    random.shuffle(order)  # the line to name
+    return x[order]
 
 
 def draws_numpy(x: torch.Tensor) -> torch.Tensor:
-    return x * float(np.random.rand())  # the line to name
+    return x * torch.from_numpy(np.random.rand(3))  # the line to name
 
 
-def branches(x: torch.Tensor) -> torch.Tensor:
-    loss = x.sum()
-    if loss > 1:  # the line to name
-        loss = loss * 2
-    return loss
+def numbers(x: torch.Tensor) -> torch.Tensor:
+    return x * float(x.sum())  # the line to name
 
 
-def loops(x: torch.Tensor) -> torch.Tensor:
-    for _ in range(int(x.sum())):  # the line to name
-        x = x + 1
-    return x
+def arrays(x: torch.Tensor) -> torch.Tensor:
+    return x * np.square(x.numpy()).sum()  # the line to name
 
 
 @pytest.mark.parametrize(
@@ -371,8 +368,8 @@ def loops(x: torch.Tensor) -> torch.Tensor:
     [
         (draws_python, HiddenRandomnessError),
         (draws_numpy, HiddenRandomnessError),
-        (branches, DataDependentError),
-        (loops, DataDependentError),
+        (numbers, DataDependentError),
+        (arrays, DataDependentError),
     ],
 )
 def test_refusals_name_the_line(function: Callable[..., Any], error: type[Exception]) -> None:

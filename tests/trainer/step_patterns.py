@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import math
 import random
+import warnings
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any
@@ -714,13 +715,19 @@ class NewSpectralNorm(Step):
 @pattern("rare")
 class Scripted(Step):
     def prepare(self):
-        self.scripted = torch.jit.script(nn.Sequential(nn.Linear(FEATURES, CLASSES), nn.Tanh()))
+        self.scripted = scripted(nn.Sequential(nn.Linear(FEATURES, CLASSES), nn.Tanh()))
 
     def step(self, x, y, batch_idx):
         return F.cross_entropy(self.scripted(x), y)
 
 
-@torch.jit.script
+def scripted(function: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return torch.jit.script(function)
+
+
+@scripted
 def swish(x: torch.Tensor) -> torch.Tensor:
     return x * torch.sigmoid(x)
 

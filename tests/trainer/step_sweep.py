@@ -48,7 +48,9 @@ class Recorder(L.Callback):
 def train(name: str, compiled: bool, devices: int = 1) -> Outcome:
     """Two epochs of six batches; the same numbers of Python and NumPy are drawn in every run."""
     torch.manual_seed(0)
-    module = PATTERNS[name]()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what is old in PyTorch
+        module = PATTERNS[name]()
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(ROWS * BATCHES, FEATURES, generator=generator)
     data = TensorDataset(x, torch.randint(0, CLASSES, (len(x),), generator=generator))

@@ -53,10 +53,10 @@ def test_python_decisions_on_values() -> None:
     assert set(taken) == {True, False}
 
 
-def test_the_same_decision_compiled_names_the_line() -> None:
+def test_a_number_that_python_computes_with_names_the_line_when_compiled() -> None:
     def training_step(self: Any, batch: Any, batch_idx: int) -> Any:
         loss = self.loss(batch)
-        return 0.5 * loss if loss > 1 else loss
+        return loss * (0.5 + float(loss.detach()))
 
     module = regression(L.LightningModule, training_step=training_step)()
     with pytest.raises(L.DataDependentError, match=r"(?s)test_debugger.py:\d+ in training_step.*compile=False"):

@@ -172,28 +172,28 @@ def test_item_of_a_logged_loss_costs_no_sync(monkeypatch: pytest.MonkeyPatch) ->
     assert metrics["scaled"] == pytest.approx(2 * metrics["item"].item() + 1, rel=1e-6)
 
 
-def test_print_of_a_loss_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+def test_print_of_a_loss_shows_every_steps(capsys: pytest.CaptureFixture[str]) -> None:
     def training_step(self: Any, batch: Any, batch_idx: int) -> Any:
         loss = self.loss(batch)
-        print("loss is", loss)  # noqa: T201
+        print(f"loss of {batch_idx} is {loss:.4f}")  # noqa: T201
+        return loss
+
+    printed = []
+    for kind in ("compiled", "lightning"):
+        run(kind, lambda base: regression(base, training_step=training_step))
+        printed.append([line for line in capsys.readouterr().out.splitlines() if line.startswith("loss of")])
+    assert printed[0] == printed[1]
+    assert len(printed[0]) == 10
+
+
+def test_formatting_a_loss_by_percent_names_the_line() -> None:
+    def training_step(self: Any, batch: Any, batch_idx: int) -> Any:
+        loss = self.loss(batch)
+        _ = "%.3f" % loss.item()  # noqa: UP031
         return loss
 
     module = regression(L.LightningModule, training_step=training_step)()
-    quiet_trainer().fit(module, loader())
-    printed = capsys.readouterr().out
-    assert printed.count("loss is") == 1
-    assert "being traced: it has no value yet" in printed
-    assert "self.log(...)" in printed
-
-
-def test_formatting_a_loss_names_the_line() -> None:
-    def training_step(self: Any, batch: Any, batch_idx: int) -> Any:
-        loss = self.loss(batch)
-        _ = f"{loss:.3f}"
-        return loss
-
-    module = regression(L.LightningModule, training_step=training_step)()
-    with pytest.raises(L.DataDependentError, match=r'(?s)test_logging.py:\d+ in training_step: _ = f"\{loss:.3f\}".*self.log'):
+    with pytest.raises(L.DataDependentError, match=r'(?s)test_logging.py:\d+ in training_step: _ = "%.3f" % loss.*self.log'):
         quiet_trainer().fit(module, loader())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 
-from ..utilities._installed import INSTALLED
+from ..utilities._installed import is_installed
 from ._errors import is_user_frame
 
 
@@ -15,4 +15,4 @@ def is_the_users(module_name: str) -> bool:
     file = getattr(sys.modules.get(module_name), "__file__", None)
     if file is None:
         return module_name == "__main__"
-    return is_user_frame(file) and not file.startswith(INSTALLED)
+    return is_user_frame(file) and not is_installed(file)

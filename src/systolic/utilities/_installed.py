@@ -6,3 +6,11 @@ import sysconfig
 
 INSTALLED = tuple({sysconfig.get_path(name) + "/" for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 """Beginnings of the paths of their files."""
+
+# of `pip install --user`, of Debian and Colab, and of the environment below a virtual environment
+_PACKAGES = ("/site-packages/", "/dist-packages/")
+
+
+def is_installed(file: str) -> bool:
+    """Whether a source file is Python's own or of an installed package."""
+    return file.startswith(INSTALLED) or any(part in file for part in _PACKAGES)

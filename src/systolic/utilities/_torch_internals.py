@@ -104,5 +104,9 @@ apply_pending_writes = _torch._sync
 has_data_mutation = _torch._functionalize_has_data_mutation
 
 
-# log2 of a symbolic number.
-sym_log2 = _torch._sym_log2
+# functions of symbolic numbers, by the names that `math` has for them
+sym_functions = {
+    name: getattr(_torch, f"_sym_{name}")
+    for name in ("sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh", "asin", "acos", "atan", "log2")
+}
+sym_log2 = sym_functions["log2"]

@@ -154,9 +154,10 @@ def test_what_eager_does_not_check_is_not_checked(function: str) -> None:
     require_same(functions[function], systolic.jit(functions[function]), torch.tensor([0, 7]))
 
 
-def test_one_hot_without_a_number_of_classes_is_refused_as_before() -> None:
-    with pytest.raises(systolic.DataDependentError):
-        systolic.jit(lambda i: F.one_hot(i))(torch.tensor([0, 1]))
+def test_one_hot_without_a_number_of_classes_asks_for_the_largest() -> None:
+    compiled = systolic.jit(F.one_hot)
+    for classes in ([0, 1], [2, 0], [1, 1]):
+        require_same(F.one_hot, compiled, torch.tensor(classes))
 
 
 def test_a_gradient_does_not_check_an_index_again() -> None:

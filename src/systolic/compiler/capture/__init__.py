@@ -11,9 +11,7 @@ from ._guards import Guards as Guards
 from ._guards import changes as changes
 from ._host_calls import DeferredObject as DeferredObject
 from ._host_draws import Draw as Draw
-from ._host_draws import draw_all as draw_all
-from ._host_draws import generator_state as generator_state
-from ._host_draws import restore_generators as restore_generators
+from ._host_draws import StepDraws as StepDraws
 from ._module_scope import Place as Place
 from ._module_scope import names_in as names_in
 from ._object_graph import ObjectGraph as ObjectGraph

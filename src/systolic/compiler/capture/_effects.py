@@ -119,6 +119,13 @@ class SetContents:
 
 
 @dataclass(frozen=True)
+class Kept:
+    """An argument of a host call that was known while the step was traced."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
 class HostCall:
     """A call that shows or stores something; `value` holds its arguments."""
 
@@ -128,7 +135,8 @@ class HostCall:
     def apply(self, fill: Fill) -> None:
         """Make it."""
         args, kwargs = fill(self.value)
-        self.function(*args, **kwargs)
+        plain = [one.value if isinstance(one, Kept) else one for one in args]
+        self.function(*plain, **{name: one.value if isinstance(one, Kept) else one for name, one in kwargs.items()})
 
 
 Effect = (

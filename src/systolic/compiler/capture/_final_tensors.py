@@ -6,8 +6,7 @@ there and gives them new values, where nobody could tell the difference; else it
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

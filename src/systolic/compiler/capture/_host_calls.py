@@ -19,10 +19,10 @@ from typing import Any
 
 import torch
 
-from ...utilities._torch_internals import FunctionalTensor
+from ...utilities._torch_internals import FunctionalTensor, tree_leaves
 from .._capture_thread import is_capture_thread
 from .._errors import is_user_frame
-from ._effects import HostCall
+from ._effects import HostCall, Kept
 from ._output_tree import DeferredText, OutputList
 
 _MARK = re.compile("\x02value ([0-9]+)\x03")
@@ -65,7 +65,8 @@ class HostCalls:
 
     def record(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note a call, with its arguments as they are now."""
-        self.calls.append(HostCall(function, self._outputs.tree((args, kwargs), self._as_it_is)))
+        given = tuple(map(_as_given, args)), {name: _as_given(value) for name, value in kwargs.items()}
+        self.calls.append(HostCall(function, self._outputs.tree(given, self._as_it_is)))
 
     def _as_it_is(self, tensor: torch.Tensor) -> Any:
         # the object may be written to later in the step
@@ -89,6 +90,16 @@ class HostCalls:
                 formatted = self._formatted[int(piece)]
                 parts.append((self._outputs.leaf(formatted.value, self._as_it_is), formatted.convert))
         return DeferredText(tuple(parts))
+
+
+def _as_given(argument: Any) -> Any:
+    """An argument that waits for no value is kept as it is now, whatever it is made of."""
+    numbers = torch.SymInt | torch.SymFloat | torch.SymBool
+    leaves = tree_leaves(argument)
+    waits = any(isinstance(leaf, torch.Tensor | numbers) or (isinstance(leaf, str) and "\x02" in leaf) for leaf in leaves)
+    if waits:
+        return argument
+    return Kept(copy.copy(argument) if isinstance(argument, list | dict | set) else argument)
 
 
 def recorded(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:

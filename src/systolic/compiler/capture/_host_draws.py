@@ -51,27 +51,36 @@ class Draw:
     kwargs: tuple[tuple[str, Any], ...]
 
     def of(self, generators: dict[str, Any]) -> Any:
-        """What the call gives with these generators."""
+        """Number that the call gives with these generators."""
         return getattr(generators[self.library], self.name)(*self.args, **dict(self.kwargs))
 
 
-def draw_all(draws: Sequence[Draw]) -> list[Number]:
-    """Draw a step's numbers, in the step's order, from the global generators."""
-    return [_plain(draw.of(_LIBRARIES)) for draw in draws]
+class StepDraws:
+    """Numbers that the host draws for one step, from the global generators.
 
+    They are drawn once: put back and drawn again, they would take with them what another thread draws meanwhile.
+    """
 
-GeneratorState = tuple[Any, Any]
+    def __init__(self) -> None:
+        self._draws: Sequence[Draw] = ()
+        self._numbers: list[Number] = []
+        self._before: tuple[Any, Any] | None = None
 
+    def of(self, draws: Sequence[Draw]) -> list[Number]:
+        """The step's numbers under a program that draws these."""
+        if draws != self._draws:
+            self.take_back()
+            if draws:
+                self._before = random.getstate(), np.random.get_state()
+                self._draws, self._numbers = draws, [_plain(draw.of(_LIBRARIES)) for draw in draws]
+        return self._numbers
 
-def generator_state() -> GeneratorState:
-    """The states of the generators that steps draw from on the host."""
-    return random.getstate(), np.random.get_state()
-
-
-def restore_generators(state: GeneratorState) -> None:
-    """Put them back."""
-    random.setstate(state[0])
-    np.random.set_state(state[1])
+    def take_back(self) -> None:
+        """Leave the generators as if nothing had been drawn."""
+        if self._before is not None:
+            random.setstate(self._before[0])
+            np.random.set_state(self._before[1])
+            self._draws, self._numbers, self._before = (), [], None
 
 
 class HostDraws:

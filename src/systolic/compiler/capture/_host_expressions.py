@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax.numpy as jnp
 import sympy
 import torch
 
@@ -17,13 +19,46 @@ HostExpression = Callable[[Sequence[Any]], Any]
 _NAMES = {name: getattr(sympy_functions, name) for name in dir(sympy_functions) if not name.startswith("_")}
 
 
-def compiled_expression(expression: sympy.Basic, symbols: Sequence[sympy.Basic]) -> HostExpression:
-    """A Python function from the values of some symbols to the value of an expression of them."""
+class _ArrayMath:
+    """`math` for JAX arrays, as far as symbolic numbers use it."""
+
+    trunc = staticmethod(lambda x: jnp.trunc(x).astype(jnp.int64))
+    floor = staticmethod(lambda x: jnp.floor(x).astype(jnp.int64))
+    ceil = staticmethod(lambda x: jnp.ceil(x).astype(jnp.int64))
+    sqrt, cos, cosh, sin, sinh, tan, tanh = map(
+        staticmethod, (jnp.sqrt, jnp.cos, jnp.cosh, jnp.sin, jnp.sinh, jnp.tan, jnp.tanh)
+    )
+    asin, acos, atan, exp, log, log2 = map(staticmethod, (jnp.arcsin, jnp.arccos, jnp.arctan, jnp.exp, jnp.log, jnp.log2))
+    pow = staticmethod(jnp.power)
+    inf, nan, pi, e = math.inf, math.nan, math.pi, math.e
+
+
+ARRAY_NAMES: dict[str, Any] = {
+    "math": _ArrayMath,
+    "float": lambda x: x.astype(jnp.float64),
+    "int": _ArrayMath.trunc,
+    "round": lambda x: jnp.round(x).astype(jnp.int64),
+    "max": lambda *values: functools.reduce(jnp.maximum, values),
+    "min": lambda *values: functools.reduce(jnp.minimum, values),
+}
+"""Names that expressions use, for arrays in place of numbers."""
+
+
+def compiled_expression(
+    expression: sympy.Basic, symbols: Sequence[sympy.Basic], names_in: Mapping[str, Any] | None = None
+) -> HostExpression:
+    """A Python function from the values of some symbols to the value of an expression of them.
+
+    Args:
+        expression: the expression.
+        symbols: its symbols, in the order of the function's argument.
+        names_in: what Python's names mean in it, where that is not what they mean for numbers.
+    """
     names = [f"v{i}" for i in range(len(symbols))]
     renamed = expression.xreplace({s: sympy.Symbol(n, integer=s.is_integer) for s, n in zip(symbols, names, strict=True)})
     source = PythonPrinter().doprint(renamed)
     arguments = f"({', '.join(names)},)" if names else "_"
     body = f"def evaluate(values):\n    {arguments} = values\n    return {source}\n"
-    scope: dict[str, Any] = {"math": math, "torch": torch, **_NAMES}
+    scope: dict[str, Any] = {"math": math, "torch": torch, **_NAMES, **(names_in or {})}
     exec(body, scope)  # the source comes from sympy's printer, not from text that anyone typed
     return scope["evaluate"]

@@ -47,8 +47,8 @@ def _index(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Any:
 
 
 def _index_put(x: torch.Tensor, indices: Sequence[torch.Tensor | None], values: torch.Tensor, accumulate: bool = False) -> Any:
-    # one value for all places is written by the mask itself, and needs no size
-    if not any(map(is_mask, indices)) or (values.numel() == 1 and sum(index is not None for index in indices) == 1):
+    # a mask alone is written by as it is, and needs no size
+    if not any(map(is_mask, indices)) or sum(index is not None for index in indices) == 1:
         return NotImplemented
     return aten.index_put.default(x, without_masks(indices), values, accumulate)
 

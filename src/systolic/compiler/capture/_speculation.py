@@ -21,10 +21,9 @@ from torch import fx
 
 from ...runtime import to_jax_array, to_torch_tensor
 from ...utilities._torch_internals import OpOverload, get_proxy_mode, tree_map_only
-from ...utilities.random_state import isolated_random_state
 from .._errors import user_line_of
-from ..lowering import LoweringContext, find_lowering, lowering_context
-from ._host_expressions import HostExpression, compiled_expression
+from ..lowering import LoweringContext, interpret
+from ._host_expressions import ARRAY_NAMES, HostExpression, compiled_expression
 
 Answer = bool | int
 
@@ -119,7 +118,7 @@ class Oracle:
         """The nodes whose values an expression is of, and whether any depends on what differs from step to step."""
         made = _nodes_of_symbols()
         nodes = {symbol: made[symbol] for symbol in sorted(expression.free_symbols, key=str)}
-        return nodes, any(node.op == "placeholder" for node in self._needed(list(nodes.values())))
+        return nodes, any(map(_varies, self._needed(list(nodes.values()))))
 
     def _needed(self, nodes: list[fx.Node]) -> set[fx.Node]:
         needed: set[fx.Node] = set()
@@ -142,8 +141,7 @@ class Oracle:
         return self._values[wanted]
 
     def _compute(self, nodes: Sequence[fx.Node], placeholders: dict[fx.Node, int], root: Any) -> None:
-        # random ops draw here what the devices will not draw: the program finds out where that matters
-        with torch.no_grad(), isolated_random_state():
+        with torch.no_grad():
             if self._given is None:
                 self._given = self._inputs()
             for node in nodes:
@@ -156,11 +154,29 @@ class Oracle:
             return self._given[index] if index < len(self._given) else _number(node.meta["val"])
         if node.op == "get_attr":
             return getattr(root, str(node.target)).detach().clone()
+        if isinstance(node.target, OpOverload) and (node.target.namespace == "systolic" or _is_random(node)):
+            return self._lowered(node)
         args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: self._values[n])
-        if isinstance(node.target, OpOverload) and node.target.namespace == "systolic":
-            return _lowered(node.target, args, kwargs)
         assert callable(node.target), f"{node.op} does not occur in a trace"
         return node.target(*args, **kwargs)
+
+    def _lowered(self, node: fx.Node) -> Any:
+        """The value of an op of ours, which PyTorch has no kernel for, or of one that draws.
+
+        PyTorch's generator belongs to the whole process, and a loader may draw from it in another thread. What is drawn here is
+        not what the devices will draw: the program finds out where that matters.
+        """
+        graph, inputs = fx.Graph(), node.all_input_nodes
+        copies = {one: graph.placeholder(one.name) for one in inputs}
+        for one, copied in copies.items():
+            copied.meta = dict(one.meta)
+        graph.output((graph.node_copy(node, lambda one: copies[one]),))
+        values = [self._values[one] for one in inputs]
+        arrays = [to_jax_array(value) if isinstance(value, torch.Tensor) else value for value in values]
+        with jax.enable_x64(True):
+            (result,) = interpret(graph, arrays, LoweringContext(jax.random.key(len(self._values))))
+        # host sync: a value is asked for
+        return tree_map_only((jax.Array, np.ndarray), lambda array: to_torch_tensor(np.array(array)), result)
 
     def finish(self, graph: fx.Graph) -> list[Speculation]:
         """Make the values of all questions outputs of the traced graph, behind those that are there."""
@@ -170,21 +186,11 @@ class Oracle:
         for asked in self._asked:
             indices = tuple(range(len(values), len(values) + len(asked.nodes)))
             values += asked.nodes.values()
-            condition = compiled_expression(asked.atom, list(asked.nodes))
+            condition = compiled_expression(asked.atom, list(asked.nodes), ARRAY_NAMES)
             text = f"{_canonical(asked.atom, list(asked.nodes))} at {asked.line}"
             found.append(Speculation(condition, indices, text, asked.line, asked.holds, asked.may_be_forced))
         output.args = (tuple(values) if isinstance(output.args[0], tuple) else values,)
         return found
-
-
-def _lowered(op: OpOverload, args: Any, kwargs: Any) -> Any:
-    """The value of an op of ours, which PyTorch has no kernel for."""
-    lowering = find_lowering(op)
-    assert lowering is not None, f"{op} passed capture"
-    with lowering_context(LoweringContext(jax.random.key(0))), jax.enable_x64(True):
-        result = lowering(*tree_map_only(torch.Tensor, to_jax_array, args), **tree_map_only(torch.Tensor, to_jax_array, kwargs))
-        # host sync: a value is asked for
-        return tree_map_only((jax.Array, np.ndarray), lambda a: to_torch_tensor(np.array(a)), result)
 
 
 def _canonical(atom: sympy.Basic, symbols: Sequence[sympy.Basic]) -> str:
@@ -209,6 +215,15 @@ def _nodes_of_symbols() -> dict[Any, fx.Node]:
 
 def _makes_number(node: fx.Node) -> bool:
     return node.op == "placeholder" or node.target is torch.ops.aten._local_scalar_dense.default
+
+
+def _varies(node: fx.Node) -> bool:
+    """Whether a node's own value may differ from step to step: arguments, state, tensors of a closure, random numbers."""
+    return node.op in ("placeholder", "get_attr") or _is_random(node)
+
+
+def _is_random(node: fx.Node) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
 def _number(value: Any) -> Any:

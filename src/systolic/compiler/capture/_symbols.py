@@ -42,6 +42,10 @@ class SymbolTable:
         self.shape_env.oracle = oracle
         self.symbols: list[sympy.Symbol] = []
 
+    def forget_oracle(self) -> None:
+        """Let go of the values of the batch: the graph keeps PyTorch's bookkeeping for as long as the program lives."""
+        self.shape_env.oracle = None
+
     def make(self, value: Number) -> Any:
         """A symbolic number whose value at capture is `value`."""
         # each has its value as a hint: a branch on it goes the way of this call and leaves a guard; without, the trace would

@@ -30,6 +30,7 @@ from ..kernels import (
     scaled_dot_product_attention,
 )
 from ._host_calls import deferred_handle, deferred_print, formatted, shown
+from ._host_math import symbolic_math
 from ._memory_writes import traced_set, traced_swap
 from ._rng_numbering import numbering_draws
 
@@ -41,6 +42,14 @@ _FUNCTIONS: list[tuple[Any, str, Any]] = [
     (FunctionalTensor, "__format__", lambda self, spec: formatted(self, spec)),
     *((kind, name, lambda self: shown(self)) for kind in SYMBOLS for name in ("__str__", "__repr__")),
     *((kind, "__format__", lambda self, spec: formatted(self, spec)) for kind in SYMBOLS),
+    # PyTorch takes a double from a floating tensor, of which it makes no symbol
+    (torch.Tensor, "__int__", lambda self: int(self.item())),
+    # the gradient of all rows, of which those that were not looked up are zero
+    (
+        functional,
+        "embedding",
+        lambda *args, original=functional.embedding, **kwargs: _dense_embedding(original, *args, **kwargs),
+    ),
     # what shows or stores something does so after every step
     (builtins, "print", deferred_print),
     (logging.Logger, "handle", deferred_handle),
@@ -67,6 +76,11 @@ _FUNCTIONS: list[tuple[Any, str, Any]] = [
 _CHECKS = (torch.ops.aten._linalg_check_errors.default,)
 
 
+def _dense_embedding(original: Any, *args: Any, sparse: bool = False, **kwargs: Any) -> torch.Tensor:
+    del sparse
+    return original(*args[:6], **kwargs)
+
+
 @contextlib.contextmanager
 def capturing() -> Iterator[None]:
     """Switch PyTorch to the behaviour that a captured step needs, for this thread, and back."""
@@ -77,6 +91,7 @@ def capturing() -> Iterator[None]:
         for owner, name, replacement in _FUNCTIONS:
             stack.enter_context(replaced(owner, name, replacement))
         stack.enter_context(_symbolic_extrema())
+        stack.enter_context(symbolic_math())
         stack.enter_context(fresh_flat_weights())
         stack.enter_context(numbering_calls())
         stack.enter_context(numbering_draws())

@@ -70,7 +70,7 @@ class Captured:
     objects: ObjectGraph
     appended: set[int] = field(default_factory=set)
     speculations: list[Speculation] = field(default_factory=list)
-    draws: list[Draw] = field(default_factory=list)
+    draws: Sequence[Draw] = ()
     digest: str = ""
 
 
@@ -160,6 +160,7 @@ class _Tracing:
                 number_draws(module.graph)
         assert self.result is not None
         speculations = [] if self.oracle is None else self.oracle.finish(module.graph)
+        self.table.forget_oracle()
         require_unexchanged(self.slots, cells)
         # before numbers become inputs of the program, of which no shape can be made: one that decides a shape has to be a guard
         fix_shapes(module.graph, self.table)
@@ -182,7 +183,7 @@ class _Tracing:
             objects=self.objects,
             appended={id(e.container) for e in self.effects if isinstance(e, Append)},
             speculations=speculations,
-            draws=self.draws.made,
+            draws=tuple(self.draws.made),
         )
 
     def _values(self) -> list[torch.Tensor]:

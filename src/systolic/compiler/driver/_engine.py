@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -12,17 +12,12 @@ import numpy as np
 import torch
 
 from ...runtime import (
-    DeviceTensor,
     Placement,
-    bring_back,
     keep_compiled_programs,
-    make_cells,
-    move_in_place,
     to_torch_tensor,
     torch_dtype,
     watched_cache,
 )
-from ...sharding import StateEntry
 from ..capture import (
     Call,
     Captured,
@@ -31,23 +26,17 @@ from ..capture import (
     Number,
     ObjectGraph,
     Path,
-    TrainState,
+    StepDraws,
     capture,
     changes,
-    describe,
-    draw_all,
     fill_first_state,
     forget_unused,
-    generator_state,
     may_come_from_symbols,
-    overlapping,
     require_own_memory,
-    restore_generators,
-    set_at,
-    slots_of,
     steady,
 )
 from ..passes import model_flops
+from ._binding import bind, release
 from ._check_watch import CheckWatch
 from ._memory_limit import require_memory
 from ._program import Executable, Program
@@ -152,7 +141,6 @@ class Engine:
         self._proven: set[Path] = set()
         self._appended: set[int] = set()
         self._read: set[int] = set()
-        self._before_draws = generator_state()
         self.last_numbers: list[Number] = []
         self.watch = CheckWatch(placement)
         self.ways = Ways()
@@ -177,11 +165,11 @@ class Engine:
         """
         self.watch.look()
         signature = _signature(leaves, structure)
-        misses = Misses()
+        misses, drawn = Misses(), StepDraws()
         while True:
-            found = self._find(signature, numbers, misses)
+            found = self._find(signature, numbers, drawn, misses)
             if found is None:
-                found = self._captured_entry(leaves, signature, rebuild, numbers, misses.forced())
+                found = self._captured_entry(leaves, signature, rebuild, numbers, drawn, misses)
             entry, values = found
             if entry.pending:
                 self._compile(entry, leaves, values)
@@ -193,8 +181,6 @@ class Engine:
             if not program.captured.speculations or self._took_the_way(program, arrays.pop(), misses):
                 break
             program.take_back(state)
-            if program.captured.draws:
-                restore_generators(self._before_draws)
         program.keep(state, outcome, key, [numbers])
         result = StepResult(program, arrays, values)
         if program.captured.effects:
@@ -213,13 +199,13 @@ class Engine:
         """The program that a step would run now, with its numbers, when it is compiled and changes no Python objects."""
         if any(entry.program.captured.draws for entry in self._entries):  # to look for one would draw its numbers
             return None, []
-        found = self._find(_signature(leaves, structure), numbers)
+        found = self._find(_signature(leaves, structure), numbers, StepDraws())
         if found is None or found[0].pending or found[0].program.captured.effects or found[0].program.captured.speculations:
             return None, []
         return found[0].program, found[1]
 
     def _find(
-        self, signature: Any, numbers: dict[str, Number], misses: Misses = NO_MISSES
+        self, signature: Any, numbers: dict[str, Number], drawn: StepDraws, misses: Misses = NO_MISSES
     ) -> tuple[_Entry, list[Number]] | None:
         for position, entry in enumerate(self._entries):
             if entry.signature != signature or misses.exclude(entry.program.captured.speculations):
@@ -228,21 +214,17 @@ class Engine:
             if variable is None:
                 continue
             values = [*numbers.values(), *variable]
-            draws = entry.program.captured.draws
-            if draws:
-                self._before_draws = generator_state()
-                values += draw_all(draws)
+            values += drawn.of(entry.program.captured.draws)
             if _fits(entry.guards.unchanged, values):
                 pass
             elif not _fits(entry.guards.hold, values):
-                if draws:
-                    restore_generators(self._before_draws)
                 continue
             elif not entry.guards.same_gradients():
                 self._rebind(entry)
             if position:
                 self._entries.insert(0, self._entries.pop(position))
             return entry, values
+        drawn.take_back()
         return None
 
     def _rebind(self, entry: _Entry) -> None:
@@ -276,12 +258,14 @@ class Engine:
         signature: Any,
         rebuild: Callable[[list[Any]], tuple[Any, ...]],
         numbers: dict[str, Number],
-        forced: tuple[bool | None, ...] = (),
+        drawn: StepDraws,
+        misses: Misses,
     ) -> tuple[_Entry, list[Number]]:
         roots = self.roots()
+        forced = misses.forced()
         guessed = [(o, fill_first_state(o)) for o in ObjectGraph(roots, self._appended).optimizers().values()]
         bind(roots, self.placement, self._appended)
-        reason = self._explain(signature, ObjectGraph(roots, self._appended))
+        reason = misses.reason() or self._explain(signature, ObjectGraph(roots, self._appended))
         self.listener.tracing(reason)
         started = time.perf_counter()
         captured = self._captured(leaves, rebuild, numbers, roots, _values_of(leaves), forced)
@@ -303,8 +287,7 @@ class Engine:
             self.listener.finished(traced, 0.0, 0.0)
         variable = guards.variable_values()
         assert variable is not None
-        self._before_draws = generator_state()
-        return entry, [*numbers.values(), *variable, *draw_all(captured.draws)]
+        return entry, [*numbers.values(), *variable, *drawn.of(captured.draws)]
 
     def capture_steady(
         self, leaves: Sequence[Any], rebuild: Callable[[list[Any]], tuple[Any, ...]], numbers: dict[str, Number]
@@ -458,70 +441,3 @@ def _fits(check: Callable[[list[Number]], bool], values: list[Number]) -> bool:
         return check(values)
     except (KeyError, IndexError):  # an attribute was deleted
         return False
-
-
-def bind(roots: MutableMapping[str, Any], placement: Placement, appended: set[int]) -> None:
-    """Move every tensor that the roots hold to the devices, keeping the tensor objects."""
-    objects = ObjectGraph(roots, appended)
-    slots = [(tensor, paths) for tensor, paths in objects.slots() if not isinstance(tensor, DeviceTensor)]
-    shared = overlapping([tensor for tensor, _ in slots])
-    grads = {id(g): g for g in objects.grads.values() if not isinstance(g, DeviceTensor)}
-    for slot in slots:
-        _require_dense(*slot)
-    _require_no_scripts(objects)
-    movable = [t for t, _ in slots] + list(grads.values())
-    entry_of = {id(tensor): entry for entry, tensor in _named(objects)}
-    shardings = [placement.state_sharding(entry_of[id(t)]) for t in movable]
-    cells = make_cells([t.detach() for t in movable], shardings)
-    placement.shared_memory += [[cells[index] for index in group] for group in shared]
-    moved = {id(tensor) for tensor, _ in slots}
-    # its history holds the leaves that it was made of (the old weight_norm keeps such a weight), and a tensor that is held
-    # cannot be swapped; the object itself is replaced below
-    with_history = {id(tensor): tensor for tensor, _ in slots if not tensor.is_leaf}
-    for tensor in with_history.values():
-        if not tensor._is_view():
-            tensor.detach_()
-    # of owners that move now: a swap leaves them a copy of their gradient, and what is a gradient cannot be swapped itself
-    owners = {id(g): objects.tensors[path] for path, g in objects.grads.items() if id(objects.tensors[path]) in moved}
-    for tensor, cell in zip(movable, cells, strict=True):
-        if id(tensor) in owners and id(tensor) not in moved:
-            owners[id(tensor)].grad = DeviceTensor(cell)
-            continue
-        # a tensor with history cannot be swapped while others hold it, and swapped it would be a leaf that takes gradients
-        if id(tensor) not in with_history:
-            move_in_place(tensor, cell)
-        else:
-            for path in next(paths for t, paths in slots if t is tensor):
-                set_at(objects, path, DeviceTensor(cell))
-
-
-def _named(objects: ObjectGraph) -> Iterator[tuple[StateEntry, torch.Tensor]]:
-    state = TrainState.of_slots(slots_of(objects))
-    yield from zip(state.entries, state.tensors, strict=True)
-
-
-def _require_no_scripts(objects: ObjectGraph) -> None:
-    for path, item in objects.objects():
-        if isinstance(item, torch.jit.ScriptModule):
-            raise ValueError(
-                f"{describe(path)} is a TorchScript module, whose parameters belong to TorchScript and cannot be moved to the "
-                "devices. Give the plain module, without torch.jit.script or torch.jit.load: the whole step is compiled anyway."
-            )
-
-
-def _require_dense(tensor: torch.Tensor, paths: list[Path]) -> None:
-    if tensor.layout != torch.strided or tensor.is_quantized:
-        raise ValueError(
-            f"{describe(paths[0])} is a {tensor.layout} tensor. systolic compiles dense tensors only; "
-            "call .to_dense() on it before training."
-        )
-
-
-def release(roots: MutableMapping[str, Any]) -> None:
-    """The reverse of `bind`."""
-    objects = ObjectGraph(roots)
-    for tensor, _ in objects.slots():
-        if isinstance(tensor, DeviceTensor):
-            bring_back(tensor)
-        if tensor.is_leaf and isinstance(tensor.grad, DeviceTensor):
-            bring_back(tensor.grad)

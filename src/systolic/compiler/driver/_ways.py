@@ -36,6 +36,10 @@ class Misses:
         """Whether a program begins with a way that the batch did not go."""
         return any(_way(speculations[: len(missed)]) == _way(missed) for missed in self._found)
 
+    def reason(self) -> str:
+        """Why the batch needs a program of its own; empty where it was run under none."""
+        return f"a value decides otherwise at {self._found[-1][-1].line}" if self._found else ""
+
     def forced(self) -> tuple[bool | None, ...]:
         """Answers to the first questions of the batch's trace, as far as they are known; None for a size."""
         known: list[bool | None] = []

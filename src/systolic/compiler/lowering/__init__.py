@@ -4,7 +4,6 @@ from ._checks import Check as Check
 from ._checks import is_fine as is_fine
 from ._checks import no_outcome as no_outcome
 from ._context import LoweringContext as LoweringContext
-from ._context import lowering_context as lowering_context
 from ._interpret import interpret as interpret
 from ._node_meta import LINE as LINE
 from ._node_meta import OPTIMIZER as OPTIMIZER

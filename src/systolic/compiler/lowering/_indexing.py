@@ -105,6 +105,8 @@ def _mask_put(x: jax.Array, indices: Indices, values: jax.Array, accumulate: boo
     else:
         selected = mask.sum(dtype=jnp.int32)
         current().require_in_range(selected, values.shape[axis] + 1, low=values.shape[axis], what=_SELECTED)
+        if not values.size:  # XLA takes nothing from nothing
+            return x
         leading = values.shape[:axis]
         source = jnp.broadcast_to(values, (*leading, values.shape[axis], *trailing))
         written = jnp.take(source, _ranks(mask), axis=axis, mode="fill")
@@ -126,6 +128,8 @@ def masked_scatter(x: jax.Array, mask: jax.Array, source: jax.Array) -> jax.Arra
     shape = jnp.broadcast_shapes(x.shape, mask.shape)
     mask = jnp.broadcast_to(mask, shape)
     current().require_in_range(mask.sum(dtype=jnp.int32), source.size + 1, what=_SELECTED)
+    if not source.size:  # XLA takes nothing from nothing
+        return jnp.broadcast_to(x, shape)
     values = jnp.take(source.reshape(-1), _ranks(mask), mode="fill")
     return jnp.where(mask, values, jnp.broadcast_to(x, shape))
 

@@ -50,6 +50,16 @@ def _mean(x: jax.Array, dim: Dims, keepdim: bool = False, *, dtype: torch.dtype 
     return jnp.sum(x, axes, keepdims=keepdim) / _count(x, axes)
 
 
+@lowers(aten.histc.default)
+def _histogram(x: jax.Array, bins: int = 100, min: float = 0, max: float = 0) -> jax.Array:
+    values = x.reshape(-1)
+    low, high = (values.min(), values.max()) if min == max else (jnp.asarray(min, x.dtype), jnp.asarray(max, x.dtype))
+    low, high = jnp.where(low == high, low - 1, low), jnp.where(low == high, high + 1, high)
+    place = jnp.clip(jnp.floor((values - low) / (high - low) * bins), 0, bins - 1).astype(jnp.int32)
+    inside = (values >= low) & (values <= high)
+    return jnp.zeros(bins, x.dtype).at[place].add(inside.astype(x.dtype))
+
+
 def _count(x: jax.Array, axes: Sequence[int]) -> int:
     count = 1
     for axis in axes:

@@ -1,0 +1,79 @@
+"""Moving the tensors of the objects that a step uses to the devices, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from typing import Any
+
+import torch
+
+from ...runtime import DeviceTensor, Placement, bring_back, make_cells, move_in_place
+from ...sharding import StateEntry
+from ..capture import ObjectGraph, Path, TrainState, describe, overlapping, set_at, slots_of
+
+
+def bind(roots: MutableMapping[str, Any], placement: Placement, appended: set[int]) -> None:
+    """Move every tensor that the roots hold to the devices, keeping the tensor objects."""
+    objects = ObjectGraph(roots, appended)
+    slots = [(tensor, paths) for tensor, paths in objects.slots() if not isinstance(tensor, DeviceTensor)]
+    grads = {id(g): g for g in objects.grads.values() if not isinstance(g, DeviceTensor)}
+    for slot in slots:
+        _require_dense(*slot)
+    _require_no_scripts(objects)
+    shared = overlapping([tensor for tensor, _ in slots])
+    movable = [t for t, _ in slots] + list(grads.values())
+    entry_of = {id(tensor): entry for entry, tensor in _named(objects)}
+    shardings = [placement.state_sharding(entry_of[id(t)]) for t in movable]
+    cells = make_cells([t.detach() for t in movable], shardings)
+    placement.shared_memory += [[cells[index] for index in group] for group in shared]
+    moved = {id(tensor) for tensor, _ in slots}
+    # its history holds the leaves that it was made of (the old weight_norm keeps such a weight), and a tensor that is held
+    # cannot be swapped; the object itself is replaced below
+    with_history = {id(tensor): tensor for tensor, _ in slots if not tensor.is_leaf}
+    for tensor in with_history.values():
+        if not tensor._is_view():
+            tensor.detach_()
+    # of owners that move now: a swap leaves them a copy of their gradient, and what is a gradient cannot be swapped itself
+    owners = {id(g): objects.tensors[path] for path, g in objects.grads.items() if id(objects.tensors[path]) in moved}
+    for tensor, cell in zip(movable, cells, strict=True):
+        if id(tensor) in owners and id(tensor) not in moved:
+            owners[id(tensor)].grad = DeviceTensor(cell)
+            continue
+        # a tensor with history cannot be swapped while others hold it, and swapped it would be a leaf that takes gradients
+        if id(tensor) not in with_history:
+            move_in_place(tensor, cell)
+        else:
+            for path in next(paths for t, paths in slots if t is tensor):
+                set_at(objects, path, DeviceTensor(cell))
+
+
+def _named(objects: ObjectGraph) -> Iterator[tuple[StateEntry, torch.Tensor]]:
+    state = TrainState.of_slots(slots_of(objects))
+    yield from zip(state.entries, state.tensors, strict=True)
+
+
+def _require_no_scripts(objects: ObjectGraph) -> None:
+    for path, item in objects.objects():
+        if isinstance(item, torch.jit.ScriptModule):
+            raise ValueError(
+                f"{describe(path)} is a TorchScript module, whose parameters belong to TorchScript and cannot be moved to the "
+                "devices. Give the plain module, without torch.jit.script or torch.jit.load: the whole step is compiled anyway."
+            )
+
+
+def _require_dense(tensor: torch.Tensor, paths: list[Path]) -> None:
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        raise ValueError(
+            f"{describe(paths[0])} is a {tensor.layout} tensor. systolic compiles dense tensors only; "
+            "call .to_dense() on it before training."
+        )
+
+
+def release(roots: MutableMapping[str, Any]) -> None:
+    """The reverse of `bind`."""
+    objects = ObjectGraph(roots)
+    for tensor, _ in objects.slots():
+        if isinstance(tensor, DeviceTensor):
+            bring_back(tensor)
+        if tensor.is_leaf and isinstance(tensor.grad, DeviceTensor):
+            bring_back(tensor.grad)
