@@ -54,14 +54,15 @@ class HostCalls:
         self.calls: list[HostCall] = []
         self._outputs = outputs
         self._formatted: list[_Formatted] = []
+        self._outer: HostCalls | None = None
         outputs.of_text = self.text
 
     def __enter__(self) -> HostCalls:
-        HostCalls.active = self
+        self._outer, HostCalls.active = HostCalls.active, self
         return self
 
     def __exit__(self, *_: object) -> None:
-        HostCalls.active = None
+        HostCalls.active = self._outer
 
     def record(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note a call, with its arguments as they are now."""
@@ -76,6 +77,27 @@ class HostCalls:
         """Text that stands for a value, until there is one."""
         self._formatted.append(_Formatted(value, convert))
         return f"\x02value {len(self._formatted) - 1}\x03"
+
+    def explained(self, error: Exception, number: Callable[[Any], Any] | None) -> None:
+        """Put values in place of the marks in an exception of the user's.
+
+        Args:
+            error: the exception, whose arguments are changed.
+            number: the value of a symbolic number for this batch; None where nobody knows.
+        """
+        error.args = tuple(self._readable(one, number) if isinstance(one, str) else one for one in error.args)
+
+    def _readable(self, text: str, number: Callable[[Any], Any] | None) -> str:
+        def shown(mark: re.Match[str]) -> str:
+            formatted = self._formatted[int(mark[1])]
+            value = formatted.value
+            if isinstance(value, torch.Tensor):
+                if value.numel() != 1:
+                    return f"tensor of shape {tuple(value.shape)}"
+                value = value.item()
+            return formatted.convert(number(value)) if number is not None else "?"
+
+        return _MARK.sub(shown, text)
 
     def text(self, text: str) -> Any:
         """The text, or what makes it after every step where it holds marks."""

@@ -114,6 +114,11 @@ class Oracle:
         values = [self._value(node) for node in nodes.values()]
         return compiled_expression(expression, list(nodes))([v.item() if isinstance(v, torch.Tensor) else v for v in values])
 
+    def number(self, symbolic: Any) -> Any:
+        """Value of a symbolic number for this batch."""
+        expression = symbolic.node.expr
+        return self._evaluated(expression, self._sources(expression)[0])
+
     def _sources(self, expression: sympy.Basic) -> tuple[dict[sympy.Basic, fx.Node], bool]:
         """The nodes whose values an expression is of, and whether any depends on what differs from step to step."""
         made = _nodes_of_symbols()

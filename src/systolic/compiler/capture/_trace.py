@@ -220,7 +220,11 @@ class _Tracing:
         numbers = dict(zip(self.call.numbers, symbols[:given], strict=True))
         self.closed_over.active = True
         with self.host_calls, self.draws.noted():
-            result = self.call.function(*arguments, **numbers)
+            try:
+                result = self.call.function(*arguments, **numbers)
+            except Exception as error:
+                self.host_calls.explained(error, None if self.oracle is None else self.oracle.number)
+                raise
         self.closed_over.active = False
         self._require_unread()
         self.closed_over.require_unchanged()
