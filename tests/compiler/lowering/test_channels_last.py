@@ -97,7 +97,8 @@ def test_chain(chain: str) -> None:
 def test_bfloat16(chain: str) -> None:
     torch.manual_seed(0)
     x = torch.randn(2, 3, 6, 6).to(torch.bfloat16).requires_grad_()
-    check_op(CHAINS[chain], x, rtol=5e-2, atol=0.2)
+    # eight bits: a rounding of values up to 4 is 2**-7 of them, and a chain of norm and convolution makes a few of them
+    check_op(CHAINS[chain], x, rtol=2e-2, atol=0.06)
 
 
 def block(x: torch.Tensor, first: torch.Tensor, second: torch.Tensor, short: torch.Tensor) -> torch.Tensor:
