@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import nn
 from trainer.runs import Given, trainer
 
 import systolic as L
+from systolic.compiler import CheckWatch
 
 pytestmark = pytest.mark.thin(2)
 
@@ -154,3 +156,21 @@ def test_indices_that_are_allowed_train(compile: bool) -> None:
 def test_eager_raises_at_the_same_batch() -> None:
     with pytest.raises(IndexError):
         trainer(compile=False).fit(Tokens(), data(3, bad=1))
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+def test_steps_that_wait_behind_the_refused_one_do_not_run(devices: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host looks when it likes: here when two steps of the next group wait."""
+    look, looks = CheckWatch.look, itertools.count(1)
+
+    def third_look_after_the_bad_step(watch: CheckWatch) -> None:
+        if len(watch._steps) > 6 and next(looks) == 3:
+            watch.settle()
+
+    monkeypatch.setattr(CheckWatch, "look", third_look_after_the_bad_step)
+    module = Tokens()
+    with pytest.raises(IndexError, match="batch_idx 6"):
+        trainer(devices=devices, steps_per_dispatch=4).fit(module, data(16, bad=6))
+    monkeypatch.setattr(CheckWatch, "look", look)
+    for received, expected in zip(weights(module), trained(6, devices=devices), strict=True):
+        torch.testing.assert_close(received, expected, rtol=1e-5, atol=1e-6)

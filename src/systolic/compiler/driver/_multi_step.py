@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ...exceptions import OutOfRangeError
 from ...runtime import Cell, to_host_array
 from ..capture import Number
 from ._engine import Compile, Engine
@@ -96,7 +97,12 @@ class MultiStepEngine:
         numbers: dict[str, Number],
     ) -> StepResult:
         """Take one step; arguments as for the engine."""
-        self._engine.watch.look()
+        try:
+            self._engine.watch.look()
+        except OutOfRangeError:
+            # they follow the step that is refused; run after it was told, they would change the state that it left
+            self._waiting.clear()
+            raise
         program, values = self._engine.ready(leaves, structure, numbers)
         if program is None or (self._waiting and self._waiting[0].result.program is not program):
             self.flush()
