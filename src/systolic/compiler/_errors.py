@@ -9,10 +9,10 @@ from pathlib import Path
 
 import torch
 
+from ..utilities._installed import is_in_packages
+
 _FRAMEWORK = (f"{Path(torch.__file__).parent}/", f"{Path(__file__).parents[1]}/", "<")
 _STANDARD_LIBRARY = f"{sysconfig.get_path('stdlib')}/"
-# packages lie below the standard library, unless there is a virtual environment
-_PACKAGES = ("/site-packages/", "/dist-packages/")
 
 
 class CaptureError(RuntimeError):
@@ -38,7 +38,8 @@ class RecompileLimitError(CaptureError):
 def is_user_frame(filename: str) -> bool:
     """Whether a source file is the user's or a package's: not PyTorch's, not Python's and not ours."""
     if filename.startswith(_STANDARD_LIBRARY):
-        return any(part in filename for part in _PACKAGES) and not filename.startswith(_FRAMEWORK)
+        # packages lie below the standard library, unless there is a virtual environment
+        return is_in_packages(filename) and not filename.startswith(_FRAMEWORK)
     return not filename.startswith(_FRAMEWORK)
 
 

@@ -6,13 +6,11 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-from ..utilities._installed import INSTALLED
+from ..utilities._installed import is_installed
 
 _PACKAGE = str(Path(__file__).parents[1]) + "/"
 _BELOW = ("runtime/", "compiler/", "diagnostics/", "trainer/_observed.py")
 _TRAINER = "trainer/_trainer.py"
-# frames of generated code have names such as "<string>"
-_LIBRARIES = (*INSTALLED, "<")
 
 
 def responsible_line() -> str:
@@ -32,7 +30,7 @@ def responsible_line() -> str:
                 own = f"systolic/{inside} in {code.co_qualname}"
             if inside == _TRAINER:
                 return own
-        elif not code.co_filename.startswith(_LIBRARIES):
+        elif not (code.co_filename.startswith("<") or is_installed(code.co_filename)):  # generated code is in "<string>"
             return f"{code.co_filename}:{frame.f_lineno} in {code.co_qualname}"
         frame = frame.f_back
     return own or "(no line of user code on the stack)"

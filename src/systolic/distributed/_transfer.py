@@ -30,8 +30,7 @@ def join_parts(own: np.ndarray[Any, Any], sharding: Sharding, parts: int) -> jax
         sharding: a split of the first dimension.
         parts: how many processes there are.
     """
-    with jax.enable_x64(True):  # PyTorch's integers have 64 bits
-        return jax.make_array_from_process_local_data(sharding, own, (own.shape[0] * parts, *own.shape[1:]))
+    return jax.make_array_from_process_local_data(sharding, own, (own.shape[0] * parts, *own.shape[1:]))
 
 
 def broadcast_arrays(arrays: list[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:

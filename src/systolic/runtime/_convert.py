@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import torch
 
-from ..distributed import make_global_array
+from ..distributed import join_parts, make_global_array
 from ._dtypes import torch_dtype
 from ._transfers import observers, tell_fetched, tell_sent
 
@@ -77,12 +77,14 @@ def copy_to_host(array: jax.Array) -> np.ndarray[Any, Any]:
     return values
 
 
-def put(array: Any, sharding: jax.sharding.Sharding) -> jax.Array:
-    """Copy a host array to the devices, 64-bit types included."""
+def put(array: Any, sharding: jax.sharding.Sharding, parts: int = 1) -> jax.Array:
+    """Copy a host array to the devices, 64-bit types included; where several processes hold a part each, join the parts."""
     began = time.perf_counter()
     with jax.enable_x64(True):
-        # with several processes `device_put` compares the array of each with the others', by a collective
-        placed = jax.device_put(array, sharding) if sharding.is_fully_addressable else make_global_array(array, sharding)
+        if sharding.is_fully_addressable:
+            placed = jax.device_put(array, sharding)
+        else:  # `device_put` would compare the array of each process with the others', by a collective
+            placed = make_global_array(array, sharding) if parts == 1 else join_parts(array, sharding, parts)
     if observers:
-        tell_sent(placed.nbytes, began)
+        tell_sent(placed.nbytes // parts, began)
     return placed

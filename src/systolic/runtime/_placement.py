@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from jax.sharding import PartitionSpec, Sharding
 
-from ..distributed import join_parts
 from ..sharding import DATA_AXIS, StateEntry, StateRule, batch_spec, make_mesh, replicate_state, sharding_on
 from ._cells import Buffer, Cell, describe_cells, make_cells
 from ._convert import put
@@ -80,7 +79,7 @@ class Placement:
         """Copy a host array to every device."""
         return put(array, self.whole)
 
-    def shard(self, array: Any, *, is_final: bool = False) -> Any:
+    def shard(self, array: Any, *, is_final: bool = False, parts: int = 1) -> Any:
         """Split a host array's first dimension over the devices; an array that does not divide goes to all of them.
 
         Where programs share the host's memory the array stays there: passing it costs 4 us, putting it on the device 70.
@@ -88,6 +87,7 @@ class Placement:
         Args:
             array: the values.
             is_final: nobody writes to the array any more, so that it need not be copied.
+            parts: how many processes hold a part each, along the first dimension; 1 where each holds the whole array.
         """
         began = time.perf_counter()
         if not is_final:
@@ -97,23 +97,7 @@ class Placement:
             if observers:
                 tell_sent(array.nbytes, began)
             return array
-        return put(array, self.batch_sharding(array.shape))
-
-    def join(self, array: Any, parts: int) -> jax.Array:
-        """One array out of those that several processes hold, along the first dimension.
-
-        Args:
-            array: this process's; all have its shape.
-            parts: how many processes; 1 where each of them holds the whole array.
-        """
-        if parts == 1:
-            return self.shard(array)
-        began = time.perf_counter()
-        # JAX reads host memory later, while the loader may fill it with the next batch already
-        joined = join_parts(np.array(array), self._split, parts)
-        if observers:
-            tell_sent(array.nbytes, began)
-        return joined
+        return put(array, self._split if parts > 1 else self.batch_sharding(array.shape), parts)
 
     def move_with_gradients(self, parameters: Mapping[str, torch.nn.Parameter], gradients: Mapping[str, torch.Tensor]) -> None:
         """Move parameters to the devices and give them gradients there: an object that is a gradient cannot be moved."""
@@ -170,7 +154,7 @@ class AbstractPlacement(Placement):
         """Describe a host array as it would lie on every device."""
         return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=self.whole)
 
-    def shard(self, array: Any, *, is_final: bool = False) -> Any:
+    def shard(self, array: Any, *, is_final: bool = False, parts: int = 1) -> Any:
         """Describe a host array as it would be split over the devices."""
         return self.describe(array.shape, array.dtype)
 

@@ -13,4 +13,9 @@ _PACKAGES = ("/site-packages/", "/dist-packages/")
 
 def is_installed(file: str) -> bool:
     """Whether a source file is Python's own or of an installed package."""
-    return file.startswith(INSTALLED) or any(part in file for part in _PACKAGES)
+    return file.startswith(INSTALLED) or is_in_packages(file)
+
+
+def is_in_packages(file: str) -> bool:
+    """Whether a source file lies in a directory of installed packages."""
+    return any(part in file for part in _PACKAGES)

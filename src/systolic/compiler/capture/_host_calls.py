@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import copy
+import functools
 import logging
 import re
 import sys
@@ -101,9 +102,9 @@ class HostCalls:
 
     def text(self, text: str) -> Any:
         """The text, or what makes it after every step where it holds marks."""
-        if "\x02value " not in text:
-            return text
         pieces = _MARK.split(text)
+        if len(pieces) == 1:
+            return text
         parts: list[Any] = []
         for number, piece in enumerate(pieces):
             if number % 2 == 0:
@@ -118,7 +119,10 @@ def _as_given(argument: Any) -> Any:
     """An argument that waits for no value is kept as it is now, whatever it is made of."""
     numbers = torch.SymInt | torch.SymFloat | torch.SymBool
     leaves = tree_leaves(argument)
-    waits = any(isinstance(leaf, torch.Tensor | numbers) or (isinstance(leaf, str) and "\x02" in leaf) for leaf in leaves)
+    waits = any(
+        isinstance(leaf, torch.Tensor | numbers) or (isinstance(leaf, str) and _MARK.search(leaf) is not None)
+        for leaf in leaves
+    )
     if waits:
         return argument
     return Kept(copy.copy(argument) if isinstance(argument, list | dict | set) else argument)
@@ -193,11 +197,10 @@ class DeferredObject:
         self.__dict__.update(_target=target, _path=path)
 
     def __getattr__(self, name: str) -> Any:
-        value = self.__dict__["_target"]
-        for part in (*self.__dict__["_path"], name):
-            value = getattr(value, part)
+        path = (*self.__dict__["_path"], name)
+        value = _at(self.__dict__["_target"], path)
         plain = isinstance(value, str | int | float | bool | type(None))
-        return value if plain else DeferredObject(self.__dict__["_target"], (*self.__dict__["_path"], name))
+        return value if plain else DeferredObject(self.__dict__["_target"], path)
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         recorded(_called, self.__dict__["_target"], self.__dict__["_path"], *args, **kwargs)
@@ -205,13 +208,12 @@ class DeferredObject:
     @property
     def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The class of the object, for `isinstance`."""
-        value = self.__dict__["_target"]
-        for part in self.__dict__["_path"]:
-            value = getattr(value, part)
-        return type(value)
+        return type(_at(self.__dict__["_target"], self.__dict__["_path"]))
 
 
 def _called(target: Any, path: tuple[str, ...], *args: Any, **kwargs: Any) -> None:
-    for part in path:
-        target = getattr(target, part)
-    target(*args, **kwargs)
+    _at(target, path)(*args, **kwargs)
+
+
+def _at(target: Any, path: tuple[str, ...]) -> Any:
+    return functools.reduce(getattr, path, target)

@@ -98,15 +98,15 @@ class HostDraws:
         self.made: list[Draw] = []
         self.symbols: Sequence[Any] = ()
         self._expected = expected
-        own, legacy = random.Random(), np.random.RandomState()
-        own.setstate(random.getstate())
-        legacy.set_state(np.random.get_state())
-        self._copies: dict[str, Any] = {"random": own, "numpy.random": legacy}
 
     def hints(self) -> list[Number]:
         """The numbers that the expected draws will give in the step that is traced."""
-        copies = HostDraws()._copies
+        copies = _copies_of_generators() if self._expected else {}
         return [_plain(draw.of(copies)) for draw in self._expected]
+
+    @functools.cached_property
+    def _copies(self) -> dict[str, Any]:
+        return _copies_of_generators()  # at the first draw: few steps draw
 
     @contextlib.contextmanager
     def noted(self) -> Iterator[None]:
@@ -124,13 +124,9 @@ class HostDraws:
         @functools.wraps(original)
         def draw(*args: Any, **kwargs: Any) -> Any:
             plain = Draw(library, name, tuple(map(_argument, args)), tuple((k, _argument(v)) for k, v in kwargs.items()))
-            state = self._copies[library].getstate() if library == "random" else self._copies[library].get_state()
             value = plain.of(self._copies)
             if not _is_number(value):
-                # an array: the original draws it, which is noticed and refused
-                copy = self._copies[library]
-                copy.setstate(state) if library == "random" else copy.set_state(state)
-                return original(*args, **kwargs)
+                return original(*args, **kwargs)  # an array: the original draws it, which is noticed and refused
             self.made.append(plain)
             number = len(self.made) - 1
             if number >= len(self._expected):
@@ -143,6 +139,13 @@ class HostDraws:
     def _choice(self, seq: Any) -> Any:
         # by an index, which is a number
         return seq[random.randrange(len(seq))]
+
+
+def _copies_of_generators() -> dict[str, Any]:
+    own, legacy = random.Random(), np.random.RandomState()
+    own.setstate(random.getstate())
+    legacy.set_state(np.random.get_state())
+    return {"random": own, "numpy.random": legacy}
 
 
 def _is_number(value: Any) -> bool:

@@ -42,7 +42,7 @@ class OpPolicy(Mapping[OpOverload, Callable[..., Any]]):
 
     def __getitem__(self, op: OpOverload) -> Callable[..., Any]:
         if op in self._sized:
-            return self._sized[op]
+            return _first(self._sized[op], _conditional(op, CONDITIONS[op])) if op in CONDITIONS else self._sized[op]
         if op in REFUSED:
             return _refusal(op, REFUSED[op])
         if op in CONDITIONS:
@@ -88,6 +88,14 @@ _BOOKKEEPING = {
     torch.ops.aten.is_non_overlapping_and_dense.default,
     torch.ops.aten._local_scalar_dense.default,
 }
+
+
+def _first(rule: Callable[..., Any], other: Callable[..., Any]) -> Callable[..., Any]:
+    def decide(*args: Any, **kwargs: Any) -> Any:
+        result = rule(*args, **kwargs)
+        return other(*args, **kwargs) if result is NotImplemented else result
+
+    return decide
 
 
 def _conditional(op: OpOverload, condition: Callable[..., str | None]) -> Callable[..., Any]:

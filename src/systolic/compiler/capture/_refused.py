@@ -37,11 +37,11 @@ REFUSED |= dict.fromkeys(
 
 
 def _masked_reading(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> str | None:
-    return _MASK if any(map(_is_mask, indices)) else None
+    return _MASK if any(map(is_mask, indices)) else None
 
 
 def _masked_writing(x: torch.Tensor, indices: Sequence[torch.Tensor | None], *_: Any, **__: Any) -> str | None:
-    if any(map(_is_mask, indices)) and sum(index is not None for index in indices) > 1:
+    if any(map(is_mask, indices)) and sum(index is not None for index in indices) > 1:
         return "a boolean mask next to other indices selects as many elements as the values say. Use torch.where instead"
     return None
 
@@ -57,7 +57,8 @@ def _computed_bounds(x: torch.Tensor, dim: int = 0, start: Any = None, end: Any 
     return None
 
 
-def _is_mask(index: torch.Tensor | None) -> bool:
+def is_mask(index: torch.Tensor | None) -> bool:
+    """Whether an index says for each element whether it is taken."""
     return index is not None and index.dtype in (torch.bool, torch.uint8)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ...utilities._torch_internals import OpOverload
+from ._refused import is_mask
 
 aten = torch.ops.aten
 
@@ -24,16 +25,15 @@ def _masked_select(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return aten.index.Tensor(x, [mask])
 
 
-def is_mask(index: torch.Tensor | None) -> bool:
-    """Whether an index says for each element whether it is taken."""
-    return index is not None and index.dtype in (torch.bool, torch.uint8) and index.ndim > 0
+def _has_positions(index: torch.Tensor | None) -> bool:
+    return is_mask(index) and index is not None and index.ndim > 0
 
 
-def without_masks(indices: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
+def _without_masks(indices: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
     """The indices, with the positions that masks take in place of the masks."""
     plain: list[torch.Tensor | None] = []
     for index in indices:
-        if index is not None and is_mask(index):
+        if index is not None and _has_positions(index):
             plain += _nonzero(index).unbind(1)
         else:
             plain.append(index)
@@ -41,16 +41,16 @@ def without_masks(indices: Sequence[torch.Tensor | None]) -> list[torch.Tensor |
 
 
 def _index(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Any:
-    if not any(map(is_mask, indices)):
+    if not any(map(_has_positions, indices)):
         return NotImplemented  # PyTorch then records the op
-    return aten.index.Tensor(x, without_masks(indices))
+    return aten.index.Tensor(x, _without_masks(indices))
 
 
 def _index_put(x: torch.Tensor, indices: Sequence[torch.Tensor | None], values: torch.Tensor, accumulate: bool = False) -> Any:
     # a mask alone is written by as it is, and needs no size
-    if not any(map(is_mask, indices)) or sum(index is not None for index in indices) == 1:
+    if not any(map(_has_positions, indices)) or sum(index is not None for index in indices) == 1:
         return NotImplemented
-    return aten.index_put.default(x, without_masks(indices), values, accumulate)
+    return aten.index_put.default(x, _without_masks(indices), values, accumulate)
 
 
 def _equal(x: torch.Tensor, other: torch.Tensor) -> bool:

@@ -135,6 +135,4 @@ def device_leaves(
     if placement is None:
         return [torch.from_numpy(t) if isinstance(t, np.ndarray) else t for t in tensors]
     arrays = [to_jax_array(t) if isinstance(t, torch.Tensor) else t for t in tensors]
-    if sharing is None:
-        return [placement.shard(array) for array in arrays]
-    return [placement.join(array, sharing.parts(array.shape)) for array in arrays]
+    return [placement.shard(array, parts=1 if sharing is None else sharing.parts(array.shape)) for array in arrays]
