@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from types import MappingProxyType
@@ -20,8 +21,11 @@ import systolic as L
 
 def children() -> set[str]:
     """The processes that this one has started and that still run."""
-    tasks = Path(f"/proc/{os.getpid()}/task").iterdir()
-    return {child for task in tasks for child in (task / "children").read_text().split()}
+    found: set[str] = set()
+    for task in Path(f"/proc/{os.getpid()}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that ended meanwhile
+            found |= set((task / "children").read_text().split())
+    return found
 
 
 class Watch(L.Callback):

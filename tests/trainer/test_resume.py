@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torchmetrics
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from trainer.resuming import LOADERS, SAMPLES, SavesEverywhere, assert_same, columns, require_equal, run
 from trainer.three_ways import QUIET, quiet_trainer, regression
 from trainer.three_ways import loader as plain_loader
@@ -49,6 +49,21 @@ def resume_everywhere(path: Path, kind: str, instants: tuple[str, ...], *, looks
 def test_a_run_resumes_at_the_next_batch(kind: str, tmp_path: Path) -> None:
     chosen = INSTANTS if "workers" not in kind and kind != "persistent" else INSTANTS[3:4] + INSTANTS[6:7] + INSTANTS[10:]
     resume_everywhere(tmp_path, kind, chosen, accumulate_grad_batches=2, val_check_interval=3)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loader_that_is_read_three_times_in_an_epoch(workers: int, tmp_path: Path) -> None:
+    """Its second pass is left out as a whole where training goes on in the third."""
+
+    def loaders() -> Any:
+        sizes = (SAMPLES, 10)
+        return [DataLoader(TensorDataset(*columns(n)), batch_size=4, shuffle=True, num_workers=workers) for n in sizes]
+
+    instants = tuple(f"after_batch 0 {batch}" for batch in range(1, 8))
+    saves = SavesEverywhere(tmp_path, instants)
+    whole = run(tmp_path, loaders(), extra=(saves,), val_check_interval=3)
+    for name in instants:
+        require_equal(whole, run(tmp_path, loaders(), saves.paths[name], val_check_interval=3), name)
 
 
 SLOW = pytest.mark.slow

@@ -22,9 +22,16 @@ class Skip:
     def __init__(self, batches: int, done: Callable[[], None]) -> None:
         self.left = batches
         self.done: Callable[[], None] | None = done
+        self._begun = False
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a pass over the loader has begun, and did not come to the first batch that is wanted."""
+        return self._begun and self.done is not None
 
     def over(self, indices: Iterator[Any]) -> Iterator[Any]:
         """The indices after those that are left out."""
+        self._begun = True
         while self.left:
             if next(indices, _END) is _END:
                 return
@@ -33,6 +40,23 @@ class Skip:
         if done is not None:
             done()
         yield from indices
+
+
+def later_pass(start: Callable[[], Iterator[Any]], skip: Skip) -> Iterator[Any]:
+    """A pass over a loader that starts again because a batch is wanted: passes that are left out as a whole are no end of it.
+
+    The first pass may be empty: the loader has ended there once, which counts.
+
+    Args:
+        start: starts a pass.
+        skip: what is left out.
+    """
+    while True:
+        pending, batch = skip.done is not None, _END
+        for batch in start():
+            yield batch
+        if batch is not _END or not pending:
+            return
 
 
 class SkippingSampler:

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from ._fast_fetch import iterate
 from ._merge import MergedLoader
-from ._skipping import Skip, skipping
+from ._skipping import Skip, later_pass, skipping
 from ._worker_states import Delivered, ReportingCollate, Stateful, WorkerStart
 
 Mark = dict[str, Any]
@@ -64,6 +64,10 @@ class IndexedLoader(TrackedLoader):
         self._stateful = isinstance(loader.dataset, Stateful)  # here: the place is asked for after every batch
 
     def __iter__(self) -> Iterator[Any]:
+        skip = self._sampler.skip
+        return later_pass(self._start, skip) if skip is not None and skip.is_under_way else self._start()
+
+    def _start(self) -> Iterator[Any]:
         skip = self._sampler.skip
         # the copy has no order that is known beforehand, so an epoch from its beginning is read through the loader itself
         return iterate(self.loader if skip is None or skip.done is None else self._clone)
@@ -135,6 +139,9 @@ class WorkersLoader(TrackedLoader):
         skip, self._skip = self._skip, None
         if skip is not None and not self._streams:
             self._sampler.skip = skip
+        left_out = self._sampler.skip
+        if left_out is not None and left_out.is_under_way:
+            return map(self._taken, later_pass(lambda: iter(self._clone), left_out))
         batches = iter(self._clone)
         if self._streams and skip is not None:
             _finish(skip)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..data import generators_now, restore_generators
+from ..data import Place, generators_now, restore_generators
 from ..metrics import metric_states, restore_metric_states
 from ..utilities.random_state import HostRandomState
 from ._progress import Resumed
@@ -33,7 +33,7 @@ def position(run: Run) -> dict[str, Any]:
         "is_last": run.is_last_batch and progress.in_hand is None,
         "generators": before.as_tensor(),
         "generators_after": None if after is None else after.as_tensor(),
-        "validation": [generators_now(loader) for loader in run.loaders.get(Stage.VALIDATE, ([], []))[0]],
+        "validation": generators_of_validation(run) if progress.validation is None else progress.validation.loaders,
         "reporting": run.reporting.state_dict(in_epoch),
         "metrics": metric_states(run.module, _under_way(run)),
     }
@@ -51,11 +51,16 @@ def is_in_epoch(run: Run) -> bool:
     return run.counters.in_epoch and not run.progress.is_over
 
 
+def generators_of_validation(run: Run) -> list[Place]:
+    """The states of the generators that the validation loaders have of their own."""
+    return [generators_now(loader) for loader in run.loaders.get(Stage.VALIDATE, ([], []))[0]]
+
+
 def _under_way(run: Run) -> list[Any]:
     """Metrics of a validation that is running: it will be run again as a whole."""
     if run.progress.validation is None:
         return []
-    return [entry.metric for entry in run.progress.validation[0].entries.values() if entry.metric is not None]
+    return [entry.metric for entry in run.progress.validation.results.entries.values() if entry.metric is not None]
 
 
 def _gradients(run: Run) -> dict[str, torch.Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..data import EpochSource, Mark
+from ..data import EpochSource, Mark, Place
 from ..metrics import Results
 from ..utilities.random_state import HostRandomState
 
@@ -35,6 +35,9 @@ class Reading:
         first: the number of the first batch.
         before: the generators before the first batch is read, where that is not the first of the epoch.
         after: the generators once the first batch is read; None where reading alone determines them.
+        under_way: the generators before a batch, and `after`, while that batch is read: a signal may end the wait for it in the
+            middle of its samples. None while no batch is waited for, and where reading it cannot have drawn from them.
+        held: of a batch that waits until the one after it is read; None where batches are handed on as they come.
     """
 
     source: EpochSource
@@ -42,6 +45,15 @@ class Reading:
     first: int = 0
     before: HostRandomState | None = None
     after: HostRandomState | None = None
+    under_way: tuple[HostRandomState, HostRandomState | None] | None = None
+    held: Stamp | None = None
+
+    def generators(self) -> tuple[HostRandomState, HostRandomState | None] | None:
+        """The generators before the next batch is read, and those to go on with then; None where no batch is being read."""
+        if self.under_way is None or self.held is None:
+            return self.under_way
+        before = self.under_way[0]
+        return self.held.before or before, before
 
 
 @dataclass
@@ -60,6 +72,21 @@ class Resumed:
 
 
 @dataclass
+class Validation:
+    """A validation that is under way: a checkpoint in its middle has it run again as a whole.
+
+    Attributes:
+        results: what it has logged so far.
+        generators: the random generators before it.
+        loaders: the states, before it, of the generators that its loaders have of their own.
+    """
+
+    results: Results
+    generators: HostRandomState
+    loaders: list[Place]
+
+
+@dataclass
 class Progress:
     """Position of training in the epoch.
 
@@ -73,7 +100,7 @@ class Progress:
         reading: how batches are read.
         updates: whether the optimizer stepped after the last batch.
         stepped_unreported: whether the last batch's optimizer step is not yet counted in the loggers' step.
-        validation: the results of a validation that is running, and the generators before it.
+        validation: the one that is running.
         resumed: what to go on from, at the beginning of a run.
     """
 
@@ -86,13 +113,19 @@ class Progress:
     reading: Reading | None = None
     updates: bool = True
     stepped_unreported: bool = False
-    validation: tuple[Results, HostRandomState] | None = None
+    validation: Validation | None = None
     resumed: Resumed | None = field(default=None, repr=False)
 
     def begin_epoch(self) -> None:
         """A new epoch: nothing of it is read. What was told with the last batch holds until the first one."""
         self.batch, self.validated, self.finished, self.is_over = 0, False, False, False
         self.in_hand = None
+
+    def take(self, stamp: Stamp | None) -> None:
+        """A batch has arrived."""
+        self.in_hand = stamp
+        if self.reading is not None:
+            self.reading.under_way = None
 
     def count(self, index: int, updates: bool, stamp: Stamp | None) -> None:
         """A batch was trained on."""
@@ -105,7 +138,10 @@ class Progress:
 
     def generators(self) -> tuple[HostRandomState, HostRandomState | None]:
         """The random generators before the next batch is read, and, where it was read already, those to go on with."""
-        now = HostRandomState.current() if self.validation is None else self.validation[1]
+        interrupted = self.reading.generators() if self.reading is not None else None
+        if interrupted is not None:
+            return interrupted
+        now = HostRandomState.current() if self.validation is None else self.validation.generators
         if self.in_hand is not None:
             before = self.in_hand.before
             return (now, None) if before is None else (before, self.in_hand.next_before)

@@ -19,7 +19,8 @@ from .._hook_changes import call_on_batch
 from .._modes import warn_of_eval_mode
 from .._padding import padder_for
 from .._plateau import monitored
-from .._progress import Reading, Resumed, Stamp
+from .._position import generators_of_validation
+from .._progress import Reading, Resumed, Stamp, Validation
 from .._stage import RunningStage, Stage
 from .._step_engine import StepOutcome
 from .._steps import TrainStep
@@ -121,6 +122,7 @@ class FitLoop:
                     run.reload(Stage.FIT)
                     self._read_from(run.train_loader)
                 self.start_epoch()
+                run.is_last_batch = False  # the last epoch's was
             # not before: a checkpoint from a hook above is of the time between epochs; resuming it calls these hooks again
             run.counters.in_epoch = True
             with run.profiler.profile("run_training_epoch"):
@@ -170,7 +172,8 @@ class FitLoop:
         seen = progress.batch
         batches = self._batches(starts or ends, resumed)
         for batch in batches:
-            run.is_last_batch, progress.in_hand = batch.is_last, batch.stamp
+            run.is_last_batch = batch.is_last
+            progress.take(batch.stamp)
             if starts and self._batch_start(batch) == -1:
                 run.is_last_batch = True
                 if scheduled:
@@ -302,7 +305,8 @@ class FitLoop:
             run.hooks.module_or_default("on_validation_model_zero_grad")
         if self.due.new_validation_data():
             run.reload(Stage.VALIDATE)
-        run.progress.validation = (self.validation.results, HostRandomState.current())
+        loaders = generators_of_validation(run)
+        run.progress.validation = Validation(self.validation.results, HostRandomState.current(), loaders)
         self.validation.run()
         run.progress.validation = None
         self.due.validated()

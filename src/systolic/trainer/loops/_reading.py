@@ -32,7 +32,7 @@ def numbered(loader: Iterable[Any], limit: int | float, reading: Reading | None)
     end = min(limit, first + num_batches(loader))
     batches = _unstamped(iterate(loader)) if reading is None else _stamped(iterate(loader), reading)
     if end == math.inf:
-        yield from _until_exhausted(batches, first)
+        yield from _until_exhausted(batches, first, reading)
         return
     for index, (batch, stamp) in enumerate(batches, first):
         yield index, batch, index + 1 >= end, stamp
@@ -48,17 +48,23 @@ def _stamped(batches: Iterator[Any], reading: Reading) -> Iterator[tuple[Any, St
     """Batches with where the loader is after them."""
     source, before = reading.source, reading.before
     for number in range(2**63):
-        if number and reading.draws is not False:
+        here = reading.draws is not False  # in the thread that trains
+        if number and here:
             before = HostRandomState.current()
+        if before is not None and (here or not number):
+            reading.under_way = (before, None if number else reading.after)
         batch = next(batches, _END)
         if batch is _END:
+            reading.under_way = None
             return
         if not number and reading.after is not None:
             reading.after.restore()
-        yield batch, Stamp(source.mark(), before if reading.draws is not False else None)
+        yield batch, Stamp(source.mark(), before if here else None)
 
 
-def _until_exhausted(batches: Iterator[tuple[Any, Stamp | None]], first: int) -> Iterator[NumberedBatch]:
+def _until_exhausted(
+    batches: Iterator[tuple[Any, Stamp | None]], first: int, reading: Reading | None
+) -> Iterator[NumberedBatch]:
     held: list[tuple[Any, Stamp | None]] = []
     index = first
     for batch, stamp in batches:
@@ -69,6 +75,8 @@ def _until_exhausted(batches: Iterator[tuple[Any, Stamp | None]], first: int) ->
             yield index, earlier, False, earlier_stamp
             index += 1
         held.append((batch, stamp))
+        if reading is not None:
+            reading.held = stamp
     if held:
         yield index, held[0][0], True, held[0][1]
 
@@ -120,7 +128,7 @@ def begin_reading(reading: Reading, batch: int, resumed: Resumed | None) -> None
         batch: the number of the next batch.
         resumed: what the checkpoint knows; None where the epoch begins.
     """
-    reading.first, reading.before, reading.after = batch, None, None
+    reading.first, reading.before, reading.after, reading.under_way, reading.held = batch, None, None, None, None
     if resumed is None:
         return
     before = now = None if resumed.before is None else HostRandomState.current()
