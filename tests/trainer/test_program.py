@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -175,8 +176,8 @@ def test_a_second_structure_compiles_once() -> None:
 
 
 def without_refreshes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The progress bar's values are fetched ten times a second, when they are ready; here never."""
-    monkeypatch.setattr(_reporting.Reporting, "step", lambda self, result, updates: setattr(self, "_latest", result))
+    """The progress bar's values are fetched ten times a second, where they are ready; here its next time never comes."""
+    monkeypatch.setattr(_reporting, "_BAR_REFRESH_SECONDS", math.inf)
 
 
 def count_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
