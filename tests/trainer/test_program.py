@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -175,11 +174,6 @@ def test_a_second_structure_compiles_once() -> None:
     assert len(run.compiles) == 2
 
 
-def without_refreshes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The progress bar's values are fetched ten times a second, where they are ready; here its next time never comes."""
-    monkeypatch.setattr(_reporting, "_BAR_REFRESH_SECONDS", math.inf)
-
-
 def count_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every fetch of a value from the devices from now on, and whether it waited for a program."""
     reads: list[str] = []
@@ -217,7 +211,6 @@ def test_steps_fetch_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
             self.log("as_number", loss.item() * 2)
             return loss
 
-    without_refreshes(monkeypatch)
     reads = count_reads(monkeypatch)
     watch, kept = ReadsAtSteps(reads), Recorder()
     trainer(8, log_every_n_steps=1000, callbacks=[watch, kept]).fit(Logs(), DataLoader(dataset(256), batch_size=1))
@@ -244,7 +237,6 @@ def test_a_hook_that_reads_a_parameter_fetches_it_and_nothing_else(monkeypatch: 
             values.append(module.layer.bias.item())
 
     values: list[float] = []
-    without_refreshes(monkeypatch)
     reads = count_reads(monkeypatch)
     watch = ReadsAtSteps(reads)
     trainer(log_every_n_steps=1000, callbacks=[watch, Reads()]).fit(Regression(), DataLoader(dataset(64), batch_size=8))
