@@ -45,7 +45,7 @@ def only_in_capture(replacement: Callable[..., Any], original: Callable[..., Any
 
 
 @contextlib.contextmanager
-def replaced(owner: Any, name: str, replacement: Callable[..., Any]) -> Iterator[None]:
+def replaced(owner: object, name: str, replacement: Callable[..., Any]) -> Iterator[None]:
     """Inside the block, a function of a module or class is another one for the capturing thread."""
     original, is_own = getattr(owner, name), name in vars(owner)
     setattr(owner, name, only_in_capture(replacement, original))

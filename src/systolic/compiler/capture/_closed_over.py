@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -44,7 +44,9 @@ class ClosedOverTensors(TorchFunctionMode):
         self._stand_ins = stand_ins
         self._state = {id(stand_in) for stand_in in stand_ins.values()}
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
         """Call the function with stand-ins."""
         kwargs = kwargs or {}
         if not self.active:
@@ -60,7 +62,7 @@ class ClosedOverTensors(TorchFunctionMode):
             self.lines[id(args[0])] = user_line_of()
         return result
 
-    def _set_data(self, target: torch.Tensor, value: Any) -> None:
+    def _set_data(self, target: torch.Tensor, value: object) -> None:
         if any(target is stand_in for _, stand_in in self._constants.values()):
             raise _lost(target, f"\n  used at {user_line_of()}\n")
         assign_data(target, value)

@@ -157,7 +157,7 @@ class Finals(Protocol):
         """Whether a tensor that stands where another one stood is an ordinary update of that one."""
         ...
 
-    def tree(self, structure: Any) -> OutputTree:
+    def tree(self, structure: object) -> OutputTree:
         """A value that the step left, with its tensors as outputs."""
         ...
 
@@ -221,7 +221,7 @@ def _dict_effects(path: Path, new: dict[Any, Any], old: dict[Any, Any], finals: 
     return effects
 
 
-def _all_in_place(path: Path, was: Any, now: Any, finals: Finals) -> bool:
+def _all_in_place(path: Path, was: object, now: object, finals: Finals) -> bool:
     """Whether a value is the old one, or holds new values for tensors of the same kind at the same places."""
     if isinstance(now, torch.Tensor):
         return isinstance(was, torch.Tensor) and finals.updates_in_place(path, now)

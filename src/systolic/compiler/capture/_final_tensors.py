@@ -72,7 +72,7 @@ class FinalTensors:
         index = self._slot_at.get(path)
         return index is not None and (self._canonical(now) is self._stand_ins[index] or index in self.rebound)
 
-    def tree(self, structure: Any) -> OutputTree:
+    def tree(self, structure: object) -> OutputTree:
         """A value that the step left, with its tensors as outputs, or as the objects that were there before."""
         return self._outputs.tree(structure, self._leaf)
 
@@ -215,7 +215,7 @@ def _changed_or_known(objects: ObjectGraph, before: dict[Path, Any]) -> Iterator
                 yield from _tensors_in((*path, key), value)
 
 
-def _tensors_in(path: Path, value: Any) -> Iterator[tuple[Path, torch.Tensor]]:
+def _tensors_in(path: Path, value: object) -> Iterator[tuple[Path, torch.Tensor]]:
     if isinstance(value, torch.Tensor):
         yield path, value
     elif isinstance(value, tuple):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import fx
 
+from ...utilities._torch_internals import FakeTensor
 from ._symbols import SymbolTable
 
 
@@ -36,18 +35,18 @@ def _replace(node: fx.Node, number: int | float) -> None:
             user.kwargs = fx.map_arg(user.kwargs, lambda n: number if n is node else n)
 
 
-def _symbolic_sizes(value: Any, table: SymbolTable) -> list[torch.SymInt]:
+def _symbolic_sizes(value: object, table: SymbolTable) -> list[torch.SymInt]:
     if not isinstance(value, torch.Tensor):
         return []
     return [size for size in value.shape if isinstance(size, torch.SymInt) and table.is_host_known(size)]
 
 
-def _with_plain_sizes(value: Any) -> torch.Tensor:
+def _with_plain_sizes(value: FakeTensor) -> torch.Tensor:
     with value.fake_mode:
         return torch.empty_strided([int(n) for n in value.shape], [int(n) for n in value.stride()], dtype=value.dtype)
 
 
-def _plain(value: Any) -> int | float | None:
+def _plain(value: object) -> int | float | None:
     """The value of a symbolic number that a condition has fixed."""
     if not isinstance(value, torch.SymInt | torch.SymFloat) or not value.node.expr.is_number:
         return None

@@ -153,7 +153,7 @@ def _reached(value: Any, inner: Path) -> Any:
     return value
 
 
-def _inner(variables: list[Variable], container: Any, key: Any) -> frozenset[Path]:
+def _inner(variables: list[Variable], container: object, key: object) -> frozenset[Path]:
     return frozenset(inner for c, k, inner, _ in variables if c is container and k == key)
 
 
@@ -193,7 +193,7 @@ def _compiled_check(
     names: dict[str, Any] = {}
     lines = ["def identical():"]
 
-    def name(value: Any) -> str:
+    def name(value: object) -> str:
         names[f"v{len(names)}"] = value
         return f"v{len(names) - 1}"
 
@@ -235,7 +235,7 @@ def changes(old: ObjectGraph, new: ObjectGraph) -> list[tuple[Path, str]]:
 _ABSENT = type("Absent", (), {"__repr__": lambda self: "(absent)"})()
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 

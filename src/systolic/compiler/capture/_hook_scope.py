@@ -59,7 +59,7 @@ def _functions(owner: object, hooks: Sequence[Any]) -> Iterator[types.FunctionTy
         waiting += [helper for helper in helpers if helper is not None and is_the_users(helper.__module__)]
 
 
-def _function(member: Any) -> types.FunctionType | None:
+def _function(member: object) -> types.FunctionType | None:
     if isinstance(member, property):
         member = member.fget
     while isinstance(member, functools.partial):

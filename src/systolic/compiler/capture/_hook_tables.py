@@ -67,7 +67,7 @@ class HookEffect:
     tensor: torch.Tensor | None = None
     attribute: str = ""
 
-    def apply(self, fill: Any) -> None:
+    def apply(self, fill: object) -> None:
         """Carry it out."""
         self.table.clear()
         self.table.update(self.contents)
@@ -111,7 +111,7 @@ def _lasting(table: Table, old: Table) -> tuple[tuple[int, Callable[..., Any]], 
     return tuple(table.items())
 
 
-def _held(hook: Any) -> Iterator[Any]:
+def _held(hook: object) -> Iterator[Any]:
     """Objects that a function keeps: its closure, its defaults, the arguments of a partial."""
     for cell in getattr(hook, "__closure__", None) or ():
         if cell != types.CellType():  # a variable that has no value yet
@@ -121,6 +121,6 @@ def _held(hook: Any) -> Iterator[Any]:
     yield from getattr(hook, "keywords", {}).values()
 
 
-def _place(hook: Any) -> str:
+def _place(hook: object) -> str:
     code = getattr(hook, "__code__", None)
     return "" if code is None else f" ({code.co_filename}:{code.co_firstlineno})"

@@ -13,7 +13,7 @@ import logging
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,9 @@ from .._capture_thread import is_capture_thread
 from .._errors import is_user_frame
 from ._effects import HostCall, Kept
 from ._output_tree import DeferredText, OutputList
+
+Traced = FunctionalTensor | torch.SymInt | torch.SymFloat | torch.SymBool
+"""Values that a trace has in place of tensors and numbers."""
 
 _MARK = re.compile("\x02value ([0-9]+)\x03")
 _print = builtins.print
@@ -74,7 +77,7 @@ class HostCalls:
         # the object may be written to later in the step
         return self._outputs.output(tensor.detach().clone())
 
-    def mark(self, value: Any, convert: Callable[[Any], str]) -> str:
+    def mark(self, value: object, convert: Callable[[Any], str]) -> str:
         """Text that stands for a value, until there is one."""
         self._formatted.append(_Formatted(value, convert))
         return f"\x02value {len(self._formatted) - 1}\x03"
@@ -115,7 +118,7 @@ class HostCalls:
         return DeferredText(tuple(parts))
 
 
-def _as_given(argument: Any) -> Any:
+def _as_given(argument: object) -> Any:
     """An argument that waits for no value is kept as it is now, whatever it is made of."""
     numbers = torch.SymInt | torch.SymFloat | torch.SymBool
     leaves = tree_leaves(argument)
@@ -150,23 +153,25 @@ def deferred_handle(logger: logging.Logger, record: logging.LogRecord) -> None:
         recorded(_handled, logger, record, record.msg, record.args)
 
 
-def _handled(logger: logging.Logger, record: logging.LogRecord, message: Any, args: Any) -> None:
+def _handled(
+    logger: logging.Logger, record: logging.LogRecord, message: object, args: tuple[object, ...] | Mapping[str, object] | None
+) -> None:
     now = copy.copy(record)
     now.msg, now.args, now.created = message, args, time.time()
     _handle(logger, now)
 
 
-def formatted(value: Any, spec: str) -> str:
+def formatted(value: object, spec: str) -> str:
     """`format(value, spec)` of a value that is being traced."""
     return _text_of(value, lambda real: format(real, spec), lambda: object.__format__(value, spec))
 
 
-def shown(value: Any) -> str:
+def shown(value: Traced) -> str:
     """`str(value)` and `repr(value)` of a value that is being traced."""
     return _text_of(value, str, lambda: _unmarked(value))
 
 
-def _text_of(value: Any, convert: Callable[[Any], str], otherwise: Callable[[], str]) -> str:
+def _text_of(value: object, convert: Callable[[Any], str], otherwise: Callable[[], str]) -> str:
     calls = HostCalls.active
     return otherwise() if calls is None or not _is_asked_by_user() else calls.mark(value, convert)
 
@@ -179,7 +184,7 @@ def _is_asked_by_user() -> bool:
     return is_user_frame(frame.f_code.co_filename)
 
 
-def _unmarked(value: Any) -> str:
+def _unmarked(value: Traced) -> str:
     if isinstance(value, FunctionalTensor):
         return f"tensor(shape={tuple(value.shape)}, dtype={value.dtype}; being traced: it has no value yet)"
     return str(value.node)
@@ -193,7 +198,7 @@ class DeferredObject:
         path: the attributes that lead from it to this one.
     """
 
-    def __init__(self, target: Any, path: tuple[str, ...] = ()) -> None:
+    def __init__(self, target: object, path: tuple[str, ...] = ()) -> None:
         self.__dict__.update(_target=target, _path=path)
 
     def __getattr__(self, name: str) -> Any:
@@ -211,9 +216,9 @@ class DeferredObject:
         return type(_at(self.__dict__["_target"], self.__dict__["_path"]))
 
 
-def _called(target: Any, path: tuple[str, ...], *args: Any, **kwargs: Any) -> None:
+def _called(target: object, path: tuple[str, ...], *args: Any, **kwargs: Any) -> None:
     _at(target, path)(*args, **kwargs)
 
 
-def _at(target: Any, path: tuple[str, ...]) -> Any:
+def _at(target: object, path: tuple[str, ...]) -> Any:
     return functools.reduce(getattr, path, target)

@@ -136,7 +136,7 @@ class HostDraws:
 
         return draw
 
-    def _choice(self, seq: Any) -> Any:
+    def _choice(self, seq: Sequence[Any]) -> Any:
         # by an index, which is a number
         return seq[random.randrange(len(seq))]
 
@@ -148,15 +148,15 @@ def _copies_of_generators() -> dict[str, Any]:
     return {"random": own, "numpy.random": legacy}
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool | np.bool_)
 
 
-def _plain(value: Any) -> Number:
+def _plain(value: int | float | np.integer | np.floating) -> Number:
     return float(value) if isinstance(value, float | np.floating) else int(value)
 
 
-def _argument(value: Any) -> Any:
+def _argument(value: object) -> Any:
     """An argument of a draw; a symbolic number becomes a condition of the graph."""
     if isinstance(value, torch.SymInt):
         return int(value)

@@ -43,7 +43,7 @@ def symbolic_math() -> Iterator[None]:
 
 def _either(original: Callable[..., Any], symbolic: Callable[[Any], Any]) -> Callable[..., Any]:
     @functools.wraps(original)
-    def function(x: Any, *rest: Any) -> Any:
+    def function(x: object, *rest: Any) -> Any:
         return symbolic(x) if isinstance(x, torch.SymInt | torch.SymFloat) and not rest else original(x, *rest)
 
     return function
@@ -51,7 +51,7 @@ def _either(original: Callable[..., Any], symbolic: Callable[[Any], Any]) -> Cal
 
 @contextlib.contextmanager
 def _method(kind: type, name: str, symbolic: Callable[[Any], Any]) -> Iterator[None]:
-    def method(self: Any) -> Any:
+    def method(self: object) -> Any:
         assert is_capture_thread(), "symbolic numbers live in the thread that captures"
         return symbolic(self)
 

@@ -20,7 +20,7 @@ SET_DATA: Callable[..., None] = torch.Tensor.data.__set__  # pyright: ignore[rep
 """What `tensor.data = value` calls."""
 
 
-def assign_data(target: torch.Tensor, value: Any) -> None:
+def assign_data(target: torch.Tensor, value: object) -> None:
     """Carry out `target.data = value` while the step is traced: from then on both look at the same memory."""
     if isinstance(target, FunctionalTensor) and isinstance(value, FunctionalTensor):
         share_memory(target, value)

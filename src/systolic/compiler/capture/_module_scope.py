@@ -60,13 +60,13 @@ def _globals(function: types.FunctionType, seen: set[int]) -> dict[str, Place]:
     return found
 
 
-def _is_watched(value: Any) -> bool:
+def _is_watched(value: object) -> bool:
     if isinstance(value, dict | list | tuple):
         return not is_large(value)
     return isinstance(value, (*_PLAIN, types.SimpleNamespace)) or is_record(value)
 
 
-def is_large(value: Any) -> bool:
+def is_large(value: object) -> bool:
     """Whether a value is a table with so many entries that it is data."""
     return isinstance(value, dict | list | tuple) and len(value) > _MAX_ENTRIES
 

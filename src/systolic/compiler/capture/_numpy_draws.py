@@ -38,7 +38,7 @@ def noting_numpy_draws(note: Callable[[], None]) -> Iterator[None]:
         _work_with(original, original.lock)
 
 
-def _work_with(generator: np.random.MT19937, lock: Any) -> None:
+def _work_with(generator: np.random.MT19937, lock: contextlib.AbstractContextManager[object]) -> None:
     with lock:  # nobody draws meanwhile
         # the exchange forgets the normal number that the global generator has in reserve; the state holds it
         state = np.random.get_state(legacy=False)

@@ -17,6 +17,7 @@ from .._users import is_the_users
 from ._hook_tables import RUN_IN_STEPS, Table, hook_tables
 
 Path = tuple[Any, ...]
+Container = list[Any] | deque[Any] | MutableMapping[Any, Any]
 
 # nn.Module's own bookkeeping: walked by kind (parameters, buffers, submodules) or not part of what a step computes
 _MODULE_INTERNALS = frozenset(vars(nn.Module())) - {"training"}
@@ -56,7 +57,7 @@ class ObjectGraph:
         self._objects: dict[Path, Any] = {}
         self._visit_dict(roots, (), roots.keys())
 
-    def _visit(self, item: Any, path: Path) -> None:
+    def _visit(self, item: object, path: Path) -> None:
         if isinstance(item, torch.Tensor):
             self.tensors[path] = item
             self.hooks.update({(*path, kind): table for kind, table in hook_tables(item)})
@@ -79,13 +80,13 @@ class ObjectGraph:
             if is_the_users(type(item).__module__) and hasattr(item, "__dict__") and not isinstance(item, type):
                 self._visit_numbers(item, path)
 
-    def _visit_numbers(self, item: Any, path: Path) -> None:
+    def _visit_numbers(self, item: object, path: Path) -> None:
         """Numbers and flags of an object like any other; what else it holds (data, files, tensors) is left alone."""
         if id(item) not in self._seen:
             self._seen[id(item)] = path
             self._visit_dict(vars(item), path, [k for k, v in vars(item).items() if type(v) in (bool, int, float)])
 
-    def _visit_once(self, item: Any, path: Path) -> None:
+    def _visit_once(self, item: object, path: Path) -> None:
         if id(item) in self._seen:
             self.values[path] = _SameAs(self._seen[id(item)])
             return
@@ -188,19 +189,19 @@ def restoring(objects: ObjectGraph) -> Iterator[None]:
             _put_back(container, contents)
 
 
-def copied(container: Any) -> Any:
+def copied(container: Container) -> Any:
     """A list or dict of its own with what a container holds."""
     return list(container) if isinstance(container, list | deque) else dict(_items(container))
 
 
-def _items(container: Any) -> Iterator[tuple[Any, Any]]:
+def _items(container: MutableMapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
     """The entries of a dict as they are: subclasses compute theirs, or forbid what changes them."""
     if not isinstance(container, dict):
         return iter(container.items())
     return ((key, dict.__getitem__(container, key)) for key in dict.__iter__(container))
 
 
-def _put_back(container: Any, contents: Any) -> None:
+def _put_back(container: Container | set[Any], contents: Any) -> None:
     if isinstance(container, list | deque):
         if len(container) != len(contents) or any(a is not b for a, b in zip(container, contents, strict=True)):
             container.clear()
@@ -239,17 +240,17 @@ class _SameAs:
     path: Path
 
 
-def is_record(item: Any) -> bool:
+def is_record(item: object) -> bool:
     """Whether an object is an instance of a dataclass that keeps its fields in `__dict__`."""
     return dataclasses.is_dataclass(item) and not isinstance(item, type) and hasattr(item, "__dict__")
 
 
-def _is_omegaconf(item: Any) -> bool:
+def _is_omegaconf(item: object) -> bool:
     """Whether an object is a container of OmegaConf (which need not be installed), or a value in one."""
     return type(item).__module__.startswith("omegaconf.") and hasattr(item, "__dict__")
 
 
-def set_at(objects: ObjectGraph, path: Path, value: Any) -> None:
+def set_at(objects: ObjectGraph, path: Path, value: object) -> None:
     """Put `value` where `path` points, rebuilding the tuples on the way (they cannot be changed in place)."""
     for depth in range(len(path) - 1, -1, -1):
         container = objects.containers.get(path[:depth])
@@ -260,7 +261,7 @@ def set_at(objects: ObjectGraph, path: Path, value: Any) -> None:
     raise AssertionError(f"no container for {path}")
 
 
-def _replaced(item: Any, path: Path, value: Any) -> Any:
+def _replaced(item: Any, path: Path, value: object) -> Any:
     if not path:
         return value
     elements = list(item)

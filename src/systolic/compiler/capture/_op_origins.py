@@ -146,13 +146,13 @@ def tracking_modules(roots: MutableMapping[str, Any], outermost: FrameType) -> I
     scopes = _Scopes()
 
     # these hooks are PyTorch's for the whole process: a dataset's transform or a logger's model may run in another thread
-    def enter(module: nn.Module, args: Any) -> None:
+    def enter(module: nn.Module, args: object) -> None:
         if not is_capture_thread():
             return
         _STACK.append(_Running(names.get(id(module), "(unnamed)"), type(module).__name__, sys._getframe(1)))
         scopes.note_change()
 
-    def leave(module: nn.Module, args: Any, output: Any) -> None:
+    def leave(module: nn.Module, args: object, output: object) -> None:
         if not is_capture_thread():
             return
         _STACK.pop()
@@ -165,7 +165,7 @@ def tracking_modules(roots: MutableMapping[str, Any], outermost: FrameType) -> I
         outside = lambda value: scopes.outside_optimizer(value) if callable(value) else value  # noqa: E731
         return tuple(map(outside, args)), {name: outside(value) for name, value in kwargs.items()}
 
-    def end_step(optimizer: Optimizer, *_: Any) -> None:
+    def end_step(optimizer: Optimizer, *_: object) -> None:
         if not is_capture_thread():
             return
         scopes.in_optimizer -= 1

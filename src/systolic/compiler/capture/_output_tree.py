@@ -102,7 +102,7 @@ class OutputTree:
         return tree_unflatten(self.leaves, self.spec)[name]
 
 
-def filled(leaf: Any, outputs: Callable[[int], Any], number: Callable[[int], Any], symbols: Sequence[Number]) -> Any:
+def filled(leaf: object, outputs: Callable[[int], Any], number: Callable[[int], Any], symbols: Sequence[Number]) -> Any:
     """Value that one leaf of an output tree stands for."""
     if isinstance(leaf, LeafOutput):
         return _autograd_leaf(leaf, outputs)
@@ -138,7 +138,7 @@ def _autograd_leaf(leaf: LeafOutput, outputs: Callable[[int], Any]) -> torch.Ten
     return tensor
 
 
-def output_numbers(leaf: Any) -> Iterator[int]:
+def output_numbers(leaf: object) -> Iterator[int]:
     """The outputs that a leaf of an output tree needs."""
     if isinstance(leaf, TensorOutput | NumberOutput):
         yield leaf.index
@@ -163,14 +163,14 @@ class OutputList:
         self._index: dict[int, int] = {}
         self._table = table
 
-    def add(self, value: Any) -> int:
+    def add(self, value: object) -> int:
         """The number of the output that holds `value`."""
         if id(value) not in self._index:
             self._index[id(value)] = len(self.values)
             self.values.append(value)
         return self._index[id(value)]
 
-    def tree(self, structure: Any, of_tensor: Callable[[torch.Tensor], Any] | None = None) -> OutputTree:
+    def tree(self, structure: object, of_tensor: Callable[[torch.Tensor], Any] | None = None) -> OutputTree:
         """`structure` with its tensors and device-side numbers made outputs; `of_tensor` makes the leaf of a tensor."""
         leaves, spec = tree_flatten(structure)
         return OutputTree(tuple(self.leaf(leaf, of_tensor) for leaf in leaves), spec)
@@ -179,7 +179,7 @@ class OutputList:
         """The leaf of a tensor that is an output."""
         return TensorOutput(self.add(tensor))
 
-    def leaf(self, leaf: Any, of_tensor: Callable[[torch.Tensor], Any] | None = None) -> Any:
+    def leaf(self, leaf: object, of_tensor: Callable[[torch.Tensor], Any] | None = None) -> Any:
         """The leaf of an output tree that a value becomes."""
         if isinstance(leaf, torch.Tensor):
             return TensorOutput(self.add(leaf)) if of_tensor is None else of_tensor(leaf)

@@ -40,7 +40,7 @@ def _masked_reading(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> 
     return _MASK if any(map(is_mask, indices)) else None
 
 
-def _masked_writing(x: torch.Tensor, indices: Sequence[torch.Tensor | None], *_: Any, **__: Any) -> str | None:
+def _masked_writing(x: torch.Tensor, indices: Sequence[torch.Tensor | None], *_: object, **__: object) -> str | None:
     if any(map(is_mask, indices)) and sum(index is not None for index in indices) > 1:
         return "a boolean mask next to other indices selects as many elements as the values say. Use torch.where instead"
     return None
@@ -62,25 +62,25 @@ def is_mask(index: torch.Tensor | None) -> bool:
     return index is not None and index.dtype in (torch.bool, torch.uint8)
 
 
-def _strided(x: torch.Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> str | None:
+def _strided(x: torch.Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> str | None:
     return _beyond(x, size, stride, storage_offset)
 
 
 def _strided_writing(
-    x: torch.Tensor, source: torch.Tensor, size: Any, stride: Any, storage_offset: int | None = None
+    x: torch.Tensor, source: torch.Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> str | None:
     if not storage_places(x, size, stride, storage_offset).distinct:
         return "it writes to a tensor whose elements share memory. Clone the tensor first"
     return _beyond(x, size, stride, storage_offset)
 
 
-def _beyond(x: torch.Tensor, size: Any, stride: Any, storage_offset: int | None) -> str | None:
+def _beyond(x: torch.Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None) -> str | None:
     if storage_places(x, size, stride, storage_offset).reachable:
         return None
     return "it reaches elements that are in the tensor's memory and not in the tensor. Call it on the whole tensor"
 
 
-def _product(*matrices: torch.Tensor, **_: Any) -> str | None:
+def _product(*matrices: torch.Tensor, **_: object) -> str | None:
     dtypes = list(dict.fromkeys(matrix.dtype for matrix in matrices))
     if len(dtypes) == 1:
         return None
@@ -88,7 +88,7 @@ def _product(*matrices: torch.Tensor, **_: Any) -> str | None:
     return f"eager PyTorch refuses, too, to multiply {' by '.join(map(str, dtypes))}. Convert one of them with .to(dtype)"
 
 
-def _convolution(image: torch.Tensor, kernel: torch.Tensor, *_: Any, **__: Any) -> str | None:
+def _convolution(image: torch.Tensor, kernel: torch.Tensor, *_: object, **__: object) -> str | None:
     return _product(image, kernel)
 
 

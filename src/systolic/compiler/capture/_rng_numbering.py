@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import fx
@@ -37,7 +36,7 @@ class DrawNumbers:
         self._advance()
         return GeneratorState(self._next)
 
-    def set_state(self, state: Any) -> None:
+    def set_state(self, state: object) -> None:
         """Stands in for `torch.set_rng_state`."""
         if not isinstance(state, GeneratorState):
             raise CaptureError(

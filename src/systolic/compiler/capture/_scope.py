@@ -31,7 +31,7 @@ class Scope(MutableMapping[str, Any]):
         holder, key = self.places[name]
         return holder.cell_contents if key is None else holder[key]
 
-    def __setitem__(self, name: str, value: Any) -> None:
+    def __setitem__(self, name: str, value: object) -> None:
         holder, key = self.places[name]
         if key is None:
             holder.cell_contents = value
@@ -72,7 +72,7 @@ def scope_of(function: Callable[..., Any]) -> Scope:
     return Scope(_places(function, set()))
 
 
-def _places(function: Any, seen: set[int]) -> dict[str, Place]:
+def _places(function: object, seen: set[int]) -> dict[str, Place]:
     if isinstance(function, functools.partial):
         bound = {f"argument{i}": value for i, value in enumerate(function.args)} | function.keywords
         return {**_places(function.func, seen), **_fixed(bound)}
@@ -89,7 +89,7 @@ def _fixed(values: dict[str, Any]) -> dict[str, Place]:
     return {name: (values, name) for name in values}
 
 
-def _walkable(owner: Any) -> Any:
+def _walkable(owner: object) -> Any:
     """An object in a form that an object graph looks into: an instance of any other class as its attributes."""
     known = isinstance(owner, (nn.Module, torch.optim.Optimizer)) or is_record(owner)
     return owner if known or not hasattr(owner, "__dict__") else vars(owner)
@@ -120,5 +120,5 @@ def _positional_defaults(function: types.FunctionType) -> dict[str, Any]:
     return dict(zip(function.__code__.co_varnames[count - len(defaults) : count], defaults, strict=True))
 
 
-def _matters(value: Any) -> bool:
+def _matters(value: object) -> bool:
     return not (inspect.ismodule(value) or inspect.isclass(value))

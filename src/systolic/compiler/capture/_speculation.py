@@ -114,7 +114,7 @@ class Oracle:
         values = [self._value(node) for node in nodes.values()]
         return compiled_expression(expression, list(nodes))([v.item() if isinstance(v, torch.Tensor) else v for v in values])
 
-    def number(self, symbolic: Any) -> Any:
+    def number(self, symbolic: torch.SymInt | torch.SymFloat | torch.SymBool) -> Any:
         """Value of a symbolic number for this batch."""
         expression = symbolic.node.expr
         return self._evaluated(expression, self._sources(expression)[0])
@@ -145,14 +145,14 @@ class Oracle:
             thread.submit(self._compute, ordered, placeholders, root).result()
         return self._values[wanted]
 
-    def _compute(self, nodes: Sequence[fx.Node], placeholders: dict[fx.Node, int], root: Any) -> None:
+    def _compute(self, nodes: Sequence[fx.Node], placeholders: dict[fx.Node, int], root: torch.nn.Module) -> None:
         with torch.no_grad():
             if self._given is None:
                 self._given = self._inputs()
             for node in nodes:
                 self._values[node] = self._run(node, placeholders, root)
 
-    def _run(self, node: fx.Node, placeholders: dict[fx.Node, int], root: Any) -> Any:
+    def _run(self, node: fx.Node, placeholders: dict[fx.Node, int], root: torch.nn.Module) -> Any:
         assert self._given is not None, "asked for before"
         if node.op == "placeholder":
             index = placeholders[node]
@@ -231,5 +231,5 @@ def _is_random(node: fx.Node) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
-def _number(value: Any) -> Any:
+def _number(value: object) -> Any:
     return value.node.hint if isinstance(value, torch.SymInt | torch.SymFloat) else value

@@ -62,11 +62,11 @@ class SymbolTable:
         self.symbols.append(symbol)  # pyright: ignore[reportArgumentType]
         return number
 
-    def is_host_known(self, number: Any) -> bool:
+    def is_host_known(self, number: object) -> bool:
         """Whether a symbolic number depends on our symbols only, and not on a value from the device."""
         return isinstance(number, SymNumber | torch.SymBool) and number.node.expr.free_symbols <= set(self.symbols)
 
-    def expression(self, number: Any) -> HostExpression:
+    def expression(self, number: SymNumber | torch.SymBool) -> HostExpression:
         """A Python function from the symbols' values to the value of `number`."""
         return compiled_expression(number.node.expr, self.symbols)
 

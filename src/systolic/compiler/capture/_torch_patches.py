@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -76,7 +76,7 @@ _FUNCTIONS: list[tuple[Any, str, Any]] = [
 _CHECKS = (torch.ops.aten._linalg_check_errors.default,)
 
 
-def _dense_embedding(original: Any, *args: Any, sparse: bool = False, **kwargs: Any) -> torch.Tensor:
+def _dense_embedding(original: Callable[..., torch.Tensor], *args: Any, sparse: bool = False, **kwargs: Any) -> torch.Tensor:
     del sparse
     return original(*args[:6], **kwargs)
 

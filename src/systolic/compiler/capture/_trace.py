@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -253,11 +253,11 @@ class _Tracing:
                 switches = {"capturable": True, "foreach": False, "fused": None, "differentiable": False}
                 group.update({name: value for name, value in switches.items() if name in group})
 
-    def _rekeyed(self, state: Any) -> Any:
+    def _rekeyed(self, state: Mapping[Any, Any]) -> Any:
         stand_in_of = {id(s.tensor): t for s, t in zip(self.slots, self.stand_ins, strict=True)}
         return defaultdict(dict, {stand_in_of.get(id(key), key): value for key, value in state.items()})
 
-    def _collect(self, result: Any, before: dict[Path, Any]) -> None:
+    def _collect(self, result: object, before: dict[Path, Any]) -> None:
         self.result = self.outputs.tree(result)
         self.finals = FinalTensors(self.objects, self.slots, self.stand_ins, before, self.outputs)
         self.finals.require_followable(self.closed_over.lines)
@@ -313,12 +313,12 @@ class _Tracing:
 def _with_policy(function: Callable[..., Any], policy: OpPolicy) -> Callable[..., Any]:
     """`function`, traced under our policy; given as an argument of make_fx, the policy would be copied into a dict."""
 
-    def traced(tensors: Any, symbols: Any) -> Any:
+    def traced(tensors: Sequence[torch.Tensor], symbols: Sequence[Any]) -> Any:
         with decompose(policy):
             return function(tensors, symbols)
 
     return traced
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -40,7 +40,7 @@ from ._binding import bind, release
 from ._check_watch import CheckWatch
 from ._memory_limit import require_memory
 from ._program import Executable, Program
-from ._recompilation import NameOf, argument, require_programs, shape_change
+from ._recompilation import NameOf, Signature, argument, require_programs, shape_change
 from ._result import StepResult
 from ._ways import NO_MISSES, Misses, Ways
 
@@ -148,7 +148,7 @@ class Engine:
     def run(
         self,
         leaves: Sequence[Any],
-        structure: Any,
+        structure: object,
         rebuild: Callable[[list[Any]], tuple[Any, ...]],
         numbers: dict[str, Number],
     ) -> StepResult:
@@ -195,7 +195,9 @@ class Engine:
             misses.add(program.captured.speculations, number - 1)
         return not number
 
-    def ready(self, leaves: Sequence[Any], structure: Any, numbers: dict[str, Number]) -> tuple[Program | None, list[Number]]:
+    def ready(
+        self, leaves: Sequence[Any], structure: object, numbers: dict[str, Number]
+    ) -> tuple[Program | None, list[Number]]:
         """The program that a step would run now, with its numbers, when it is compiled and changes no Python objects."""
         if any(entry.program.captured.draws for entry in self._entries):  # to look for one would draw its numbers
             return None, []
@@ -205,7 +207,7 @@ class Engine:
         return found[0].program, found[1]
 
     def _find(
-        self, signature: Any, numbers: dict[str, Number], drawn: StepDraws, misses: Misses = NO_MISSES
+        self, signature: Signature, numbers: dict[str, Number], drawn: StepDraws, misses: Misses = NO_MISSES
     ) -> tuple[_Entry, list[Number]] | None:
         for position, entry in enumerate(self._entries):
             if entry.signature != signature or misses.exclude(entry.program.captured.speculations):
@@ -255,7 +257,7 @@ class Engine:
     def _capture(
         self,
         leaves: Sequence[Any],
-        signature: Any,
+        signature: Signature,
         rebuild: Callable[[list[Any]], tuple[Any, ...]],
         numbers: dict[str, Number],
         drawn: StepDraws,
@@ -361,7 +363,9 @@ class Engine:
             arguments = entry.program.arguments(leaves, values)
             self.compiles[-1] = self.compiled(entry.program.function, arguments, last.reason, last.trace_seconds)
 
-    def compiled(self, function: Any, arguments: Sequence[Any], reason: str, trace_seconds: float = 0.0) -> Compile:
+    def compiled(
+        self, function: jax.stages.Wrapped, arguments: Sequence[Any], reason: str, trace_seconds: float = 0.0
+    ) -> Compile:
         """Have XLA compile a jitted function for these arguments, through the cache on disk.
 
         Raises:
@@ -404,11 +408,11 @@ class Engine:
         self._entries.clear()
 
 
-def _signature(leaves: Sequence[Any], structure: Any) -> Any:
+def _signature(leaves: Sequence[Any], structure: object) -> Signature:
     return structure, tuple([(leaf.shape, leaf.dtype) for leaf in leaves])
 
 
-def _temporary_bytes(compiled: Any) -> int:
+def _temporary_bytes(compiled: jax.stages.Compiled) -> int:
     analysis = compiled.memory_analysis()  # None where the compiler does not tell
     return analysis.temp_size_in_bytes if analysis is not None else 0
 
@@ -416,7 +420,7 @@ def _temporary_bytes(compiled: Any) -> int:
 class _Kind:
     """Shape and dtype of an array in PyTorch's terms."""
 
-    def __init__(self, array: Any) -> None:
+    def __init__(self, array: jax.Array | np.ndarray) -> None:
         self.shape = array.shape
         self.dtype = torch_dtype(array.dtype)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+import jax
 
 from ...exceptions import OutOfMemoryError
 
 
-def require_memory(compiled: Any, limit: int | None) -> None:
+def require_memory(compiled: jax.stages.Compiled, limit: int | None) -> None:
     """Raise where a program needs more memory than it may have.
 
     Args:

@@ -92,7 +92,7 @@ class MultiStepEngine:
     def run(
         self,
         leaves: Sequence[Any],
-        structure: Any,
+        structure: object,
         rebuild: Callable[[list[Any]], tuple[Any, ...]],
         numbers: dict[str, Number],
     ) -> StepResult:

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 from jax.sharding import Sharding
+from jax.typing import ArrayLike
 from torch import fx
 
 from ...runtime import Buffer, Cell, DeviceTensor, Placement, TensorKind, cells_of, flush, jax_dtype, plan_buffers, to_jax_array
@@ -282,7 +283,7 @@ def _outputs(graph: fx.Graph) -> Sequence[Any]:
     return next(iter(reversed(graph.nodes))).args[0]
 
 
-def _kind(value: Any) -> TensorKind:
+def _kind(value: object) -> TensorKind:
     if isinstance(value, torch.Tensor):
         return value.shape, value.dtype
     if isinstance(value, torch.SymInt):
@@ -318,7 +319,15 @@ def _step_function(
     if placement.platform == "tpu":
         graph = with_heads_in_place(graph)
 
-    def step(donated: Any, kept: Any, leaves: Any, constants: Any, scalars: Any, outcome: Any, key: Any) -> Any:
+    def step(
+        donated: Sequence[jax.Array],
+        kept: Sequence[jax.Array],
+        leaves: Sequence[Any],
+        constants: Sequence[jax.Array],
+        scalars: Any,
+        outcome: jax.Array,
+        key: jax.Array | None,
+    ) -> Any:
         buffers = [*donated, *kept]
         next_key, key = jax.random.split(key) if key is not None else (None, None)
         options = {"mesh": placement.mesh, "names_lines": placement.names_lines}
@@ -387,8 +396,18 @@ def _executable(graph: fx.Graph, layout: Layout, placement: Placement, speculati
 def _repeated(graph: fx.Graph, layout: Layout, placement: Placement, checks: list[Check], times: int) -> Any:
     step = _step_function(graph, layout, placement, checks)
 
-    def steps(donated: Any, kept: Any, leaves: Any, constants: Any, scalars: Any, outcome: Any, key: Any) -> Any:
-        def body(carry: Any, inputs: Any) -> Any:
+    def steps(
+        donated: Sequence[jax.Array],
+        kept: Sequence[jax.Array],
+        leaves: Sequence[Any],
+        constants: Sequence[jax.Array],
+        scalars: Any,
+        outcome: jax.Array,
+        key: jax.Array | None,
+    ) -> Any:
+        def body(
+            carry: tuple[Sequence[jax.Array], jax.Array, jax.Array | None], inputs: tuple[Sequence[Any], jax.Array | None]
+        ) -> Any:
             state, outcome, key = carry
             new, results, outcome, next_key = step(state, kept, inputs[0], constants, inputs[1], outcome, key)
             return (new, outcome, next_key), results
@@ -454,7 +473,7 @@ def _update(buffers: list[jax.Array], piece: Piece, output: int | None, computed
     return _unpacked(buffers, piece) if output is None else computed[output]
 
 
-def _as_array(value: Any, node: Any) -> jax.Array:
+def _as_array(value: ArrayLike, node: fx.Node) -> jax.Array:
     return jnp.asarray(value, jax_dtype(_kind(node.meta["val"])[1]))
 
 

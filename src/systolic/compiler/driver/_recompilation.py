@@ -8,16 +8,22 @@ from typing import Any
 from ...utilities._entries import Entry, see
 from .._errors import RecompileLimitError
 
+Kind = tuple[Sequence[int], object]
+"""The shape and the dtype of one tensor."""
+
+Signature = tuple[object, tuple[Kind, ...]]
+"""What is equal for calls that one program serves: the structure of the arguments, and the kinds of their tensors."""
+
 NameOf = Callable[[Any, int], str]
 """From the structure of a call's arguments and the number of a tensor in them to what users call it."""
 
 
-def argument(structure: Any, index: int) -> str:
+def argument(structure: object, index: int) -> str:
     """The name of a tensor where nobody knows a better one."""
     return f"argument {index}"
 
 
-def shape_change(known: Sequence[Any], signature: Any, name_of: NameOf) -> str:
+def shape_change(known: Sequence[Signature], signature: Signature, name_of: NameOf) -> str:
     """How a call's shapes differ from those of the most similar earlier call, dimension by dimension.
 
     Args:
@@ -33,7 +39,7 @@ def shape_change(known: Sequence[Any], signature: Any, name_of: NameOf) -> str:
     return ", ".join(f"{name_of(structure, index)}{text}" for index, text in nearest)
 
 
-def _differences(before: Sequence[Any], now: Sequence[Any]) -> list[tuple[int, str]]:
+def _differences(before: Sequence[Kind], now: Sequence[Kind]) -> list[tuple[int, str]]:
     found: list[tuple[int, str]] = []
     for index, ((old, old_dtype), (new, new_dtype)) in enumerate(zip(before, now, strict=True)):
         if len(old) != len(new):

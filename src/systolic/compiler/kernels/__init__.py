@@ -17,5 +17,6 @@ from ._recurrent import refusing_packed as refusing_packed
 from ._splash_attention import LANES as LANES
 from ._splash_attention import LARGEST_FEATURES as LARGEST_FEATURES
 from ._splash_attention import WITHOUT_KERNELS as WITHOUT_KERNELS
+from ._splash_attention import Shaped as Shaped
 from ._splash_attention import splash_supports as splash_supports
 from ._within import one_hot as one_hot

@@ -322,7 +322,7 @@ def _require_tensors(function: Callable[..., Any], leaves: Sequence[Any], static
             )
 
 
-def _hashable(value: Any) -> bool:
+def _hashable(value: object) -> bool:
     try:
         hash(value)
     except TypeError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -127,8 +127,8 @@ def network(kind: str) -> Callable[..., Any]:
 
     def run(
         x: torch.Tensor,
-        initial: Any,
-        weights: Any,
+        initial: torch.Tensor | Sequence[torch.Tensor],
+        weights: torch.Tensor | Sequence[torch.Tensor],
         has_biases: bool,
         layers: int,
         dropout: float,
@@ -157,7 +157,7 @@ def network(kind: str) -> Callable[..., Any]:
     return run
 
 
-def _autocast(kind: str, x: torch.Tensor, states: Any, weights: Any) -> tuple[Any, Any, Any]:
+def _autocast(kind: str, x: torch.Tensor, states: tuple[Any, ...], weights: tuple[torch.Tensor, ...]) -> tuple[Any, Any, Any]:
     """Lower precision as eager PyTorch has it on CPU: a GRU keeps its state in full precision, the others do not."""
     if not torch.is_autocast_enabled("cpu") or x.dtype == torch.float64:
         return x, states, weights
@@ -168,13 +168,13 @@ def _autocast(kind: str, x: torch.Tensor, states: Any, weights: Any) -> tuple[An
 def refusing_packed(forward: Callable[..., Any]) -> Callable[..., Any]:
     """A module's `forward` that looks at its input first: deeper down only a question about a value would fail."""
 
-    def checked(self: nn.RNNBase, input: Any, hx: Any = None) -> Any:
+    def checked(self: nn.RNNBase, input: object, hx: object = None) -> Any:
         return refuse_packed() if isinstance(input, PackedSequence) else forward(self, input, hx)
 
     return checked
 
 
-def refuse_packed(*args: Any, **kwargs: Any) -> Any:
+def refuse_packed(*args: object, **kwargs: object) -> NoReturn:
     """Raise: what a packed sequence holds has a shape that depends on the data."""
     raise CaptureError(
         "A packed sequence cannot be part of a compiled step: its shape depends on the data.\n"

@@ -14,6 +14,9 @@ from jax.sharding import Mesh
 
 from ...sharding import batch_spec
 
+Shaped = jax.Array | jax.ShapeDtypeStruct
+"""An array, or what is known of one before the program is traced."""
+
 LANES = 128
 """Lengths must be multiples of a register's width."""
 
@@ -30,7 +33,7 @@ WITHOUT_KERNELS = ("TPU v2", "TPU v3")
 """Chips that Pallas's TPU compiler does not know, as JAX calls them."""
 
 
-def splash_supports(query: jax.Array, key: jax.Array, value: jax.Array, mesh: Mesh | None) -> bool:
+def splash_supports(query: Shaped, key: Shaped, value: Shaped, mesh: Mesh | None) -> bool:
     """Whether the kernel computes this attention, given that it has neither mask nor dropout."""
     chip = "" if mesh is None else mesh.devices.flat[0].device_kind
     return (
@@ -100,7 +103,7 @@ def narrow(function: Callable[..., Any]) -> Callable[..., Any]:
         with jax.enable_x64(False):
             return jax.vjp(function, *arrays)
 
-    def backward(pull: Any, cotangent: Any) -> Any:
+    def backward(pull: Callable[..., Any], cotangent: object) -> Any:
         with jax.enable_x64(False):
             return pull(cotangent)
 

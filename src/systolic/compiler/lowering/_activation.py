@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import torch
 
 from ._dtype import normal_axis, promoted, widened
+from ._operand import Real
 from ._table import lowers
 
 aten = torch.ops.aten
@@ -74,13 +74,13 @@ def _mish_backward(grad: jax.Array, x: jax.Array) -> jax.Array:
 
 
 @lowers(aten.elu.default)
-def _elu(x: jax.Array, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> jax.Array:
+def _elu(x: jax.Array, alpha: Real = 1, scale: Real = 1, input_scale: Real = 1) -> jax.Array:
     x = widened(x)
     return jnp.where(x > 0, x * scale, jnp.expm1(jnp.minimum(x, 0) * input_scale) * (alpha * scale))
 
 
 @lowers(aten.elu_backward.default)
-def _elu_backward(grad: jax.Array, alpha: Any, scale: Any, input_scale: Any, is_result: bool, x: jax.Array) -> jax.Array:
+def _elu_backward(grad: jax.Array, alpha: Real, scale: Real, input_scale: Real, is_result: bool, x: jax.Array) -> jax.Array:
     grad, x = promoted(grad, x, floating=True)
     if is_result:
         negative = grad * input_scale * (x + alpha * scale)
@@ -90,7 +90,7 @@ def _elu_backward(grad: jax.Array, alpha: Any, scale: Any, input_scale: Any, is_
 
 
 @lowers(aten.celu.default)
-def _celu(x: jax.Array, alpha: Any = 1.0) -> jax.Array:
+def _celu(x: jax.Array, alpha: Real = 1.0) -> jax.Array:
     return _elu(x, alpha, 1.0, 1.0 / alpha)
 
 
@@ -100,13 +100,13 @@ def _selu(x: jax.Array) -> jax.Array:
 
 
 @lowers(aten.leaky_relu.default)
-def _leaky_relu(x: jax.Array, negative_slope: Any = 0.01) -> jax.Array:
+def _leaky_relu(x: jax.Array, negative_slope: Real = 0.01) -> jax.Array:
     x = widened(x)
     return jnp.where(x > 0, x, x * negative_slope)
 
 
 @lowers(aten.leaky_relu_backward.default)
-def _leaky_relu_backward(grad: jax.Array, x: jax.Array, negative_slope: Any, self_is_result: bool) -> jax.Array:
+def _leaky_relu_backward(grad: jax.Array, x: jax.Array, negative_slope: Real, self_is_result: bool) -> jax.Array:
     grad, x = promoted(grad, x, floating=True)
     return jnp.where(x > 0, grad, grad * negative_slope)
 
@@ -124,12 +124,12 @@ def _prelu_backward(grad: jax.Array, x: jax.Array, weight: jax.Array) -> tuple[j
 
 
 @lowers(aten.hardtanh.default)
-def _hardtanh(x: jax.Array, min_val: Any = -1, max_val: Any = 1) -> jax.Array:
+def _hardtanh(x: jax.Array, min_val: Real = -1, max_val: Real = 1) -> jax.Array:
     return jnp.clip(x, jnp.asarray(min_val, x.dtype), jnp.asarray(max_val, x.dtype))
 
 
 @lowers(aten.hardtanh_backward.default)
-def _hardtanh_backward(grad: jax.Array, x: jax.Array, min_val: Any, max_val: Any) -> jax.Array:
+def _hardtanh_backward(grad: jax.Array, x: jax.Array, min_val: Real, max_val: Real) -> jax.Array:
     grad, x = promoted(grad, x, floating=True)
     return jnp.where((x <= min_val) | (x >= max_val), 0, grad)
 
@@ -158,32 +158,32 @@ def _hardswish_backward(grad: jax.Array, x: jax.Array) -> jax.Array:
 
 
 @lowers(aten.hardshrink.default)
-def _hardshrink(x: jax.Array, lambd: Any = 0.5) -> jax.Array:
+def _hardshrink(x: jax.Array, lambd: Real = 0.5) -> jax.Array:
     x = widened(x)
     return jnp.where((x >= -lambd) & (x <= lambd), 0, x)
 
 
 @lowers(aten.softshrink.default)
-def _softshrink(x: jax.Array, lambd: Any = 0.5) -> jax.Array:
+def _softshrink(x: jax.Array, lambd: Real = 0.5) -> jax.Array:
     x = widened(x)
     return jnp.where(x > lambd, x - lambd, jnp.where(x < -lambd, x + lambd, x * 0))
 
 
 @lowers(aten.hardshrink_backward.default, aten.softshrink_backward.default)
-def _shrink_backward(grad: jax.Array, x: jax.Array, lambd: Any) -> jax.Array:
+def _shrink_backward(grad: jax.Array, x: jax.Array, lambd: Real) -> jax.Array:
     grad, x = promoted(grad, x, floating=True)
     return jnp.where((x >= -lambd) & (x <= lambd), 0, grad)
 
 
 @lowers(aten.softplus.default)
-def _softplus(x: jax.Array, beta: Any = 1, threshold: Any = 20) -> jax.Array:
+def _softplus(x: jax.Array, beta: Real = 1, threshold: Real = 20) -> jax.Array:
     x = widened(x)
     scaled = x * beta
     return jnp.where(scaled > threshold, x, jnp.log1p(jnp.exp(jnp.minimum(scaled, threshold))) / beta)
 
 
 @lowers(aten.softplus_backward.default)
-def _softplus_backward(grad: jax.Array, x: jax.Array, beta: Any, threshold: Any) -> jax.Array:
+def _softplus_backward(grad: jax.Array, x: jax.Array, beta: Real, threshold: Real) -> jax.Array:
     grad, x = promoted(grad, x, floating=True)
     return jnp.where(x * beta > threshold, grad, grad * jax.nn.sigmoid(x * beta))
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import torch
+from jax.typing import DTypeLike
 from torch import fx
 
 from ...utilities._torch_internals import OpOverload
@@ -57,7 +58,7 @@ class ChannelsLast:
         """Of the elements."""
         return self.array.dtype
 
-    def astype(self, dtype: Any) -> ChannelsLast:
+    def astype(self, dtype: DTypeLike) -> ChannelsLast:
         """The same elements in another dtype."""
         return ChannelsLast(self.array.astype(dtype))
 
@@ -65,7 +66,7 @@ class ChannelsLast:
 Value = jax.Array | ChannelsLast
 
 
-def ordinary(value: Any) -> Any:
+def ordinary(value: object) -> Any:
     """Ordinary form of `value`, for an op that knows nothing of this module."""
     if isinstance(value, (tuple, list)):
         return type(value)(ordinary(v) for v in value)
@@ -133,7 +134,7 @@ def layout_aware(node: fx.Node, lowering: Lowering) -> Lowering | None:
     return None if along is None else functools.partial(along, lowering)
 
 
-def _gives_images(announced: Any) -> bool:
+def _gives_images(announced: object) -> bool:
     if isinstance(announced, (tuple, list)):
         return all(_gives_images(a) for a in announced)
     return isinstance(announced, torch.Tensor) and announced.dim() == 4
@@ -147,7 +148,7 @@ def _pointwise(lowering: Lowering, *args: Any, **kwargs: Any) -> Any:
     return tuple(map(ChannelsLast, result)) if isinstance(result, (tuple, list)) else ChannelsLast(result)
 
 
-def _channel_at_end(operand: Any) -> Any:
+def _channel_at_end(operand: object) -> Any:
     """An operand that broadcasts against [N, C, H, W] as one that does against [N, H, W, C]."""
     if isinstance(operand, ChannelsLast):
         return operand.array
@@ -163,7 +164,7 @@ def _axis(dim: int) -> int:
     return (0, 3, 1, 2)[dim]
 
 
-def _reduced(lowering: Lowering, x: Value, dim: Any = None, *args: Any, **kwargs: Any) -> Any:
+def _reduced(lowering: Lowering, x: Value, dim: int | Sequence[int] | None = None, *args: Any, **kwargs: Any) -> Any:
     """Fold dimensions away; what is left must be in the order that PyTorch has it in."""
     if not isinstance(x, ChannelsLast):
         return lowering(x, dim, *args, **kwargs)
@@ -183,7 +184,7 @@ def _sliced(lowering: Lowering, x: Value, dim: int = 0, *args: Any) -> Value:
     return ChannelsLast(lowering(x.array, _axis(dim), *args))
 
 
-def _divided(lowering: Lowering, x: Value, sizes: Any, dim: int = 0) -> Sequence[Value]:
+def _divided(lowering: Lowering, x: Value, sizes: int | Sequence[int], dim: int = 0) -> Sequence[Value]:
     if not isinstance(x, ChannelsLast):
         return lowering(x, sizes, dim)
     return tuple(map(ChannelsLast, lowering(x.array, sizes, _axis(dim))))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import torch
 
 from ._dtype import announced_dtype, as_array, binary, promoted
+from ._operand import Operand
 from ._table import lowers
 
 aten = torch.ops.aten
@@ -20,13 +20,13 @@ def _logical(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
 
 
 @lowers(aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf, aten.where.Scalar)
-def _where(condition: jax.Array, x: Any, y: Any) -> jax.Array:
+def _where(condition: jax.Array, x: Operand, y: Operand) -> jax.Array:
     dtype = announced_dtype()
     return jnp.where(condition.astype(jnp.bool_), as_array(x, dtype), as_array(y, dtype))
 
 
 @lowers(aten.masked_fill.Scalar, aten.masked_fill.Tensor)
-def _masked_fill(x: jax.Array, mask: jax.Array, value: Any) -> jax.Array:
+def _masked_fill(x: jax.Array, mask: jax.Array, value: Operand) -> jax.Array:
     return jnp.where(mask.astype(jnp.bool_), as_array(value, x.dtype), x)
 
 
@@ -36,7 +36,7 @@ def _masked_fill(x: jax.Array, mask: jax.Array, value: Any) -> jax.Array:
     aten.clamp_min.default,
     aten.clamp_min.Tensor,
 )
-def _clamp(x: jax.Array, min: Any = None, max: Any = None) -> jax.Array:
+def _clamp(x: jax.Array, min: Operand | None = None, max: Operand | None = None) -> jax.Array:
     dtype = announced_dtype()
     x = as_array(x, dtype)
     if min is not None:
@@ -46,23 +46,23 @@ def _clamp(x: jax.Array, min: Any = None, max: Any = None) -> jax.Array:
 
 
 @lowers(aten.clamp_max.default, aten.clamp_max.Tensor)
-def _clamp_max(x: jax.Array, max: Any) -> jax.Array:
+def _clamp_max(x: jax.Array, max: Operand) -> jax.Array:
     return _clamp(x, None, max)
 
 
 @lowers(aten.threshold.default)
-def _threshold(x: jax.Array, threshold: Any, value: Any) -> jax.Array:
+def _threshold(x: jax.Array, threshold: Operand, value: Operand) -> jax.Array:
     return jnp.where(x <= as_array(threshold, x.dtype), as_array(value, x.dtype), x)
 
 
 @lowers(aten.threshold_backward.default)
-def _threshold_backward(grad: jax.Array, x: jax.Array, threshold: Any) -> jax.Array:
+def _threshold_backward(grad: jax.Array, x: jax.Array, threshold: Operand) -> jax.Array:
     grad, x = promoted(grad, x)
     return jnp.where(x <= as_array(threshold, x.dtype), jnp.zeros((), grad.dtype), grad)
 
 
 @lowers(aten.isin.Tensor_Tensor, aten.isin.Tensor_Scalar, aten.isin.Scalar_Tensor)
-def _isin(elements: Any, tested: Any, assume_unique: bool = False, invert: bool = False) -> jax.Array:
+def _isin(elements: Operand, tested: Operand, assume_unique: bool = False, invert: bool = False) -> jax.Array:
     elements, tested = promoted(elements, tested)
     return jnp.isin(elements, tested, assume_unique=assume_unique, invert=invert)
 

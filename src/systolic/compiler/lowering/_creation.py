@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+from jax.typing import DTypeLike
 
 from ._dtype import announced_dtype, announced_shape, as_array, cast, compute_dtype
+from ._operand import Operand
 from ._table import lowers
 
 aten = torch.ops.aten
@@ -28,31 +28,31 @@ aten = torch.ops.aten
     aten._efficientzerotensor.default,
     aten.zero.default,
 )
-def _zeros(*_arguments: Any, **_options: Any) -> jax.Array:
+def _zeros(*_arguments: object, **_options: object) -> jax.Array:
     return jnp.zeros(announced_shape(), announced_dtype())
 
 
 @lowers(aten.ones.default, aten.ones_like.default, aten.new_ones.default)
-def _ones(*_arguments: Any, **_options: Any) -> jax.Array:
+def _ones(*_arguments: object, **_options: object) -> jax.Array:
     return jnp.ones(announced_shape(), announced_dtype())
 
 
-def _filled(value: Any) -> jax.Array:
+def _filled(value: Operand) -> jax.Array:
     return jnp.broadcast_to(as_array(value, announced_dtype()), announced_shape())
 
 
 @lowers(aten.full.default, aten.full_like.default, aten.fill.Scalar, aten.fill.Tensor)
-def _full(_like: Any, fill_value: Any, **_options: Any) -> jax.Array:
+def _full(_like: object, fill_value: Operand, **_options: object) -> jax.Array:
     return _filled(fill_value)
 
 
 @lowers(aten.new_full.default)
-def _new_full(_like: Any, _size: Any, fill_value: Any, **_options: Any) -> jax.Array:
+def _new_full(_like: object, _size: object, fill_value: Operand, **_options: object) -> jax.Array:
     return _filled(fill_value)
 
 
 @lowers(aten.scalar_tensor.default)
-def _scalar_tensor(value: Any, **_options: Any) -> jax.Array:
+def _scalar_tensor(value: Operand, **_options: object) -> jax.Array:
     return _filled(value)
 
 
@@ -62,16 +62,16 @@ def _copy(_self: jax.Array, source: jax.Array, non_blocking: bool = False) -> ja
 
 
 @lowers(aten.arange.default)
-def _arange(end: Any, **_options: Any) -> jax.Array:
+def _arange(end: float, **_options: object) -> jax.Array:
     return _stepped(0, 1)
 
 
 @lowers(aten.arange.start, aten.arange.start_step, aten.range.default, aten.range.step)
-def _arange_from(start: Any, end: Any, step: Any = 1, **_options: Any) -> jax.Array:
+def _arange_from(start: float, end: float, step: float = 1, **_options: object) -> jax.Array:
     return _stepped(start, step)
 
 
-def _stepped(start: Any, step: Any) -> jax.Array:
+def _stepped(start: float, step: float) -> jax.Array:
     dtype, (count,) = announced_dtype(), announced_shape()
     if not all(float(number).is_integer() for number in (start, step)):
         # PyTorch steps in double precision: done here, as a constant of the program
@@ -86,11 +86,11 @@ def _stepped(start: Any, step: Any) -> jax.Array:
     aten.linspace.Tensor_Scalar,
     aten.linspace.Tensor_Tensor,
 )
-def _linspace(start: Any, end: Any, steps: int, **_options: Any) -> jax.Array:
+def _linspace(start: Operand, end: Operand, steps: int, **_options: object) -> jax.Array:
     return cast(_evenly_spaced(start, end, steps, announced_dtype()), announced_dtype())
 
 
-def _evenly_spaced(start: Any, end: Any, steps: int, dtype: Any) -> jax.Array:
+def _evenly_spaced(start: Operand, end: Operand, steps: int, dtype: DTypeLike) -> jax.Array:
     exact = compute_dtype(dtype) if jnp.issubdtype(dtype, jnp.inexact) else jnp.dtype(jnp.float32)
     low, high = as_array(start, exact), as_array(end, exact)
     step = (high - low) / max(steps - 1, 1)
@@ -107,23 +107,23 @@ def _evenly_spaced(start: Any, end: Any, steps: int, dtype: Any) -> jax.Array:
     aten.logspace.Tensor_Scalar,
     aten.logspace.Tensor_Tensor,
 )
-def _logspace(start: Any, end: Any, steps: int, base: float = 10.0, **_options: Any) -> jax.Array:
+def _logspace(start: Operand, end: Operand, steps: int, base: float = 10.0, **_options: object) -> jax.Array:
     exponents = _evenly_spaced(start, end, steps, announced_dtype())
     return cast(jnp.power(jnp.asarray(base, exponents.dtype), exponents), announced_dtype())
 
 
 @lowers(aten.eye.default, aten.eye.m)
-def _eye(*_size: int, **_options: Any) -> jax.Array:
+def _eye(*_size: int, **_options: object) -> jax.Array:
     return jnp.eye(*announced_shape(), dtype=announced_dtype())
 
 
 @lowers(aten.tril_indices.default)
-def _tril_indices(row: int, col: int, offset: int = 0, **_options: Any) -> jax.Array:
+def _tril_indices(row: int, col: int, offset: int = 0, **_options: object) -> jax.Array:
     return _indices(np.tri(row, col, offset, dtype=bool))
 
 
 @lowers(aten.triu_indices.default)
-def _triu_indices(row: int, col: int, offset: int = 0, **_options: Any) -> jax.Array:
+def _triu_indices(row: int, col: int, offset: int = 0, **_options: object) -> jax.Array:
     return _indices(~np.tri(row, col, offset - 1, dtype=bool))
 
 

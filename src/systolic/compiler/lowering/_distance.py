@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from ._dtype import announced_shape, normal_axis, promoted
+from ._operand import Real
 from ._reduction import vector_norm
 from ._table import lowers
 
@@ -67,7 +68,7 @@ def _pdist_backward(grad: jax.Array, x: jax.Array, p: float, pdist: jax.Array) -
 
 
 @lowers(aten.renorm.default)
-def _renorm(x: jax.Array, p: Any, dim: int, maxnorm: Any) -> jax.Array:
+def _renorm(x: jax.Array, p: float, dim: int, maxnorm: Real) -> jax.Array:
     (x,) = promoted(x)
     length = vector_norm(x, p, _other_axes(x, dim), keepdim=True)
     # the small number is PyTorch's own

@@ -9,9 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+from jax.typing import DTypeLike
 
 from ...runtime import jax_dtype, torch_dtype
 from ._context import current
+from ._operand import Number, Operand
 
 
 def announced_dtype() -> Any:
@@ -27,13 +29,13 @@ def announced_shape() -> tuple[int, ...]:
     return tuple(current().output.shape)
 
 
-def compute_dtype(dtype: Any) -> Any:
+def compute_dtype(dtype: DTypeLike) -> Any:
     """The dtype that PyTorch computes in for values of `dtype`: half precision is widened to float32."""
     dtype = jnp.dtype(dtype)
     return jnp.dtype(jnp.float32) if jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4 else dtype
 
 
-def result_dtype(*operands: Any) -> Any:
+def result_dtype(*operands: Operand) -> Any:
     """The dtype of a pointwise op, by PyTorch's rules: tensors outrank 0-dim tensors, which outrank numbers."""
     dimensioned, scalars, numbers = None, None, None
     for operand in operands:
@@ -48,7 +50,7 @@ def result_dtype(*operands: Any) -> Any:
     return jax_dtype(dtype)
 
 
-def promoted(*operands: Any, floating: bool = False, exact: bool = False) -> list[jax.Array]:
+def promoted(*operands: Operand, floating: bool = False, exact: bool = False) -> list[jax.Array]:
     """Operands as arrays of the dtype that PyTorch computes in.
 
     Args:
@@ -70,14 +72,14 @@ def _announced_float() -> Any:
     return jnp.dtype(jnp.float64 if wide else jnp.float32)
 
 
-def as_array(value: Any, dtype: Any) -> jax.Array:
+def as_array(value: Operand, dtype: DTypeLike) -> jax.Array:
     """An array of `dtype` from an array or a number; numbers wrap around in integers as they do in PyTorch."""
     if isinstance(value, jax.Array):
         return cast(value, dtype)
     return jnp.asarray(np.asarray(value).astype(dtype))
 
 
-def cast(x: jax.Array, dtype: Any) -> jax.Array:
+def cast(x: jax.Array, dtype: DTypeLike) -> jax.Array:
     """`tensor.to(dtype)` without the warning on complex inputs."""
     dtype = jnp.dtype(dtype)
     if jnp.iscomplexobj(x) and dtype != jnp.bool_ and not jnp.issubdtype(dtype, jnp.complexfloating):
@@ -128,7 +130,7 @@ def normal_axis(dim: int, rank: int) -> int:
     return dim + rank if dim < 0 else dim
 
 
-def _number_dtype(number: Any) -> torch.dtype:
+def _number_dtype(number: Number | np.generic) -> torch.dtype:
     if isinstance(number, (bool, np.bool_)):
         return torch.bool
     if isinstance(number, (int, np.integer)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import jax
@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import torch
 
 from ._context import current
+from ._operand import Number, Operand
 from ._pullback import index32
-from ._scatter import Number, reduce_at
+from ._scatter import reduce_at
 from ._table import lowers
 
 aten = torch.ops.aten
@@ -170,7 +171,7 @@ def index_copy(x: jax.Array, dim: int, index: jax.Array, source: jax.Array) -> j
 
 
 @lowers(aten.index_fill.int_Scalar, aten.index_fill.int_Tensor)
-def index_fill(x: jax.Array, dim: int, index: jax.Array, value: Number | jax.Array) -> jax.Array:
+def index_fill(x: jax.Array, dim: int, index: jax.Array, value: Operand) -> jax.Array:
     """`x` with its slices at `index` filled with `value`."""
     if x.size:
         current().require_in_range(index, _length(x, dim), low=-_length(x, dim))
@@ -195,7 +196,9 @@ def _length(x: jax.Array, dim: int) -> int:
     return x.shape[dim] if x.ndim else 1
 
 
-def _slices(x: jax.Array, dim: int, index: jax.Array, values: jax.Array, write: Any) -> jax.Array:
+def _slices(
+    x: jax.Array, dim: int, index: jax.Array, values: jax.Array, write: Callable[[Any, jax.Array], jax.Array]
+) -> jax.Array:
     rows = x.reshape(1) if x.ndim == 0 else x
     if x.ndim == 0:
         values = values.reshape(-1)
@@ -240,7 +243,7 @@ def nonzero(x: jax.Array) -> NoReturn:
 
 
 @lowers(aten._unique.default, aten._unique2.default, aten.unique_dim.default, aten.unique_consecutive.default)
-def unique(x: jax.Array, *_: Any, **__: Any) -> NoReturn:
+def unique(x: jax.Array, *_: object, **__: object) -> NoReturn:
     """Refused."""
     _refuse("torch.unique", "torch.bincount with a known number of classes, or do it in the data loader")
 

@@ -84,7 +84,7 @@ def _named_line(line: str | None) -> contextlib.AbstractContextManager[Any]:
     return jax.named_scope(f"[{line}]") if line else contextlib.nullcontext()
 
 
-def _symbolic(target: Any) -> Any:
+def _symbolic(target: object) -> Any:
     return _SYMBOLIC.get(target, target)
 
 
@@ -98,7 +98,7 @@ _SYMBOLIC: dict[Any, Any] = {
 }
 
 
-def _as_announced(value: Any, expected: Any, target: OpOverload) -> Any:
+def _as_announced(value: Any, expected: object, target: OpOverload) -> Any:
     """Give a result the dtype that PyTorch announced; a wrong shape is our defect and stops here."""
     if value is None:  # a gradient that nobody asked for; some ops announce it all the same
         return None

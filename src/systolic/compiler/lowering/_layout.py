@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import torch
 
 from ._dtype import announced_dtype, announced_shape, as_array, normal_axes, normal_axis
+from ._operand import Operand
 from ._table import lowers
 
 aten = torch.ops.aten
@@ -42,7 +42,7 @@ def _repeat(x: jax.Array, repeats: Sequence[int]) -> jax.Array:
 
 
 @lowers(aten.constant_pad_nd.default)
-def _constant_pad(x: jax.Array, pad: Sequence[int], value: Any = 0) -> jax.Array:
+def _constant_pad(x: jax.Array, pad: Sequence[int], value: Operand = 0) -> jax.Array:
     padding = [(0, 0, 0)] * x.ndim
     for i in range(len(pad) // 2):
         padding[x.ndim - 1 - i] = (pad[2 * i], pad[2 * i + 1], 0)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import torch
 
 from ...runtime import jax_dtype
 from ._dtype import announced_dtype, as_array, compute_dtype
+from ._operand import Number
 from ._rows import product_of_rows
 from ._table import lowers
 
@@ -59,7 +58,7 @@ def _linear(x: jax.Array, weight: jax.Array, bias: jax.Array | None = None) -> j
     return out.astype(x.dtype).reshape(*x.shape[:-1], weight.shape[0])
 
 
-def _blend(x: jax.Array, left: jax.Array, right: jax.Array, beta: Any, alpha: Any) -> jax.Array:
+def _blend(x: jax.Array, left: jax.Array, right: jax.Array, beta: Number, alpha: Number) -> jax.Array:
     """`beta * x + alpha * (left @ right)`, rounded once as in PyTorch's kernels."""
     dtype = compute_dtype(jnp.result_type(left.dtype, right.dtype))
     product = jnp.matmul(left, right, preferred_element_type=dtype)
@@ -73,34 +72,34 @@ def _blend(x: jax.Array, left: jax.Array, right: jax.Array, beta: Any, alpha: An
 
 
 @lowers(aten.addmm.default, aten.addmv.default, aten.baddbmm.default)
-def _add_product(x: jax.Array, left: jax.Array, right: jax.Array, beta: Any = 1, alpha: Any = 1) -> jax.Array:
+def _add_product(x: jax.Array, left: jax.Array, right: jax.Array, beta: Number = 1, alpha: Number = 1) -> jax.Array:
     found = product_of_rows(left, right, x, first=1) if beta == alpha == 1 and x.ndim == 1 else None
     return _blend(x, left, right, beta, alpha) if found is None else found
 
 
 @lowers(aten.addmm.dtype, aten.baddbmm.dtype)
 def _add_product_as(
-    x: jax.Array, left: jax.Array, right: jax.Array, out_dtype: torch.dtype, beta: Any = 1, alpha: Any = 1
+    x: jax.Array, left: jax.Array, right: jax.Array, out_dtype: torch.dtype, beta: Number = 1, alpha: Number = 1
 ) -> jax.Array:
     return _blend(x, left, right, beta, alpha)
 
 
 @lowers(aten._addmm_activation.default)
 def _addmm_activation(
-    x: jax.Array, left: jax.Array, right: jax.Array, beta: Any = 1, alpha: Any = 1, use_gelu: bool = False
+    x: jax.Array, left: jax.Array, right: jax.Array, beta: Number = 1, alpha: Number = 1, use_gelu: bool = False
 ) -> jax.Array:
     out = _blend(x, left, right, beta, alpha)
     return jax.nn.gelu(out, approximate=False) if use_gelu else jnp.maximum(out, 0)
 
 
 @lowers(aten.addbmm.default)
-def _addbmm(x: jax.Array, left: jax.Array, right: jax.Array, beta: Any = 1, alpha: Any = 1) -> jax.Array:
+def _addbmm(x: jax.Array, left: jax.Array, right: jax.Array, beta: Number = 1, alpha: Number = 1) -> jax.Array:
     rows = jnp.moveaxis(left, 0, 1).reshape(left.shape[1], -1)
     return _blend(x, rows, right.reshape(-1, right.shape[-1]), beta, alpha)
 
 
 @lowers(aten.addr.default)
-def _addr(x: jax.Array, left: jax.Array, right: jax.Array, beta: Any = 1, alpha: Any = 1) -> jax.Array:
+def _addr(x: jax.Array, left: jax.Array, right: jax.Array, beta: Number = 1, alpha: Number = 1) -> jax.Array:
     dtype = compute_dtype(announced_dtype())
     x, left, right = (as_array(v, dtype) for v in (x, left, right))
     outer = left[:, None] * right * as_array(alpha, dtype)

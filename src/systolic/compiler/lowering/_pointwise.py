@@ -11,64 +11,65 @@ import numpy as np
 import torch
 
 from ._dtype import announced_dtype, as_array, binary, compute_dtype, float_binary, promoted
+from ._operand import Operand
 from ._table import lowers
 
 aten = torch.ops.aten
 
 
-def _scaled(x: jax.Array, factor: Any) -> jax.Array:
+def _scaled(x: jax.Array, factor: Operand) -> jax.Array:
     return x if isinstance(factor, (int, float)) and factor == 1 else x * as_array(factor, x.dtype)
 
 
 @lowers(aten.add.Tensor, aten.add.Scalar)
-def _add(x: Any, y: Any, alpha: Any = 1) -> jax.Array:
+def _add(x: Operand, y: Operand, alpha: Operand = 1) -> jax.Array:
     x, y = promoted(x, y, exact=True)
     return x | (y & bool(alpha)) if x.dtype == jnp.bool_ else x + _scaled(y, alpha)
 
 
 @lowers(aten.sub.Tensor, aten.sub.Scalar)
-def _sub(x: Any, y: Any, alpha: Any = 1) -> jax.Array:
+def _sub(x: Operand, y: Operand, alpha: Operand = 1) -> jax.Array:
     x, y = promoted(x, y, exact=True)
     return x - _scaled(y, alpha)
 
 
 @lowers(aten.rsub.Tensor, aten.rsub.Scalar)
-def _rsub(x: Any, y: Any, alpha: Any = 1) -> jax.Array:
+def _rsub(x: Operand, y: Operand, alpha: Operand = 1) -> jax.Array:
     x, y = promoted(x, y, exact=True)
     return y - _scaled(x, alpha)
 
 
 @lowers(aten._add_relu.Tensor, aten._add_relu.Scalar)
-def _add_relu(x: Any, y: Any, alpha: Any = 1) -> jax.Array:
+def _add_relu(x: Operand, y: Operand, alpha: Operand = 1) -> jax.Array:
     return jnp.maximum(_add(x, y, alpha), 0)
 
 
 @lowers(aten.mul.Tensor, aten.mul.Scalar)
-def _mul(x: Any, y: Any) -> jax.Array:
+def _mul(x: Operand, y: Operand) -> jax.Array:
     x, y = promoted(x, y, exact=True)
     return x & y if x.dtype == jnp.bool_ else x * y
 
 
 @lowers(aten.div.Tensor_mode, aten.div.Scalar_mode)
-def _div_mode(x: Any, y: Any, rounding_mode: str | None = None) -> jax.Array:
+def _div_mode(x: Operand, y: Operand, rounding_mode: str | None = None) -> jax.Array:
     if rounding_mode is None:
         return _true_divide(x, y)
     return (_floor_divide if rounding_mode == "floor" else _trunc_divide)(x, y)
 
 
 @lowers(aten.div.Tensor, aten.div.Scalar)
-def _true_divide(x: Any, y: Any) -> jax.Array:
+def _true_divide(x: Operand, y: Operand) -> jax.Array:
     x, y = promoted(x, y, floating=True, exact=True)
     return x / y
 
 
-def _trunc_divide(x: Any, y: Any) -> jax.Array:
+def _trunc_divide(x: Operand, y: Operand) -> jax.Array:
     x, y = jnp.broadcast_arrays(*promoted(x, y))
     return jnp.trunc(x / y) if jnp.issubdtype(x.dtype, jnp.floating) else jax.lax.div(x, y)
 
 
 @lowers(aten.floor_divide.default, aten.floor_divide.Scalar)
-def _floor_divide(x: Any, y: Any) -> jax.Array:
+def _floor_divide(x: Operand, y: Operand) -> jax.Array:
     x, y = promoted(x, y)
     if not jnp.issubdtype(x.dtype, jnp.floating):
         return jnp.floor_divide(x, y)
@@ -83,7 +84,7 @@ def _floor_divide(x: Any, y: Any) -> jax.Array:
 
 
 @lowers(aten.pow.Tensor_Tensor)
-def _pow(x: Any, y: Any) -> jax.Array:
+def _pow(x: Operand, y: Operand) -> jax.Array:
     return jnp.power(*promoted(x, y))
 
 
@@ -139,19 +140,19 @@ def _leading_bits_of(number: float) -> float:
 
 
 @lowers(aten.addcmul.default)
-def _addcmul(x: jax.Array, left: jax.Array, right: jax.Array, value: Any = 1) -> jax.Array:
+def _addcmul(x: jax.Array, left: jax.Array, right: jax.Array, value: Operand = 1) -> jax.Array:
     x, left, right = promoted(x, left, right)
     return x + _scaled(left, value) * right
 
 
 @lowers(aten.addcdiv.default)
-def _addcdiv(x: jax.Array, left: jax.Array, right: jax.Array, value: Any = 1) -> jax.Array:
+def _addcdiv(x: jax.Array, left: jax.Array, right: jax.Array, value: Operand = 1) -> jax.Array:
     x, left, right = promoted(x, left, right)
     return x + _scaled(left, value) / right
 
 
 @lowers(aten.lerp.Tensor, aten.lerp.Scalar)
-def _lerp(start: jax.Array, end: jax.Array, weight: Any) -> jax.Array:
+def _lerp(start: jax.Array, end: jax.Array, weight: Operand) -> jax.Array:
     dtype = compute_dtype(announced_dtype())
     start, end, weight = (as_array(v, dtype) for v in (start, end, weight))
     # two forms, so that the ends are hit exactly

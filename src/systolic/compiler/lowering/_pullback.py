@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 
 def pullback(function: Callable[..., jax.Array], primals: Sequence[jax.Array], grad: jax.Array) -> tuple[jax.Array, ...]:
@@ -19,7 +19,7 @@ def pullback(function: Callable[..., jax.Array], primals: Sequence[jax.Array], g
     return tuple(conjugate(g) for g in grads)
 
 
-def wide(x: Any) -> jax.Array:
+def wide(x: ArrayLike) -> jax.Array:
     """`x` in the dtype that PyTorch accumulates in: half-width floats become float32."""
     x = jnp.asarray(x)
     return x.astype(jnp.float32) if x.dtype in (jnp.bfloat16, jnp.float16) else x

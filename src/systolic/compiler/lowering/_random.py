@@ -9,10 +9,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import torch
+from jax.typing import DTypeLike
 
 from ...runtime import jax_dtype
 from ._bits import keep_mask
 from ._context import current
+from ._operand import Real
 from ._pullback import wide
 from ._table import lowers
 
@@ -25,45 +27,45 @@ def _announced() -> tuple[tuple[int, ...], Any]:
     return tuple(output.shape), jax_dtype(output.dtype)
 
 
-def _wide_dtype(dtype: Any) -> Any:
+def _wide_dtype(dtype: DTypeLike) -> Any:
     """The float dtype to draw in: double for double and float32 for everything else."""
     return jnp.dtype(jnp.float64) if dtype in (jnp.float64, jnp.complex128) else jnp.dtype(jnp.float32)
 
 
-def _uniform(shape: Sequence[int], dtype: Any) -> jax.Array:
+def _uniform(shape: Sequence[int], dtype: DTypeLike) -> jax.Array:
     return jax.random.uniform(current().next_key(), tuple(shape), dtype)
 
 
 @lowers(aten.rand.default, aten.rand.generator, aten.rand_like.default, aten.rand_like.generator)
-def rand(*_: Any, **__: Any) -> jax.Array:
+def rand(*_: object, **__: object) -> jax.Array:
     """Uniform over [0, 1)."""
     shape, dtype = _announced()
     return _uniform(shape, dtype)
 
 
 @lowers(aten.randn.default, aten.randn.generator, aten.randn_like.default, aten.randn_like.generator)
-def randn(*_: Any, **__: Any) -> jax.Array:
+def randn(*_: object, **__: object) -> jax.Array:
     """Standard normal; complex numbers have variance one in total, as in PyTorch."""
     shape, dtype = _announced()
     return jax.random.normal(current().next_key(), shape, dtype)
 
 
 @lowers(aten.bernoulli.default)
-def bernoulli(p: jax.Array, generator: Any = None) -> jax.Array:
+def bernoulli(p: jax.Array, generator: torch.Generator | None = None) -> jax.Array:
     """One with probability `p`, elementwise."""
     p = wide(p)
     return _uniform(p.shape, p.dtype) < p
 
 
 @lowers(aten.bernoulli.p)
-def bernoulli_p(x: jax.Array, p: float = 0.5, generator: Any = None) -> jax.Array:
+def bernoulli_p(x: jax.Array, p: float = 0.5, generator: torch.Generator | None = None) -> jax.Array:
     """One with probability `p`, in the shape of `x`."""
     # a hash, not a generator: this is how dropout draws its mask on the CPU that steps are traced for
     return keep_mask(current().next_mask_key(), p, x.shape)
 
 
 @lowers(aten.bernoulli.Tensor)
-def bernoulli_tensor(x: jax.Array, p: jax.Array, generator: Any = None) -> jax.Array:
+def bernoulli_tensor(x: jax.Array, p: jax.Array, generator: torch.Generator | None = None) -> jax.Array:
     """One with probability `p`, in the shape of `x`."""
     p = wide(p)
     return _uniform(x.shape, p.dtype) < p
@@ -85,25 +87,27 @@ def native_dropout_backward(grad: jax.Array, mask: jax.Array, scale: float) -> j
 
 
 @lowers(aten.uniform.default)
-def uniform(x: jax.Array, low: float = 0.0, high: float = 1.0, generator: Any = None, **_: Any) -> jax.Array:
+def uniform(
+    x: jax.Array, low: float = 0.0, high: float = 1.0, generator: torch.Generator | None = None, **_: object
+) -> jax.Array:
     """Uniform over [low, high) in the shape of `x`."""
     return jax.random.uniform(current().next_key(), x.shape, x.dtype, low, high)
 
 
-def _normal(shape: Sequence[int], dtype: Any, mean: float | jax.Array, std: float | jax.Array) -> jax.Array:
+def _normal(shape: Sequence[int], dtype: DTypeLike, mean: Real, std: Real) -> jax.Array:
     wider = dtype if jnp.issubdtype(dtype, jnp.complexfloating) else _wide_dtype(dtype)
     sample = jax.random.normal(current().next_key(), tuple(shape), wider)
     return sample * jnp.asarray(std, sample.dtype) + jnp.asarray(mean, sample.dtype)
 
 
 @lowers(aten.normal_functional.default)
-def normal_functional(x: jax.Array, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> jax.Array:
+def normal_functional(x: jax.Array, mean: float = 0.0, std: float = 1.0, generator: torch.Generator | None = None) -> jax.Array:
     """Normal in the shape of `x`."""
     return _normal(x.shape, x.dtype, mean, std)
 
 
 @lowers(aten.normal.Tensor_float, aten.normal.float_Tensor, aten.normal.Tensor_Tensor, aten.normal.float_float)
-def normal(mean: float | jax.Array, std: float | jax.Array = 1.0, *_: Any, **__: Any) -> jax.Array:
+def normal(mean: Real, std: Real = 1.0, *_: object, **__: object) -> jax.Array:
     """Normal with the given mean and deviation, each a number or a tensor."""
     shape, dtype = _announced()
     return _normal(shape, dtype, mean, std)
@@ -116,13 +120,13 @@ def _open_uniform(x: jax.Array) -> jax.Array:
 
 
 @lowers(aten.exponential.default)
-def exponential(x: jax.Array, lambd: float = 1.0, generator: Any = None) -> jax.Array:
+def exponential(x: jax.Array, lambd: float = 1.0, generator: torch.Generator | None = None) -> jax.Array:
     """Exponential with rate `lambd` in the shape of `x`."""
     return -jnp.log(_open_uniform(x)) / lambd
 
 
 @lowers(aten.geometric.default)
-def geometric(x: jax.Array, p: float, generator: Any = None) -> jax.Array:
+def geometric(x: jax.Array, p: float, generator: torch.Generator | None = None) -> jax.Array:
     """How many trials of probability `p` it takes to succeed, in the shape of `x`."""
     if p == 1:
         return jnp.ones_like(x)
@@ -130,31 +134,31 @@ def geometric(x: jax.Array, p: float, generator: Any = None) -> jax.Array:
 
 
 @lowers(aten.cauchy.default)
-def cauchy(x: jax.Array, median: float = 0.0, sigma: float = 1.0, generator: Any = None) -> jax.Array:
+def cauchy(x: jax.Array, median: float = 0.0, sigma: float = 1.0, generator: torch.Generator | None = None) -> jax.Array:
     """Cauchy in the shape of `x`."""
     return median + sigma * jnp.tan(math.pi * (_open_uniform(x) - 0.5))
 
 
 @lowers(aten.log_normal.default)
-def log_normal(x: jax.Array, mean: float = 1.0, std: float = 2.0, generator: Any = None) -> jax.Array:
+def log_normal(x: jax.Array, mean: float = 1.0, std: float = 2.0, generator: torch.Generator | None = None) -> jax.Array:
     """Exponential of a normal, in the shape of `x`."""
     return jnp.exp(_normal(x.shape, _wide_dtype(x.dtype), mean, std))
 
 
 @lowers(aten.poisson.default)
-def poisson(rate: jax.Array, generator: Any = None) -> jax.Array:
+def poisson(rate: jax.Array, generator: torch.Generator | None = None) -> jax.Array:
     """Poisson with rate `rate`, elementwise."""
     return jax.random.poisson(current().next_key(), wide(rate), rate.shape, jnp.int32)
 
 
 @lowers(aten.binomial.default)
-def binomial(count: jax.Array, prob: jax.Array, generator: Any = None) -> jax.Array:
+def binomial(count: jax.Array, prob: jax.Array, generator: torch.Generator | None = None) -> jax.Array:
     """How many of `count` trials of probability `prob` succeed, elementwise."""
     return jax.random.binomial(current().next_key(), wide(count), wide(prob), dtype=wide(prob).dtype)
 
 
 @lowers(aten._standard_gamma.default)
-def standard_gamma(alpha: jax.Array, generator: Any = None) -> jax.Array:
+def standard_gamma(alpha: jax.Array, generator: torch.Generator | None = None) -> jax.Array:
     """Gamma with shape parameter `alpha` and scale one, elementwise."""
     alpha = wide(alpha)
     return jax.random.gamma(current().next_key(), alpha, alpha.shape, alpha.dtype)
@@ -168,7 +172,7 @@ def standard_gamma_grad(alpha: jax.Array, sample: jax.Array) -> jax.Array:
 
 
 @lowers(aten._sample_dirichlet.default)
-def sample_dirichlet(alpha: jax.Array, generator: Any = None) -> jax.Array:
+def sample_dirichlet(alpha: jax.Array, generator: torch.Generator | None = None) -> jax.Array:
     """Dirichlet with concentrations `alpha` along the last dimension."""
     alpha = wide(alpha)
     return jax.random.dirichlet(current().next_key(), alpha, alpha.shape[:-1], dtype=alpha.dtype)
@@ -182,48 +186,48 @@ def _integers(low: int, high: int) -> jax.Array:
 
 
 @lowers(aten.randint.default, aten.randint.generator)
-def randint(high: int, *_: Any, **__: Any) -> jax.Array:
+def randint(high: int, *_: object, **__: object) -> jax.Array:
     """Integers from [0, high)."""
     return _integers(0, high)
 
 
 @lowers(aten.randint.low, aten.randint.low_generator)
-def randint_low(low: int, high: int, *_: Any, **__: Any) -> jax.Array:
+def randint_low(low: int, high: int, *_: object, **__: object) -> jax.Array:
     """Integers from [low, high)."""
     return _integers(low, high)
 
 
 @lowers(aten.randint_like.default, aten.randint_like.generator)
-def randint_like(x: jax.Array, high: int, **_: Any) -> jax.Array:
+def randint_like(x: jax.Array, high: int, **_: object) -> jax.Array:
     """Integers from [0, high) in the shape of `x`."""
     return _integers(0, high)
 
 
 @lowers(aten.randint_like.low_dtype, aten.randint_like.low_generator_dtype)
-def randint_like_low(x: jax.Array, low: int, high: int, **_: Any) -> jax.Array:
+def randint_like_low(x: jax.Array, low: int, high: int, **_: object) -> jax.Array:
     """Integers from [low, high) in the shape of `x`."""
     return _integers(low, high)
 
 
 @lowers(aten.random.default)
-def random(x: jax.Array, generator: Any = None) -> jax.Array:
+def random(x: jax.Array, generator: torch.Generator | None = None) -> jax.Array:
     """Integers from zero to the largest one up to which the dtype holds every integer."""
     return _integers(0, _integer_limit(x.dtype))
 
 
 @lowers(aten.random.to)
-def random_to(x: jax.Array, to: int, generator: Any = None) -> jax.Array:
+def random_to(x: jax.Array, to: int, generator: torch.Generator | None = None) -> jax.Array:
     """Integers from [0, to) in the shape of `x`."""
     return _integers(0, to)
 
 
 @lowers(getattr(aten.random, "from"))
-def random_from(x: jax.Array, low: int, to: int | None, generator: Any = None) -> jax.Array:
+def random_from(x: jax.Array, low: int, to: int | None, generator: torch.Generator | None = None) -> jax.Array:
     """Integers from [low, to) in the shape of `x`."""
     return _integers(low, _integer_limit(x.dtype) if to is None else to)
 
 
-def _integer_limit(dtype: Any) -> int:
+def _integer_limit(dtype: DTypeLike) -> int:
     """One past the largest integer that `random` without bounds draws; 64-bit integers stop one short of it."""
     if dtype == jnp.bool_:
         return 2
@@ -233,13 +237,15 @@ def _integer_limit(dtype: Any) -> int:
 
 
 @lowers(aten.randperm.default, aten.randperm.generator)
-def randperm(n: int, *_: Any, **__: Any) -> jax.Array:
+def randperm(n: int, *_: object, **__: object) -> jax.Array:
     """The integers below `n` in random order."""
     return jax.random.permutation(current().next_key(), jnp.arange(n, dtype=jnp.int32 if n < 2**31 else jnp.int64))
 
 
 @lowers(aten.multinomial.default)
-def multinomial(weights: jax.Array, num_samples: int, replacement: bool = False, generator: Any = None) -> jax.Array:
+def multinomial(
+    weights: jax.Array, num_samples: int, replacement: bool = False, generator: torch.Generator | None = None
+) -> jax.Array:
     """Positions along the last dimension, drawn in proportion to `weights`."""
     scores = jnp.log(wide(weights))
     if replacement:
@@ -258,7 +264,7 @@ def rrelu_with_noise(
     lower: float = 0.125,
     upper: float = 1 / 3,
     training: bool = False,
-    generator: Any = None,
+    generator: torch.Generator | None = None,
 ) -> tuple[jax.Array, jax.Array]:
     """Leaky ReLU with a random slope for each negative element; also the slopes."""
     if not training:

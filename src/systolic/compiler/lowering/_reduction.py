@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import torch
 
 from ._dtype import announced_dtype, as_array, cast, compute_dtype, normal_axes, promoted
+from ._operand import Order
 from ._table import lowers
 
 aten = torch.ops.aten
@@ -77,7 +77,7 @@ def _prod(x: jax.Array, dim: int, keepdim: bool = False, *, dtype: torch.dtype |
     return jnp.prod(_accumulated(x), normal_axes(dim, x.ndim), keepdims=keepdim)
 
 
-def _moments(x: jax.Array, dim: Dims, correction: Any, keepdim: bool) -> tuple[jax.Array, jax.Array]:
+def _moments(x: jax.Array, dim: Dims, correction: float | None, keepdim: bool) -> tuple[jax.Array, jax.Array]:
     x = as_array(x, compute_dtype(x.dtype))
     axes = normal_axes(dim, x.ndim)
     count = _count(x, axes)
@@ -90,23 +90,27 @@ def _moments(x: jax.Array, dim: Dims, correction: Any, keepdim: bool) -> tuple[j
 
 
 @lowers(aten.var_mean.correction)
-def _var_mean(x: jax.Array, dim: Dims = None, *, correction: Any = None, keepdim: bool = False) -> tuple[jax.Array, jax.Array]:
+def _var_mean(
+    x: jax.Array, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[jax.Array, jax.Array]:
     return _moments(x, dim, correction, keepdim)
 
 
 @lowers(aten.std_mean.correction)
-def _std_mean(x: jax.Array, dim: Dims = None, *, correction: Any = None, keepdim: bool = False) -> tuple[jax.Array, jax.Array]:
+def _std_mean(
+    x: jax.Array, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[jax.Array, jax.Array]:
     variance, mean = _moments(x, dim, correction, keepdim)
     return jnp.sqrt(variance), mean
 
 
 @lowers(aten.var.correction)
-def _var(x: jax.Array, dim: Dims = None, *, correction: Any = None, keepdim: bool = False) -> jax.Array:
+def _var(x: jax.Array, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False) -> jax.Array:
     return _moments(x, dim, correction, keepdim)[0]
 
 
 @lowers(aten.std.correction)
-def _std(x: jax.Array, dim: Dims = None, *, correction: Any = None, keepdim: bool = False) -> jax.Array:
+def _std(x: jax.Array, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False) -> jax.Array:
     return jnp.sqrt(_moments(x, dim, correction, keepdim)[0])
 
 
@@ -133,7 +137,7 @@ def _count_nonzero(x: jax.Array, dim: Dims = None) -> jax.Array:
     return jnp.sum(x != 0, normal_axes(dim, x.ndim), dtype=jnp.int64)
 
 
-def vector_norm(x: jax.Array, p: Any, axes: Sequence[int], keepdim: bool = False) -> jax.Array:
+def vector_norm(x: jax.Array, p: Order, axes: Sequence[int], keepdim: bool = False) -> jax.Array:
     """The p-norm of real numbers over some dimensions, in their own dtype."""
     order = 2.0 if p is None else float(p)
     axes, size = tuple(axes), jnp.abs(x)
@@ -156,13 +160,13 @@ def vector_norm(x: jax.Array, p: Any, axes: Sequence[int], keepdim: bool = False
     aten.norm.ScalarOpt_dim_dtype,
     aten.linalg_vector_norm.default,
 )
-def _norm(x: jax.Array, p: Any = 2, dim: Dims = None, keepdim: bool = False, dtype: torch.dtype | None = None) -> jax.Array:
+def _norm(x: jax.Array, p: Order = 2, dim: Dims = None, keepdim: bool = False, dtype: torch.dtype | None = None) -> jax.Array:
     x = jnp.abs(x) if jnp.iscomplexobj(x) else _accumulated(x)
     return vector_norm(x, p, normal_axes(dim, x.ndim), keepdim)
 
 
 @lowers(aten.norm.ScalarOpt_dtype)
-def _norm_as(x: jax.Array, p: Any, *, dtype: torch.dtype) -> jax.Array:
+def _norm_as(x: jax.Array, p: Order, *, dtype: torch.dtype) -> jax.Array:
     return _norm(x, p)
 
 
@@ -172,6 +176,6 @@ def _trace(x: jax.Array) -> jax.Array:
 
 
 @lowers(aten.dist.default)
-def _dist(x: jax.Array, y: jax.Array, p: Any = 2) -> jax.Array:
+def _dist(x: jax.Array, y: jax.Array, p: Order = 2) -> jax.Array:
     x, y = jnp.broadcast_arrays(*promoted(x, y))
     return vector_norm(x - y, p, range(x.ndim))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +12,8 @@ from ._dtype import announced_dtype, cast, compute_dtype, normal_axis, widened
 from ._table import lowers
 
 aten = torch.ops.aten
+
+Pair = tuple[jax.Array, jax.Array]
 
 
 @lowers(aten.cumsum.default)
@@ -34,7 +35,7 @@ def _logcumsumexp(x: jax.Array, dim: int) -> jax.Array:
 
 
 def _running(better: Callable[[jax.Array, jax.Array], jax.Array]) -> Callable[..., tuple[jax.Array, jax.Array]]:
-    def later(first: Any, second: Any) -> Any:
+    def later(first: Pair, second: Pair) -> Pair:
         (left, at_left), (right, at_right) = first, second
         # of equals the last one counts, and nan beats everything
         chosen = (right != right) | ((left == left) & better(right, left))

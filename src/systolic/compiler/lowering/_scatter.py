@@ -7,14 +7,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import torch
+from jax.typing import DTypeLike
 
 from ._context import current
+from ._operand import Operand
 from ._pullback import index32
 from ._table import lowers
 
 aten = torch.ops.aten
-
-Number = int | float | bool | complex
 
 
 @lowers(aten.gather.default)
@@ -44,7 +44,7 @@ def _column(axis: int, index: jax.Array) -> tuple[int, ...]:
     return tuple(-1 if other == axis else 1 for other in range(index.ndim))
 
 
-def _prepared(x: jax.Array, dim: int, index: jax.Array, source: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _prepared(x: jax.Array, dim: int, index: jax.Array, source: Operand) -> tuple[jax.Array, jax.Array, jax.Array]:
     """`x`, `index`, checked, and the part of `source` that `index` covers, each with at least one dimension."""
     current().require_in_range(index, x.shape[dim] if x.ndim else 1)
     x, index = jnp.atleast_1d(x), jnp.atleast_1d(index)
@@ -59,7 +59,7 @@ def _prepared(x: jax.Array, dim: int, index: jax.Array, source: Any) -> tuple[ja
 
 
 @lowers(aten.scatter.src, aten.scatter.value)
-def scatter(x: jax.Array, dim: int, index: jax.Array, source: jax.Array | Number) -> jax.Array:
+def scatter(x: jax.Array, dim: int, index: jax.Array, source: Operand) -> jax.Array:
     """`x` with elements of `source` (or one number) written along `dim` at `index`."""
     rows, at, values = _prepared(x, dim, index, source)
     return rows.at[_key(rows, dim, at)].set(values, mode="drop").reshape(x.shape)
@@ -73,7 +73,7 @@ def scatter_add(x: jax.Array, dim: int, index: jax.Array, source: jax.Array) -> 
 
 
 @lowers(aten.scatter.reduce, aten.scatter.value_reduce)
-def scatter_with(x: jax.Array, dim: int, index: jax.Array, source: jax.Array | Number, *, reduce: str) -> jax.Array:
+def scatter_with(x: jax.Array, dim: int, index: jax.Array, source: Operand, *, reduce: str) -> jax.Array:
     """`x` with elements added to or multiplied by those of `source`."""
     rows, at, values = _prepared(x, dim, index, source)
     target = rows.at[_key(rows, dim, at)]
@@ -113,7 +113,7 @@ def reduce_at(x: jax.Array, key: tuple[Any, ...], values: jax.Array, reduce: str
     return total // divisor if jnp.issubdtype(x.dtype, jnp.integer) else total / divisor
 
 
-def _neutral(reduce: str, dtype: Any) -> jax.Array:
+def _neutral(reduce: str, dtype: DTypeLike) -> jax.Array:
     """Neutral element that a reduction starts from."""
     if reduce in ("sum", "mean"):
         return jnp.zeros((), dtype)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import torch
@@ -35,14 +33,14 @@ def _safe_softmax(x: jax.Array, dim: int, dtype: torch.dtype | None = None) -> j
 
 
 @lowers(aten._softmax_backward_data.default)
-def _softmax_backward(grad: jax.Array, output: jax.Array, dim: int, input_dtype: Any) -> jax.Array:
+def _softmax_backward(grad: jax.Array, output: jax.Array, dim: int, input_dtype: torch.dtype) -> jax.Array:
     grad, output = promoted(grad, output)
     weighted = grad * output
     return weighted - output * _sum(weighted, dim)
 
 
 @lowers(aten._log_softmax_backward_data.default)
-def _log_softmax_backward(grad: jax.Array, output: jax.Array, dim: int, input_dtype: Any) -> jax.Array:
+def _log_softmax_backward(grad: jax.Array, output: jax.Array, dim: int, input_dtype: torch.dtype) -> jax.Array:
     grad, output = promoted(grad, output)
     return grad - jnp.exp(output) * _sum(grad, dim)
 

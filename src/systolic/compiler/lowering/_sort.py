@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import torch
 
 from ._dtype import normal_axis, promoted
+from ._operand import Operand, Position
 from ._table import lowers
 
 aten = torch.ops.aten
@@ -62,7 +61,7 @@ def _topk(x: jax.Array, k: int, dim: int = -1, largest: bool = True, sorted: boo
     return jax.lax.slice_in_dim(values, 0, k, axis=axis), jax.lax.slice_in_dim(index, 0, k, axis=axis)
 
 
-def _at(pair: Pair, place: Any, axis: int, keepdim: bool) -> Pair:
+def _at(pair: Pair, place: Position, axis: int, keepdim: bool) -> Pair:
     """The values at one place (a number or an array of them) of a sorted dimension, and where they came from."""
     values, index = pair
     if values.ndim == 0:
@@ -125,7 +124,7 @@ def _mode(x: jax.Array, dim: int = -1, keepdim: bool = False) -> Pair:
 @lowers(aten.searchsorted.Tensor, aten.searchsorted.Scalar)
 def _searchsorted(
     sorted_sequence: jax.Array,
-    wanted: Any,
+    wanted: Operand,
     *,
     out_int32: bool = False,
     right: bool = False,
@@ -144,5 +143,5 @@ def _searchsorted(
 
 
 @lowers(aten.bucketize.Tensor, aten.bucketize.Scalar)
-def _bucketize(wanted: Any, boundaries: jax.Array, *, out_int32: bool = False, right: bool = False) -> jax.Array:
+def _bucketize(wanted: Operand, boundaries: jax.Array, *, out_int32: bool = False, right: bool = False) -> jax.Array:
     return _searchsorted(boundaries, wanted, right=right)

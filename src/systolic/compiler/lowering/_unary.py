@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,7 @@ def _sgn(x: jax.Array) -> jax.Array:
     return jnp.sign(x) if jnp.iscomplexobj(x) else _sign(x)
 
 
-def _rounding(function: Any) -> Any:
+def _rounding(function: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array], jax.Array]:
     return lambda x: function(x) if jnp.issubdtype(x.dtype, jnp.inexact) else x
 
 

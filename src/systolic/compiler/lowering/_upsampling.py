@@ -80,7 +80,9 @@ def _lower_aligned(kernel: Kernel, name: str, dims: int) -> None:
         given = _scales([*scales, *named.values()], dims)
         return _resize_backward(kernel, grad, output_size, input_size, align_corners, given)
 
-    def vec(x: jax.Array, output_size: Any, align_corners: bool, scale_factors: Sequence[float] | None) -> jax.Array:
+    def vec(
+        x: jax.Array, output_size: Sequence[int] | None, align_corners: bool, scale_factors: Sequence[float] | None
+    ) -> jax.Array:
         return _resize(kernel, x, current().output.shape[2:], align_corners, _scales(scale_factors or (), dims))
 
     _register(name, forward, backward, vec)
@@ -98,7 +100,7 @@ def _lower_nearest(kernel: Kernel, name: str, dims: int) -> None:
         given = _scales([*scales, *named.values()], dims)
         return _resize_backward(kernel, grad, output_size, input_size, False, given)
 
-    def vec(x: jax.Array, output_size: Any, scale_factors: Sequence[float] | None) -> jax.Array:
+    def vec(x: jax.Array, output_size: Sequence[int] | None, scale_factors: Sequence[float] | None) -> jax.Array:
         return _resize(kernel, x, current().output.shape[2:], False, _scales(scale_factors or (), dims))
 
     _register(name, forward, backward, vec)

@@ -15,6 +15,7 @@ import torch
 from ._context import current
 from ._dtype import normal_axis
 from ._memory import Places, storage_places
+from ._operand import Position
 from ._table import lowers
 from ._views import from_start, is_computed, slice_bounds
 
@@ -109,7 +110,7 @@ def _slice_scatter(
 
 
 @lowers(aten.select_scatter.default)
-def _select_scatter(x: jax.Array, source: jax.Array, dim: int, index: int | jax.Array) -> jax.Array:
+def _select_scatter(x: jax.Array, source: jax.Array, dim: int, index: Position) -> jax.Array:
     axis = normal_axis(dim, x.ndim)
     row = jnp.expand_dims(source.astype(x.dtype), axis)
     return jax.lax.dynamic_update_slice_in_dim(x, row, from_start(index, x.shape[axis]), axis)
@@ -142,7 +143,7 @@ def _slice_backward(grad: jax.Array, input_sizes: Sequence[int], dim: int, start
 
 
 @lowers(aten.select_backward.default)
-def _select_backward(grad: jax.Array, input_sizes: Sequence[int], dim: int, index: int | jax.Array) -> jax.Array:
+def _select_backward(grad: jax.Array, input_sizes: Sequence[int], dim: int, index: Position) -> jax.Array:
     axis = normal_axis(dim, len(input_sizes))
     low = from_start(index, input_sizes[axis])
     return _slice_backward(jnp.expand_dims(grad, axis), input_sizes, axis, low, low + 1, 1)

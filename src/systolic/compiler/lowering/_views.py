@@ -14,6 +14,7 @@ from jax import lax
 from ...runtime import jax_dtype
 from ._context import current
 from ._dtype import announced_shape, cast, normal_axes, normal_axis, result_dtype
+from ._operand import Position
 from ._table import lowers
 
 aten = torch.ops.aten
@@ -35,12 +36,12 @@ aten = torch.ops.aten
     aten.resolve_conj.default,
     aten.resolve_neg.default,
 )
-def _identity(x: jax.Array, *_unused: Any, **_options: Any) -> jax.Array:
+def _identity(x: jax.Array, *_unused: object, **_options: object) -> jax.Array:
     return x
 
 
 @lowers(aten._to_copy.default)
-def _to_copy(x: jax.Array, *, dtype: torch.dtype | None = None, **_options: Any) -> jax.Array:
+def _to_copy(x: jax.Array, *, dtype: torch.dtype | None = None, **_options: object) -> jax.Array:
     if dtype is None:
         return x
     copy = cast(x, jax_dtype(dtype))
@@ -107,7 +108,7 @@ def _permute(x: jax.Array, dims: Sequence[int]) -> jax.Array:
 
 
 @lowers(aten.movedim.intlist, aten.movedim.int)
-def _movedim(x: jax.Array, source: Any, destination: Any) -> jax.Array:
+def _movedim(x: jax.Array, source: int | Sequence[int], destination: int | Sequence[int]) -> jax.Array:
     return jnp.moveaxis(x, source, destination)
 
 
@@ -140,18 +141,18 @@ def _listed_axes(dim: int | Sequence[int], rank: int) -> tuple[int, ...]:
     return () if empty else normal_axes(dim, rank)
 
 
-def is_computed(number: int | jax.Array | None) -> bool:
+def is_computed(number: Position | None) -> bool:
     """Whether a position is known only when the program runs: `batch_idx`, or what `.item()` gave."""
     return isinstance(number, jax.Array)
 
 
-def from_start(position: int | jax.Array, length: int) -> Any:
+def from_start(position: Position, length: int) -> Any:
     """`position` counted from the start of a dimension."""
     return jnp.where(position < 0, position + length, position) if is_computed(position) else position % max(length, 1)
 
 
 @lowers(aten.select.int, aten.select_copy.int)
-def _select(x: jax.Array, dim: int, index: int | jax.Array) -> jax.Array:
+def _select(x: jax.Array, dim: int, index: Position) -> jax.Array:
     axis = normal_axis(dim, x.ndim)
     if is_computed(index):
         return jax.lax.dynamic_index_in_dim(x, from_start(index, x.shape[axis]), axis, keepdims=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +18,7 @@ Shape = Callable[..., np.ndarray]
 
 
 def _window(shape: Shape) -> Callable[..., jax.Array]:
-    def lowering(length: int, periodic: bool = True, *parameters: float, **_options: Any) -> jax.Array:
+    def lowering(length: int, periodic: bool = True, *parameters: float, **_options: object) -> jax.Array:
         # a periodic window is a symmetric one that is longer by one, without its end
         values = shape(length + 1, *parameters)[:length] if periodic and length > 1 else shape(length, *parameters)
         return jnp.asarray(values.astype(announced_dtype()))

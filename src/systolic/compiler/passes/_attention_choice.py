@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import jax.numpy as jnp
 from jax.sharding import Mesh
 from torch import fx
 
-from ..kernels import LANES, LARGEST_FEATURES, WITHOUT_KERNELS, calls_of, plain_attention, splash_supports
+from ..kernels import LANES, LARGEST_FEATURES, WITHOUT_KERNELS, Shaped, calls_of, plain_attention, splash_supports
 from ..lowering import LINE, SCOPE
 
 
@@ -78,7 +77,7 @@ def plain_attention_calls(graph: fx.Graph, mesh: Mesh) -> Iterator[PlainAttentio
             yield PlainAttention(scope, node.meta.get(LINE, ""), scores, found)
 
 
-def _obstacles(query: Any, key: Any, value: Any, mask: Any, draw: Any, mesh: Mesh) -> Iterator[Obstacle]:
+def _obstacles(query: Shaped, key: Shaped, value: Shaped, mask: object, draw: object, mesh: Mesh) -> Iterator[Obstacle]:
     if mask is not None:
         yield MASK
     if draw is not None:

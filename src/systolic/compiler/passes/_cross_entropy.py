@@ -6,8 +6,6 @@ half precision), and computes logarithms and probabilities again where they are 
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import torch
@@ -50,7 +48,7 @@ def _join_backward(graph: fx.Graph, node: fx.Node) -> None:
             replace_call(graph, user, _BACKWARD, (grad, logits, *settings))
 
 
-def _logits(log_probabilities: Any) -> fx.Node | None:
+def _logits(log_probabilities: object) -> fx.Node | None:
     """Logits that a node is the log_softmax of, over the classes; None for any other node."""
     if not isinstance(log_probabilities, fx.Node) or log_probabilities.target is not aten._log_softmax.default:
         return None

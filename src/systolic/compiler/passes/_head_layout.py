@@ -137,7 +137,7 @@ def _consume(graph: fx.Graph, node: fx.Node) -> None:
             replace_call(graph, node, _SUM, (parts,))
 
 
-def _joined(node: Any) -> list[fx.Node]:
+def _joined(node: object) -> list[fx.Node]:
     """The kernel's results [batch, heads, length, width] that lie side by side in [..., columns]; empty if it is not that."""
     if not isinstance(node, fx.Node):
         return []

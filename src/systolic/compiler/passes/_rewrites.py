@@ -16,8 +16,9 @@ import jax.numpy as jnp
 import torch
 from torch import fx
 
-from ...utilities._torch_internals import sym_log2
+from ...utilities._torch_internals import OpOverload, sym_log2
 from ..lowering import lowers
+from ..lowering._operand import Real
 
 aten = torch.ops.aten
 
@@ -34,7 +35,7 @@ def _one_minus_pow(exponent: torch.Tensor, log2_base: float) -> torch.Tensor:
 
 
 @lowers(_ONE_MINUS_POW)
-def _lower_one_minus_pow(exponent: jax.Array, log2_base: Any) -> jax.Array:
+def _lower_one_minus_pow(exponent: jax.Array, log2_base: Real) -> jax.Array:
     return -jnp.expm1(exponent.astype(jnp.float32) * jnp.asarray(log2_base * math.log(2), jnp.float32))
 
 
@@ -65,7 +66,7 @@ def rewrite_bias_corrections(graph: fx.Graph) -> None:
                 _rewrite_difference(graph, power, user)
 
 
-def _decays(base: Any) -> bool:
+def _decays(base: object) -> bool:
     """Whether a base is between 0 and 1; for a symbolic one that becomes a guard of the program."""
     value = base.meta["val"] if isinstance(base, fx.Node) else base
     return isinstance(value, float | torch.SymFloat) and bool(value > 0) and bool(value < 1)
@@ -94,7 +95,7 @@ def _is_minus_one(node: fx.Node, power: fx.Node) -> bool:
     return node.target in (aten.add.Tensor, aten.add.Scalar) and _is(_operands(node, power), -1)
 
 
-def _difference(node: Any) -> tuple[Any, Any]:
+def _difference(node: object) -> tuple[Any, Any]:
     """Minuend and subtrahend of a subtraction without `alpha`; twice None for another node."""
     if not isinstance(node, fx.Node) or node.kwargs or len(node.args) != 2:
         return None, None
@@ -103,7 +104,7 @@ def _difference(node: Any) -> tuple[Any, Any]:
     return (node.args[1], node.args[0]) if node.target in (aten.rsub.Tensor, aten.rsub.Scalar) else (None, None)
 
 
-def _is(argument: Any, number: int) -> bool:
+def _is(argument: object, number: int) -> bool:
     return isinstance(argument, int | float) and argument == number
 
 
@@ -149,15 +150,15 @@ def _rewrite_length(graph: fx.Graph, power: fx.Node) -> None:
                         replace_call(graph, node, _RECTIFIED_LENGTH, (step, beta))
 
 
-def _users(node: fx.Node, target: Any) -> list[fx.Node]:
+def _users(node: fx.Node, target: OpOverload) -> list[fx.Node]:
     return [user for user in node.users if user.target is target and not user.kwargs]
 
 
-def _is_twice(node: Any, step: Any) -> bool:
+def _is_twice(node: object, step: Any) -> bool:
     return isinstance(node, fx.Node) and node.target is aten.mul.Tensor and _operands(node, step) == 2
 
 
-def _same_difference(node: Any, power: fx.Node) -> bool:
+def _same_difference(node: object, power: fx.Node) -> bool:
     """Whether a node is one minus the same power, in the original form or already rewritten."""
     if not isinstance(node, fx.Node):
         return False
@@ -177,6 +178,6 @@ def _replace(graph: fx.Graph, node: fx.Node, make: Callable[[], fx.Node]) -> Non
     node.replace_all_uses_with(new)
 
 
-def replace_call(graph: fx.Graph, node: fx.Node, target: Any, arguments: tuple[Any, ...]) -> None:
+def replace_call(graph: fx.Graph, node: fx.Node, target: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     """Put one call in place of a node, which stays for the clean-up."""
     _replace(graph, node, lambda: graph.call_function(target, arguments))
