@@ -80,6 +80,29 @@ def test_mean_weighs_by_batch_size(devices: int) -> None:
     )
 
 
+def test_a_name_that_is_logged_twice_counts_twice() -> None:
+    """In one method both count in the epoch's value; of two methods the later one's count."""
+
+    def twice(self: Any, batch: Any, batch_idx: int) -> torch.Tensor:
+        loss = self.loss(batch)
+        for factor in (1.0, 3.0, 2.0):
+            for reduction in ("mean", "sum", "min", "max"):
+                self.log(reduction, factor * loss, on_step=False, on_epoch=True, reduce_fx=reduction, batch_size=int(factor))
+            self.log("both", factor * loss, on_step=True, on_epoch=True)
+        self.log("of two", loss, on_step=False, on_epoch=True)
+        return loss
+
+    def before_step(self: Any, optimizer: Any) -> None:
+        self.log("of two", self.first.weight.grad.abs().sum(), on_step=False, on_epoch=True, batch_size=4)
+
+    def evaluated(self: Any, batch: Any, batch_idx: int) -> None:
+        self.log("evaluated", self.loss(batch))
+        self.log("evaluated", 2 * self.loss(batch))
+
+    methods = {"training_step": twice, "on_before_optimizer_step": before_step, "validation_step": evaluated}
+    compare(lambda base: regression(base, **methods), val=loader(8))
+
+
 def test_progress_bar_metrics() -> None:
     names = {}
     for kind in ("compiled", "lightning"):

@@ -213,3 +213,6 @@ def test_the_middle_of_an_epoch_of_lightnings(tmp_path: Path) -> None:
         trainer.fit(resumed, plain_loader(), ckpt_path=path)
         torch.testing.assert_close(whole.state_dict(), resumed.state_dict())
         assert trainer.global_step == (15 if accumulate == 1 else 9)
+    shuffled = DataLoader(plain_loader().dataset, batch_size=4, shuffle=True)
+    with pytest.warns(UserWarning, match="after 2 batches of an epoch whose order the checkpoint does not hold: RandomSampler"):
+        quiet_trainer(max_epochs=3, compile=False).fit(module(L.LightningModule), shuffled, ckpt_path=tmp_path / "1.ckpt")

@@ -7,6 +7,7 @@ import warnings
 from typing import Any
 
 import torch
+from torch.utils.data import RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
 from ..utilities.random_state import HostRandomState
 from ._combined import CombinedBatches, CombinedLoader
@@ -16,6 +17,8 @@ from ._samplers import samplers_of
 from ._skipping import Skip
 from ._tracked import IndexedLoader, Mark, tracked
 from ._worker_states import Stateful
+
+_RANDOM = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
 
 Place = dict[str, Any]
 """What a checkpoint holds of a loader: plain values and tensors."""
@@ -51,6 +54,8 @@ class EpochSource:
             before: the generators before the next batch is read; None leaves them as they are.
         """
         self._warn_if_inexact(batches)
+        if place is None and batches:
+            self._warn_of_another_order(batches)
         if place is not None:
             restore_generators(self.loader, place)
         if place is not None and in_epoch:
@@ -97,6 +102,17 @@ class EpochSource:
             "it is) and `load_state_dict(state)` (go on there), or use a dataset with `__getitem__` and `__len__`.",
             stacklevel=2,
         )
+
+    def _warn_of_another_order(self, batches: int) -> None:
+        """A checkpoint of Lightning's does not hold the generators that the order was drawn from."""
+        random = next((s for s in samplers_of(self.loader) if isinstance(s, _RANDOM)), None)
+        if random is not None:
+            warnings.warn(
+                f"Training goes on after {batches} batches of an epoch whose order the checkpoint does not hold: "
+                f"{type(random).__name__} draws another one, so in this epoch some samples come twice and some not at all. "
+                "Checkpoints that systolic writes hold it.",
+                stacklevel=2,
+            )
 
     def expect(self, place: Place | None) -> None:
         """The epoch that goes on is of this place; a checkpoint before it is read from holds it again."""

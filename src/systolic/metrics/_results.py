@@ -14,6 +14,9 @@ from ..exceptions import MisconfigurationException
 CAPACITY = 128
 """How many values with `on_epoch=True` one stage can log; all of them share one small array on the devices."""
 
+Weighted = tuple[torch.Tensor, Any]
+"""A logged value with its weight: the size of the batch, which may be a number of the trace."""
+
 _REDUCTIONS: dict[Any, str] = {
     "mean": "mean", "sum": "sum", "min": "min", "max": "max", "avg": "mean",
     torch.mean: "mean", torch.sum: "sum", torch.min: "min", torch.max: "max", min: "min", max: "max", sum: "sum",
@@ -106,26 +109,37 @@ class LogEntry:
 
 @dataclass
 class StepLog:
-    """Log of one step, while it runs (or is traced)."""
+    """Log of one step, while it runs (or is traced).
+
+    Attributes:
+        values: the newest value of each name.
+        logged: every value of a name with its weight: as in Lightning, all that one method logs counts in the epoch's value,
+            and of several methods the last one's.
+        hooks: the method that logged a name last.
+    """
 
     results: Results
     batch_size: Callable[[], int]
-    values: dict[str, Any] = field(default_factory=dict)
-    weights: dict[str, Any] = field(default_factory=dict)
+    values: dict[str, torch.Tensor] = field(default_factory=dict)
+    logged: dict[str, list[Weighted]] = field(default_factory=dict)
+    hooks: dict[str, str] = field(default_factory=dict)
 
-    def add(self, entry: LogEntry, value: Any, batch_size: int | None) -> None:
-        """Record a value."""
+    def add(self, entry: LogEntry, value: Any, batch_size: int | None, hook: str) -> None:
+        """Record a value that a hook logs."""
         if entry.metric is not None:
             if entry.on_step and entry.metric._forward_cache is not None:
                 self.values[entry.name] = entry.metric._forward_cache
             return
         self.values[entry.name] = as_scalar(entry.name, value)
         needs_weight = entry.on_epoch and entry.reduction == "mean"
-        self.weights[entry.name] = (batch_size or self.batch_size()) if needs_weight else 1
+        weight = (batch_size or self.batch_size()) if needs_weight else 1
+        earlier = self.logged.get(entry.name, []) if self.hooks.get(entry.name) == hook else []
+        self.logged[entry.name] = [*earlier, (self.values[entry.name], weight)]
+        self.hooks[entry.name] = hook
 
     def finish(self) -> dict[str, torch.Tensor]:
         """Add the values to the epoch's totals; returns those that are reported per step."""
-        self.results.accumulate(self.values, self.weights)
+        self.results.accumulate(self.logged)
         return {name: v for name, v in self.values.items() if self.results.entries[name].on_step}
 
 
@@ -177,16 +191,16 @@ class Results:
                     raise MisconfigurationException(f"More than {CAPACITY} names were logged with on_epoch=True.")
         return found
 
-    def accumulate(self, values: dict[str, torch.Tensor], weights: dict[str, Any]) -> None:
+    def accumulate(self, logged: dict[str, list[Weighted]]) -> None:
         """Fold a step's values into the totals; runs inside the step."""
-        chosen = {self.entries[n].index: n for n in values if self.entries[n].index >= 0}
+        chosen = {self.entries[n].index: n for n in logged if self.entries[n].index >= 0}
         if not chosen:
             return
         totals = self.state.totals
         width = max(chosen) + 1
         old = totals[:, :width].unbind(1)
         columns = [
-            _folded(old[i], self.entries[chosen[i]].reduction, values[chosen[i]], weights[chosen[i]]) if i in chosen else old[i]
+            _folded(old[i], self.entries[chosen[i]].reduction, logged[chosen[i]]) if i in chosen else old[i]
             for i in range(width)
         ]
         with torch.no_grad():
@@ -247,11 +261,14 @@ def reset_in_place(metric: Any) -> None:
         part._forward_cache = cache
 
 
-def _folded(old: torch.Tensor, reduction: str, value: torch.Tensor, weight: Any) -> torch.Tensor:
+def _folded(old: torch.Tensor, reduction: str, logged: list[Weighted]) -> torch.Tensor:
     total, seen = old[0], old[1]
-    if reduction == "mean":
-        return torch.stack([total + value * weight, seen + weight])
-    if reduction == "sum":
-        return torch.stack([total + value, seen + 1])
-    extreme = torch.minimum(total, value) if reduction == "min" else torch.maximum(total, value)
-    return torch.stack([torch.where(seen > 0, extreme, value), seen + 1])
+    for value, weight in logged:
+        if reduction == "mean":
+            total, seen = total + value * weight, seen + weight
+        elif reduction == "sum":
+            total, seen = total + value, seen + 1
+        else:
+            extreme = torch.minimum(total, value) if reduction == "min" else torch.maximum(total, value)
+            total, seen = torch.where(seen > 0, extreme, value), seen + 1
+    return torch.stack([total, seen])

@@ -29,6 +29,7 @@ def log_value(run: Run, name: str, value: Any, options: LogOptions) -> None:
     in_training = method == Stage.FIT.step
     on_step, on_epoch = _levels(name, options, in_training)
     loader = _loader(run, in_training)
+    hook = run.hooks.running[0] or method
     entry = log.results.entry(
         LogEntry(
             _full_name(name, loader, options),
@@ -37,12 +38,12 @@ def log_value(run: Run, name: str, value: Any, options: LogOptions) -> None:
             options.prog_bar,
             options.logger,
             options.reduction,
-            hook=run.hooks.running[0] or method,
+            hook=hook,
             loader=loader,
             metric=value if is_metric(value) else None,
         )
     )
-    log.add(entry, value, options.batch_size)
+    log.add(entry, value, options.batch_size, hook)
 
 
 def _levels(name: str, options: LogOptions, steps: bool) -> tuple[bool, bool]:
