@@ -113,7 +113,7 @@ class StepLog:
     values: dict[str, Any] = field(default_factory=dict)
     weights: dict[str, Any] = field(default_factory=dict)
 
-    def add(self, entry: LogEntry, value: Any, batch_size: int | None) -> None:
+    def add(self, entry: LogEntry, value: object, batch_size: int | None) -> None:
         """Record a value."""
         if entry.metric is not None:
             if entry.on_step and entry.metric._forward_cache is not None:
@@ -129,7 +129,7 @@ class StepLog:
         return {name: v for name, v in self.values.items() if self.results.entries[name].on_step}
 
 
-def as_scalar(name: str, value: Any) -> torch.Tensor:
+def as_scalar(name: str, value: object) -> torch.Tensor:
     """A logged value as a float32 scalar without gradient history.
 
     Raises:
@@ -247,7 +247,7 @@ def reset_in_place(metric: Any) -> None:
         part._forward_cache = cache
 
 
-def _folded(old: torch.Tensor, reduction: str, value: torch.Tensor, weight: Any) -> torch.Tensor:
+def _folded(old: torch.Tensor, reduction: str, value: torch.Tensor, weight: torch.Tensor | float) -> torch.Tensor:
     total, seen = old[0], old[1]
     if reduction == "mean":
         return torch.stack([total + value * weight, seen + weight])
