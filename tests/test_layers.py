@@ -156,6 +156,20 @@ def test_no_function_of_the_trainer_takes_a_trainer_of_no_type() -> None:
     assert untyped == []
 
 
+def test_parameters_of_any_type_stay_few() -> None:
+    """Users' values whose attributes are read, and hooks that users override with types of their own; 5.2% in November 2026."""
+    annotations = [
+        ast.unparse(parameter.annotation)
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for parameter in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+        if parameter.annotation is not None
+    ]
+    assert len(annotations) > 3000
+    assert annotations.count("Any") / len(annotations) < 0.06
+
+
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
 def test_nobody_outside_touches_private_attributes_of_the_trainer(path: Path) -> None:
     if path.is_relative_to(SOURCE / "trainer"):

@@ -6,7 +6,7 @@ import contextlib
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from .data import flatten_batch, unflatten_batch
+from .data._batch import BatchLeaf
 from .exceptions import MisconfigurationException
 from .utilities._suggest import suggest
 
@@ -49,7 +50,7 @@ class Precision:
         if self.parameters is not None:
             module.to(self.parameters)
 
-    def convert_input(self, batch: Any) -> Any:
+    def convert_input(self, batch: object) -> Any:
         """The batch with its floating tensors and arrays in the precision's dtype; arrays become tensors then."""
         if self.parameters is None:
             return batch
@@ -107,7 +108,7 @@ _SYNONYMS = {None: "32-true", 32: "32-true", "32": "32-true", 64: "64-true", "64
 _BFLOAT16_INSTEAD = {"16-true": "bf16-true", "16-mixed": "bf16-mixed"}
 
 
-def resolve_precision(precision: Any, platform: str) -> Precision:
+def resolve_precision(precision: str | int | None, platform: str) -> Precision:
     """Precision that a request means on a platform.
 
     Args:
@@ -220,14 +221,16 @@ def _autocast_init(
 class _NoInitialisation(TorchFunctionMode):
     """Skips the functions of `torch.nn.init`: weights that a checkpoint will fill need no values."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         kwargs = kwargs or {}
         if getattr(func, "__module__", None) == "torch.nn.init":
             return kwargs.get("tensor", args[0] if args else None)
         return func(*args, **kwargs)
 
 
-def _cast(leaf: Any, dtype: torch.dtype) -> Any:
+def _cast(leaf: BatchLeaf, dtype: torch.dtype) -> Any:
     if isinstance(leaf, np.ndarray):
         return torch.from_numpy(leaf).to(dtype) if leaf.dtype.kind == "f" else leaf
     return leaf.to(dtype) if leaf.is_floating_point() else leaf

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ._tuning_protocol import TuningTrainerLike
 
-def holders(trainer: Any, name: str) -> list[Any]:
+
+def holders(trainer: TuningTrainerLike, name: str) -> list[Any]:
     """The objects and dicts that have such a value: the module, `module.hparams`, the datamodule, its `hparams`."""
     found: list[Any] = []
     for owner in (trainer.lightning_module, trainer.datamodule):
@@ -18,12 +20,12 @@ def holders(trainer: Any, name: str) -> list[Any]:
     return found
 
 
-def value_of(holder: Any, name: str) -> Any:
+def value_of(holder: object, name: str) -> Any:
     """The value in one of the `holders`."""
     return holder[name] if isinstance(holder, dict) else getattr(holder, name)
 
 
-def set_everywhere(found: list[Any], name: str, value: Any) -> None:
+def set_everywhere(found: list[Any], name: str, value: object) -> None:
     """Set the value in all of the `holders`."""
     for holder in found:
         if isinstance(holder, dict):

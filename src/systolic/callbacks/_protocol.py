@@ -185,6 +185,35 @@ class TrainerLike(Protocol):
         ...
 
 
+class AccumulatingTrainerLike(TrainerLike, Protocol):
+    """A further member of a Trainer, for callbacks that count the batches of a step."""
+
+    accumulate_grad_batches: int
+    """Of how many batches gradients are accumulated; may be set."""
+
+
+class StrategyLike(Protocol):
+    """The part of a Trainer that deletes checkpoints."""
+
+    def remove_checkpoint(self, filepath: str) -> None:
+        """Delete a checkpoint."""
+        ...
+
+
+class EndingTrainerLike(TrainerLike, Protocol):
+    """Further members of a Trainer, for callbacks that look at how a run ended."""
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether an exception ended the run."""
+        ...
+
+    @property
+    def strategy(self) -> StrategyLike:
+        """The part of the Trainer that deletes checkpoints."""
+        ...
+
+
 class DeviceTrainerLike(TrainerLike, Protocol):
     """Further members of a Trainer, for callbacks that look at the devices."""
 

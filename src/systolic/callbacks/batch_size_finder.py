@@ -6,12 +6,15 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from ..core import LightningModule
 from ..exceptions import MisconfigurationException, OutOfMemoryError
 from ..utilities._host_memory import available_bytes
 from ..utilities._out_of_memory import is_out_of_memory
 from ..utilities._suggest import suggest
 from ._attributes import holders, set_everywhere, value_of
 from ._console import say
+from ._protocol import DeviceTrainerLike
+from ._tuning_protocol import TuningTrainerLike
 from .callback import Callback
 
 _MODES = ("power", "binsearch")
@@ -69,11 +72,11 @@ class BatchSizeFinder(Callback):
         self._margin, self._max_val = margin, max_val
         self._device_memory = device_memory
 
-    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+    def on_fit_start(self, trainer: TuningTrainerLike, pl_module: LightningModule) -> None:
         """Search."""
         self.scale_batch_size(trainer, pl_module)
 
-    def scale_batch_size(self, trainer: Any, pl_module: Any) -> None:
+    def scale_batch_size(self, trainer: TuningTrainerLike, pl_module: LightningModule) -> None:
         """Search now; to be called between steps of `fit`, for instance in `on_train_epoch_start`."""
         if trainer.fast_dev_run:
             warnings.warn("The batch size finder is skipped in a quick development run (fast_dev_run).", stacklevel=2)
@@ -104,7 +107,7 @@ class BatchSizeFinder(Callback):
         self.optimal_batch_size = best
         say(f"Batch size finder: {self._name} = {best}")
 
-    def _require_attribute(self, trainer: Any) -> list[Any]:
+    def _require_attribute(self, trainer: TuningTrainerLike) -> list[Any]:
         if trainer.tuning.loaders_given:
             raise MisconfigurationException(
                 "The batch size finder makes new loaders, so they cannot be passed to fit. Define `train_dataloader()` in "
@@ -118,7 +121,7 @@ class BatchSizeFinder(Callback):
             )
         return found
 
-    def _limit(self, trainer: Any) -> int | None:
+    def _limit(self, trainer: DeviceTrainerLike) -> int | None:
         if self._device_memory is not None or not trainer.devices:
             memory = self._device_memory
         elif trainer.devices[0].platform == "cpu":

@@ -5,6 +5,8 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
+from ..core import LightningModule
+
 
 class Callback:
     """Base class of callbacks: override the hooks you need, and pass instances to `Trainer(callbacks=[...])`.
@@ -58,111 +60,115 @@ class Callback:
         """Make a state key of the class's name and the arguments that tell two instances apart."""
         return f"{type(self).__qualname__}{arguments!r}"
 
-    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+    def setup(self, trainer: Any, pl_module: LightningModule, stage: str) -> None:
         """Called when `fit`, `validate`, `test` or `predict` (the `stage`) begins."""
 
-    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+    def teardown(self, trainer: Any, pl_module: LightningModule, stage: str) -> None:
         """Called when `fit`, `validate`, `test` or `predict` (the `stage`) ends."""
 
-    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+    def on_fit_start(self, trainer: Any, pl_module: LightningModule) -> None:
         """Called when `fit` begins, before the sanity check."""
 
-    def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
+    def on_fit_end(self, trainer: Any, pl_module: LightningModule) -> None:
         """Called when `fit` ends."""
 
-    def on_sanity_check_start(self, trainer: Any, pl_module: Any) -> None:
+    def on_sanity_check_start(self, trainer: Any, pl_module: LightningModule) -> None:
         """Called before the few batches of validation that `fit` begins with."""
 
-    def on_sanity_check_end(self, trainer: Any, pl_module: Any) -> None:
+    def on_sanity_check_end(self, trainer: Any, pl_module: LightningModule) -> None:
         """Called after the few batches of validation that `fit` begins with."""
 
-    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+    def on_train_start(self, trainer: Any, pl_module: LightningModule) -> None:
         """Called before the first epoch."""
 
-    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+    def on_train_end(self, trainer: Any, pl_module: LightningModule) -> None:
         """Called after the last epoch."""
 
-    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+    def on_train_epoch_start(self, trainer: Any, pl_module: LightningModule) -> None:
         """Called before each training epoch."""
 
-    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+    def on_train_epoch_end(self, trainer: Any, pl_module: LightningModule) -> None:
         """Called after each training epoch, validation included."""
 
-    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(self, trainer: Any, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Called before each training step, with the batch as the loader gave it."""
 
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(self, trainer: Any, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Called after each training step was started; reading `outputs` waits for it to end."""
 
-    def on_step_dispatched(self, trainer: Any, pl_module: Any, batch_idx: int) -> None:
+    def on_step_dispatched(self, trainer: Any, pl_module: LightningModule, batch_idx: int) -> None:
         """Called after each step of any kind was started, and after `on_*_batch_end`.
 
         It gets neither outputs nor batch, which makes it cheap: providing them takes longer than a small step.
         """
 
-    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+    def on_validation_start(self, trainer: Any, pl_module: LightningModule) -> None:
         """Called before validation."""
 
-    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+    def on_validation_end(self, trainer: Any, pl_module: LightningModule) -> None:
         """Called after validation, when its metrics are in `trainer.callback_metrics`."""
 
-    def on_validation_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+    def on_validation_epoch_start(self, trainer: Any, pl_module: LightningModule) -> None:
         """Called before the first validation batch."""
 
-    def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+    def on_validation_epoch_end(self, trainer: Any, pl_module: LightningModule) -> None:
         """Called after the last validation batch."""
 
     def on_validation_batch_start(
-        self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+        self, trainer: Any, pl_module: LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
         """Called before each validation step."""
 
     def on_validation_batch_end(
-        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+        self, trainer: Any, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
         """Called after each validation step."""
 
-    def on_test_start(self, trainer: Any, pl_module: Any) -> None:
+    def on_test_start(self, trainer: Any, pl_module: LightningModule) -> None:
         """Called before testing."""
 
-    def on_test_end(self, trainer: Any, pl_module: Any) -> None:
+    def on_test_end(self, trainer: Any, pl_module: LightningModule) -> None:
         """Called after testing."""
 
-    def on_test_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+    def on_test_epoch_start(self, trainer: Any, pl_module: LightningModule) -> None:
         """Called before the first test batch."""
 
-    def on_test_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+    def on_test_epoch_end(self, trainer: Any, pl_module: LightningModule) -> None:
         """Called after the last test batch."""
 
-    def on_test_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+    def on_test_batch_start(
+        self, trainer: Any, pl_module: LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
         """Called before each test step."""
 
     def on_test_batch_end(
-        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+        self, trainer: Any, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
         """Called after each test step."""
 
-    def on_predict_start(self, trainer: Any, pl_module: Any) -> None:
+    def on_predict_start(self, trainer: Any, pl_module: LightningModule) -> None:
         """Called before prediction."""
 
-    def on_predict_end(self, trainer: Any, pl_module: Any) -> None:
+    def on_predict_end(self, trainer: Any, pl_module: LightningModule) -> None:
         """Called after prediction."""
 
-    def on_predict_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+    def on_predict_epoch_start(self, trainer: Any, pl_module: LightningModule) -> None:
         """Called before the first batch of prediction."""
 
-    def on_predict_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+    def on_predict_epoch_end(self, trainer: Any, pl_module: LightningModule) -> None:
         """Called after the last batch of prediction."""
 
-    def on_predict_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+    def on_predict_batch_start(
+        self, trainer: Any, pl_module: LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
         """Called before each step of prediction."""
 
     def on_predict_batch_end(
-        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+        self, trainer: Any, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
         """Called after each step of prediction."""
 
-    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+    def on_exception(self, trainer: Any, pl_module: LightningModule, exception: BaseException) -> None:
         """Called when an exception, Ctrl-C included, ends the Trainer's work."""
 
     def state_dict(self) -> dict[str, Any]:
@@ -172,20 +178,20 @@ class Callback:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take up the state that `state_dict` returned when the checkpoint was saved."""
 
-    def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+    def on_save_checkpoint(self, trainer: Any, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Called with the checkpoint that is about to be written, to add to it or change it."""
 
-    def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+    def on_load_checkpoint(self, trainer: Any, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Called with the whole checkpoint that training resumes from."""
 
-    def on_before_backward(self, trainer: Any, pl_module: Any, loss: Tensor) -> None:
+    def on_before_backward(self, trainer: Any, pl_module: LightningModule, loss: Tensor) -> None:
         """Traced: before `loss.backward()`."""
 
-    def on_after_backward(self, trainer: Any, pl_module: Any) -> None:
+    def on_after_backward(self, trainer: Any, pl_module: LightningModule) -> None:
         """Traced: after `loss.backward()`, when the gradients are there."""
 
-    def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Optimizer) -> None:
+    def on_before_optimizer_step(self, trainer: Any, pl_module: LightningModule, optimizer: Optimizer) -> None:
         """Traced: before `optimizer.step()`; gradients are not clipped yet, as in Lightning."""
 
-    def on_before_zero_grad(self, trainer: Any, pl_module: Any, optimizer: Optimizer) -> None:
+    def on_before_zero_grad(self, trainer: Any, pl_module: LightningModule, optimizer: Optimizer) -> None:
         """Traced: before `optimizer.zero_grad()`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..core import LightningModule
 from ..exceptions import MisconfigurationException
 from ..utilities._host_memory import peak_resident_bytes, resident_bytes
 from ._protocol import DeviceTrainerLike
@@ -39,7 +40,7 @@ class DeviceStatsMonitor(Callback):
     def __init__(self, cpu_stats: bool | None = None) -> None:
         self._cpu_stats = cpu_stats
 
-    def setup(self, trainer: DeviceTrainerLike, pl_module: Any, stage: str) -> None:
+    def setup(self, trainer: DeviceTrainerLike, pl_module: LightningModule, stage: str) -> None:
         """Look for a logger."""
         if stage == "fit" and not trainer.loggers:
             raise MisconfigurationException(
@@ -70,34 +71,48 @@ class DeviceStatsMonitor(Callback):
             found["cpu/peak_resident_bytes"] = float(peak_resident_bytes())
         return found
 
-    def on_train_batch_start(self, trainer: DeviceTrainerLike, pl_module: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(self, trainer: DeviceTrainerLike, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Log before a training step."""
         self._log(trainer, "on_train_batch_start", trainer.batches_that_stepped + 1)
 
-    def on_train_batch_end(self, trainer: DeviceTrainerLike, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: DeviceTrainerLike, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         """Log after a training step was started."""
         self._log(trainer, "on_train_batch_end", trainer.batches_that_stepped + 1)
 
     def on_validation_batch_start(
-        self, trainer: DeviceTrainerLike, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+        self, trainer: DeviceTrainerLike, pl_module: LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
         """Log before a validation step."""
         self._log(trainer, "on_validation_batch_start", batch_idx + 1)
 
     def on_validation_batch_end(
-        self, trainer: DeviceTrainerLike, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+        self,
+        trainer: DeviceTrainerLike,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
     ) -> None:
         """Log after a validation step was started."""
         self._log(trainer, "on_validation_batch_end", batch_idx + 1)
 
     def on_test_batch_start(
-        self, trainer: DeviceTrainerLike, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+        self, trainer: DeviceTrainerLike, pl_module: LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
         """Log before a test step."""
         self._log(trainer, "on_test_batch_start", batch_idx + 1)
 
     def on_test_batch_end(
-        self, trainer: DeviceTrainerLike, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+        self,
+        trainer: DeviceTrainerLike,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
     ) -> None:
         """Log after a test step was started."""
         self._log(trainer, "on_test_batch_end", batch_idx + 1)

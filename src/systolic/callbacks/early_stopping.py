@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core import LightningModule
 from ._console import say
 from ._errors import missing_metric, require_mode
 from ._protocol import TrainerLike, is_fitting, validates_once_an_epoch
@@ -105,12 +106,12 @@ class EarlyStopping(Callback):
         self.stopping_reason = EarlyStoppingReason(state_dict.get("stopping_reason", 0))
         self.stopping_reason_message = state_dict.get("stopping_reason_message")
 
-    def on_train_epoch_end(self, trainer: TrainerLike, pl_module: Any) -> None:
+    def on_train_epoch_end(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """Check, when checks belong to the end of the epoch."""
         if self._checks_on_train_epoch_end(trainer):
             self._check(trainer)
 
-    def on_validation_end(self, trainer: TrainerLike, pl_module: Any) -> None:
+    def on_validation_end(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """Check, when checks belong to the end of validation."""
         if not self._checks_on_train_epoch_end(trainer):
             self._check(trainer)

@@ -10,6 +10,7 @@ from torch.optim.optimizer import Optimizer
 from ..exceptions import MisconfigurationException
 from ..utilities._torch_internals import _BatchNorm
 from ..utilities.rank_zero import rank_zero_info
+from ._protocol import TrainerLike
 from .callback import Callback
 
 Modules = nn.Module | Iterable[Any]
@@ -187,7 +188,7 @@ class BackboneFinetuning(BaseFinetuning):
         self.rounding = rounding
         self.previous_backbone_lr: float | None = None
 
-    def on_fit_start(self, trainer: Any, pl_module: nn.Module) -> None:
+    def on_fit_start(self, trainer: TrainerLike, pl_module: nn.Module) -> None:
         """Require a backbone."""
         if not isinstance(getattr(pl_module, "backbone", None), nn.Module):
             raise MisconfigurationException(

@@ -1,8 +1,8 @@
 """Accumulating gradients over more batches, or fewer, from some epoch on."""
 
-from typing import Any
-
+from ..core import LightningModule
 from ..exceptions import MisconfigurationException
+from ._protocol import AccumulatingTrainerLike
 from .callback import Callback
 
 
@@ -47,7 +47,7 @@ class GradientAccumulationScheduler(Callback):
         """How many batches' gradients are accumulated in an epoch."""
         return self.scheduling[max(begin for begin in self.epochs if begin <= epoch)]
 
-    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+    def on_train_start(self, trainer: AccumulatingTrainerLike, pl_module: LightningModule) -> None:
         """Refuse what the schedule would contradict."""
         if not pl_module.automatic_optimization:
             raise RuntimeError(
@@ -60,6 +60,6 @@ class GradientAccumulationScheduler(Callback):
                 "Remove one of them; the callback's {0: N} means the same."
             )
 
-    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+    def on_train_epoch_start(self, trainer: AccumulatingTrainerLike, pl_module: LightningModule) -> None:
         """Set this epoch's number."""
         trainer.accumulate_grad_batches = self.get_accumulate_grad_batches(trainer.current_epoch)

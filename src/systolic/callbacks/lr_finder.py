@@ -6,14 +6,18 @@ import importlib
 import importlib.util
 import math
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
+from ..core import LightningModule
 from ..exceptions import MisconfigurationException
 from ..utilities._suggest import suggest
 from ._attributes import holders, set_everywhere
 from ._console import say
+from ._protocol import AccumulatingTrainerLike, TrainerLike
+from ._tuning_protocol import TuningTrainerLike
 from .callback import Callback
 
 _SMOOTHING = 0.98
@@ -132,11 +136,11 @@ class LearningRateFinder(Callback):
         self._attr_name = attr_name
         self.optimal_lr: LRFinder | None = None
 
-    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+    def on_fit_start(self, trainer: TuningTrainerLike, pl_module: LightningModule) -> None:
         """Run the test."""
         self.lr_find(trainer, pl_module)
 
-    def lr_find(self, trainer: Any, pl_module: Any) -> None:
+    def lr_find(self, trainer: TuningTrainerLike, pl_module: LightningModule) -> None:
         """Run the test now; to be called between steps of `fit`, for instance in `on_train_epoch_start`."""
         if trainer.fast_dev_run:
             warnings.warn("The learning rate finder is skipped in a quick development run (fast_dev_run).", stacklevel=2)
@@ -155,7 +159,7 @@ class LearningRateFinder(Callback):
             trainer.tuning.renew_optimizers(rate)
             say(f"Learning rate finder: {name} = {rate:.3g}")
 
-    def _name(self, trainer: Any) -> str:
+    def _name(self, trainer: TuningTrainerLike) -> str:
         names = (self._attr_name,) if self._attr_name else ("lr", "learning_rate")
         for name in names:
             if holders(trainer, name):
@@ -174,12 +178,19 @@ class _RangeTest(Callback):
         self._threshold = threshold
         self._average = self._best = 0.0
 
-    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(self, trainer: TrainerLike, pl_module: LightningModule, batch: object, batch_idx: int) -> None:
         """Set the learning rate."""
         for group in trainer.optimizers[0].param_groups:
             group["lr"] = self._found.rate(trainer.global_step)
 
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self,
+        trainer: AccumulatingTrainerLike,
+        pl_module: LightningModule,
+        outputs: Mapping[str, Any] | None,
+        batch: object,
+        batch_idx: int,
+    ) -> None:
         """Take down the loss, smoothed as in Lightning: the bias correction counts one step more."""
         if (batch_idx + 1) % trainer.accumulate_grad_batches and not trainer.is_last_batch:
             return

@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch.optim import Optimizer
 
+from ..core import LightningModule
 from ..exceptions import MisconfigurationException
 from ._protocol import TrainerLike
 from .callback import Callback
@@ -54,7 +55,7 @@ class LearningRateMonitor(Callback):
         self.last_weight_decay_values: dict[str, float | None] = {}
         self._last_step_logged = -1
 
-    def on_train_start(self, trainer: TrainerLike, pl_module: Any) -> None:
+    def on_train_start(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """Find the names."""
         if not trainer.loggers:
             raise MisconfigurationException(
@@ -66,7 +67,7 @@ class LearningRateMonitor(Callback):
         self.last_weight_decay_values = {f"{name}-weight_decay": None for name in names}
         self._last_step_logged = -1
 
-    def on_train_batch_start(self, trainer: TrainerLike, pl_module: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(self, trainer: TrainerLike, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Log what changes by the step, in the steps in which other metrics are logged."""
         step, every = trainer.batches_that_stepped, trainer.log_every_n_steps
         due = trainer.should_stop or (every > 0 and (step + 1) % every == 0)
@@ -75,7 +76,7 @@ class LearningRateMonitor(Callback):
         self._last_step_logged = step  # accumulation takes several batches to one step
         self._log(trainer, "step")
 
-    def on_train_epoch_start(self, trainer: TrainerLike, pl_module: Any) -> None:
+    def on_train_epoch_start(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """Log what changes by the epoch."""
         if self.logging_interval != "step":
             self._log(trainer, "epoch")

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..checkpoint import is_inside, location
+from ..core import LightningModule
 from ..exceptions import MisconfigurationException
 from ._checkpoint_names import default_directory, fill, matches
 from ._console import say
@@ -148,7 +149,7 @@ class ModelCheckpoint(Checkpoint):
             train_time_interval=self._train_time_interval,
         )
 
-    def setup(self, trainer: TrainerLike, pl_module: Any, stage: str) -> None:
+    def setup(self, trainer: TrainerLike, pl_module: LightningModule, stage: str) -> None:
         """Settle on the directory."""
         if self.dirpath is None:
             self.dirpath = default_directory(trainer)
@@ -161,13 +162,13 @@ class ModelCheckpoint(Checkpoint):
         if not resumes_here and trainer.checkpoint_io.names_in(directory):
             warnings.warn(f"Checkpoint directory {directory} exists and is not empty.", stacklevel=2)
 
-    def on_train_start(self, trainer: TrainerLike, pl_module: Any) -> None:
+    def on_train_start(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """Start the clock."""
         self._last_time_checked = time.monotonic()
         if trainer.ckpt_path is None:
             self._waits_for_metric = self._validated = False
 
-    def on_step_dispatched(self, trainer: TrainerLike, pl_module: Any, batch_idx: int) -> None:
+    def on_step_dispatched(self, trainer: TrainerLike, pl_module: LightningModule, batch_idx: int) -> None:
         """Save when enough steps were taken, or enough time has passed."""
         if not self._between_batches or trainer.state.stage != "train":
             return
@@ -189,14 +190,14 @@ class ModelCheckpoint(Checkpoint):
         self._last_time_checked = now
         return True
 
-    def on_validation_end(self, trainer: TrainerLike, pl_module: Any) -> None:
+    def on_validation_end(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """Save what waited for validation's metrics, and what is due at the end of validation."""
         if not _is_active(trainer):
             return
         self._validated = True
         self._save_if_due(trainer, own_moment=not self._saves_on_train_epoch_end(trainer), metric_may_come=False)
 
-    def on_train_epoch_end(self, trainer: TrainerLike, pl_module: Any) -> None:
+    def on_train_epoch_end(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """Save what waited for the epoch's metrics, and what is due at the end of the epoch."""
         if not _is_active(trainer):
             return
@@ -221,7 +222,7 @@ class ModelCheckpoint(Checkpoint):
         self._waits_for_metric = waited and missing
         self._save(trainer, metrics, top_k=top_k and not missing)
 
-    def on_exception(self, trainer: TrainerLike, pl_module: Any, exception: BaseException) -> None:
+    def on_exception(self, trainer: TrainerLike, pl_module: LightningModule, exception: BaseException) -> None:
         """Save the state at the time of the exception, when asked to."""
         if not self.save_on_exception or not _is_active(trainer) or trainer.global_step == self._last_step_saved:
             return
@@ -240,7 +241,7 @@ class ModelCheckpoint(Checkpoint):
         trainer.checkpoint_io.wait()
         self._remove_superseded(trainer, previous, path)
 
-    def on_train_end(self, trainer: TrainerLike, pl_module: Any) -> None:
+    def on_train_end(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """Make `last.ckpt` hold the end of training."""
         if _is_active(trainer) and trainer.global_step != self._last_step_saved:
             self._save(trainer, self._candidates(trainer), top_k=False)

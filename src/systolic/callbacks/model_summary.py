@@ -1,6 +1,6 @@
 """Showing the model's layers before training."""
 
-from typing import Any
+from torch import nn
 
 from ..utilities.model_summary import summarize
 from ._console import say
@@ -17,7 +17,7 @@ class ModelSummary(Callback):
     def __init__(self, max_depth: int = 1) -> None:
         self._max_depth = max_depth
 
-    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+    def on_fit_start(self, trainer: object, pl_module: nn.Module) -> None:
         """Show the table."""
         if self._max_depth:
             say(summarize(pl_module, max_depth=self._max_depth))

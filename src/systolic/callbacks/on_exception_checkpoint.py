@@ -3,6 +3,7 @@
 import os
 from typing import Any
 
+from ._protocol import EndingTrainerLike, TrainerLike
 from .checkpoint import Checkpoint
 
 
@@ -35,11 +36,11 @@ class OnExceptionCheckpoint(Checkpoint):
         """The file."""
         return os.path.join(self.dirpath, self.filename + self.FILE_EXTENSION)
 
-    def on_exception(self, trainer: Any, *_: Any, **__: Any) -> None:
+    def on_exception(self, trainer: TrainerLike, *_: Any, **__: Any) -> None:
         """Save."""
         trainer.save_checkpoint(self.ckpt_path)
 
-    def teardown(self, trainer: Any, *_: Any, **__: Any) -> None:
+    def teardown(self, trainer: EndingTrainerLike, *_: Any, **__: Any) -> None:
         """Remove what an earlier run left; after an exception it stays."""
         if not trainer.interrupted:
             trainer.strategy.remove_checkpoint(self.ckpt_path)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
+from ..core import LightningModule
 from ..exceptions import MisconfigurationException
 from .callback import Callback
 
@@ -50,7 +51,7 @@ class BasePredictionWriter(Callback):
     def write_on_batch_end(
         self,
         trainer: Any,
-        pl_module: Any,
+        pl_module: LightningModule,
         prediction: Any,
         batch_indices: Sequence[int] | None,
         batch: Any,
@@ -61,20 +62,20 @@ class BasePredictionWriter(Callback):
         raise NotImplementedError
 
     def write_on_epoch_end(
-        self, trainer: Any, pl_module: Any, predictions: Sequence[Any], batch_indices: Sequence[Any]
+        self, trainer: Any, pl_module: LightningModule, predictions: Sequence[Any], batch_indices: Sequence[Any]
     ) -> None:
         """Write all predictions; override it. `batch_indices` has a list for every loader."""
         raise NotImplementedError
 
     def on_predict_batch_end(
-        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+        self, trainer: Any, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
         """Write the batch, if batches are to be written."""
         if self.interval.on_batch:
             indices = trainer.predict_loop.current_batch_indices
             self.write_on_batch_end(trainer, pl_module, outputs, indices, batch, batch_idx, dataloader_idx)
 
-    def on_predict_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+    def on_predict_epoch_end(self, trainer: Any, pl_module: LightningModule) -> None:
         """Write everything, if everything is to be written at once."""
         if self.interval.on_epoch:
             loop = trainer.predict_loop

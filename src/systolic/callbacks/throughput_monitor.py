@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..core import LightningModule
 from ..exceptions import MisconfigurationException
 from ..hardware import peak_flops
 from ..runtime import wait_for
@@ -65,7 +66,7 @@ class ThroughputMonitor(Callback):
         self.available_flops: float | None = None
         self._stages: dict[str, _Stage] = {}
 
-    def setup(self, trainer: DeviceTrainerLike, pl_module: Any, stage: str) -> None:
+    def setup(self, trainer: DeviceTrainerLike, pl_module: LightningModule, stage: str) -> None:
         """Look up the peak of the devices."""
         if not trainer.loggers:
             raise MisconfigurationException(
@@ -80,7 +81,9 @@ class ThroughputMonitor(Callback):
             throughput = Throughput(self.available_flops, trainer.num_devices, points, self.separator)
             self._stages[name] = _Stage(throughput, time.perf_counter())
 
-    def _batch(self, trainer: DeviceTrainerLike, pl_module: Any, name: str, outputs: Any, batch: Any, due: bool) -> None:
+    def _batch(
+        self, trainer: DeviceTrainerLike, pl_module: LightningModule, name: str, outputs: object, batch: object, due: bool
+    ) -> None:
         if trainer.sanity_checking:
             return
         stage = self._stages[name]
@@ -112,53 +115,75 @@ class ThroughputMonitor(Callback):
         counted = trainer.model_flops(name)
         return None if counted is None else counted / trainer.num_devices
 
-    def on_train_start(self, trainer: DeviceTrainerLike, pl_module: Any) -> None:
+    def on_train_start(self, trainer: DeviceTrainerLike, pl_module: LightningModule) -> None:
         """Start the clock."""
         self._start(trainer, "train")
 
-    def on_train_batch_end(self, trainer: DeviceTrainerLike, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: DeviceTrainerLike, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         """Count a training batch."""
         step, stage = trainer.global_step, self._stages["train"]
         due = step % trainer.log_every_n_steps == 0 and step > 0 and step not in stage.reported
         stage.reported = [step] if due else stage.reported  # under accumulation several batches have one step
         self._batch(trainer, pl_module, "train", outputs, batch, due)
 
-    def on_validation_start(self, trainer: DeviceTrainerLike, pl_module: Any) -> None:
+    def on_validation_start(self, trainer: DeviceTrainerLike, pl_module: LightningModule) -> None:
         """Start the clock of validation."""
         self._validation_began = time.perf_counter()
         self._start(trainer, "validate")
 
     def on_validation_batch_end(
-        self, trainer: DeviceTrainerLike, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+        self,
+        trainer: DeviceTrainerLike,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
     ) -> None:
         """Count a validation batch."""
         self._evaluated(trainer, pl_module, "validate", outputs, batch)
 
-    def on_validation_end(self, trainer: DeviceTrainerLike, pl_module: Any) -> None:
+    def on_validation_end(self, trainer: DeviceTrainerLike, pl_module: LightningModule) -> None:
         """Take the time of validation out of training's."""
         if "train" in self._stages:
             self._stages["train"].started += time.perf_counter() - self._validation_began
 
-    def on_test_start(self, trainer: DeviceTrainerLike, pl_module: Any) -> None:
+    def on_test_start(self, trainer: DeviceTrainerLike, pl_module: LightningModule) -> None:
         """Start the clock of testing."""
         self._start(trainer, "test")
 
     def on_test_batch_end(
-        self, trainer: DeviceTrainerLike, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+        self,
+        trainer: DeviceTrainerLike,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
     ) -> None:
         """Count a test batch."""
         self._evaluated(trainer, pl_module, "test", outputs, batch)
 
-    def on_predict_start(self, trainer: DeviceTrainerLike, pl_module: Any) -> None:
+    def on_predict_start(self, trainer: DeviceTrainerLike, pl_module: LightningModule) -> None:
         """Start the clock of prediction."""
         self._start(trainer, "predict")
 
     def on_predict_batch_end(
-        self, trainer: DeviceTrainerLike, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+        self,
+        trainer: DeviceTrainerLike,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
     ) -> None:
         """Count a predicted batch."""
         self._evaluated(trainer, pl_module, "predict", outputs, batch)
 
-    def _evaluated(self, trainer: DeviceTrainerLike, pl_module: Any, name: str, outputs: Any, batch: Any) -> None:
+    def _evaluated(
+        self, trainer: DeviceTrainerLike, pl_module: LightningModule, name: str, outputs: object, batch: object
+    ) -> None:
         due = (self._stages[name].batches + 1) % trainer.log_every_n_steps == 0
         self._batch(trainer, pl_module, name, outputs, batch, due)

@@ -5,6 +5,7 @@ import time
 from datetime import timedelta
 from typing import Any
 
+from ..core import LightningModule
 from ..exceptions import MisconfigurationException
 from ._console import say
 from ._protocol import TrainerLike
@@ -60,42 +61,42 @@ class Timer(Callback):
         """Seconds left; None without a limit."""
         return None if self._duration is None else self._duration - self.time_elapsed(stage)
 
-    def on_fit_start(self, trainer: TrainerLike, pl_module: Any) -> None:
+    def on_fit_start(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """Stop at once when a resumed run has used up its time."""
         self._check(trainer)
 
-    def on_train_start(self, trainer: TrainerLike, pl_module: Any) -> None:
+    def on_train_start(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """Start training's clock."""
         self._begin("train")
         if self._duration is not None and self._interval == "step":
             self._step_deadline = time.monotonic() + self._duration - self._offset
 
-    def on_train_end(self, trainer: TrainerLike, pl_module: Any) -> None:
+    def on_train_end(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """Stop training's clock."""
         self._end["train"] = time.monotonic()
 
-    def on_validation_start(self, trainer: TrainerLike, pl_module: Any) -> None:
+    def on_validation_start(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """Start validation's clock."""
         self._begin("validate")
 
-    def on_validation_end(self, trainer: TrainerLike, pl_module: Any) -> None:
+    def on_validation_end(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """Stop validation's clock."""
         self._end["validate"] = time.monotonic()
 
-    def on_test_start(self, trainer: TrainerLike, pl_module: Any) -> None:
+    def on_test_start(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """Start testing's clock."""
         self._begin("test")
 
-    def on_test_end(self, trainer: TrainerLike, pl_module: Any) -> None:
+    def on_test_end(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """Stop testing's clock."""
         self._end["test"] = time.monotonic()
 
-    def on_step_dispatched(self, trainer: TrainerLike, pl_module: Any, batch_idx: int) -> None:
+    def on_step_dispatched(self, trainer: TrainerLike, pl_module: LightningModule, batch_idx: int) -> None:
         """Stop training when its time is up."""
         if time.monotonic() >= self._step_deadline and trainer.state.stage == "train":
             self._check(trainer)
 
-    def on_train_epoch_end(self, trainer: TrainerLike, pl_module: Any) -> None:
+    def on_train_epoch_end(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """Stop training when its time is up."""
         if self._interval == "epoch":
             self._check(trainer)

@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from ._io import CheckpointIO, TorchCheckpointIO
-from ._location import PathLike, location
+from ._location import MapLocation, PathLike, location
 
 
 class AsyncCheckpointIO(CheckpointIO):
@@ -35,12 +35,14 @@ class AsyncCheckpointIO(CheckpointIO):
         self._coming: set[str] = set()
         self._error: BaseException | None = None
 
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: PathLike, storage_options: Any = None) -> None:
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: PathLike, storage_options: object = None) -> None:
         """Write the checkpoint soon. It must not change any more."""
         self.wait()
         self._submit(path, self.checkpoint_io.save_checkpoint, checkpoint, path, storage_options)
 
-    def load_checkpoint(self, path: PathLike, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
+    def load_checkpoint(
+        self, path: PathLike, map_location: MapLocation = None, weights_only: bool | None = None
+    ) -> dict[str, Any]:
         """Read a checkpoint, after those that are being written."""
         self.wait()
         return self.checkpoint_io.load_checkpoint(path, map_location, weights_only)

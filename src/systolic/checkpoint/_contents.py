@@ -15,6 +15,7 @@ import torch
 from torch.serialization import get_unsafe_globals_in_checkpoint
 
 from ._errors import CheckpointFormatError
+from ._location import MapLocation
 
 File = str | IO[bytes]
 """The path of a local file, or an open file of another file system."""
@@ -22,13 +23,13 @@ File = str | IO[bytes]
 _SMALLEST_ZIP = 22
 
 
-def require_dict(checkpoint: Any) -> None:
+def require_dict(checkpoint: object) -> None:
     """Raise for anything that cannot be saved as a checkpoint."""
     if not isinstance(checkpoint, dict):
         raise TypeError(f"A checkpoint is a dict, received {type(checkpoint).__name__}.")
 
 
-def read(file: File, name: str, map_location: Any, weights_only: bool) -> dict[str, Any]:
+def read(file: File, name: str, map_location: MapLocation, weights_only: bool) -> dict[str, Any]:
     """The checkpoint in a file.
 
     Args:

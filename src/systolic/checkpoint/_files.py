@@ -17,7 +17,7 @@ import torch
 
 from ._contents import damaged_part, read, require_dict, warn_if_not_plain
 from ._errors import CheckpointNotFoundError, missing_checkpoint
-from ._location import TEMPORARY_SUFFIX
+from ._location import TEMPORARY_SUFFIX, MapLocation
 
 _ABANDONED_AFTER_S = 3600.0
 
@@ -61,7 +61,7 @@ def remove(path: str) -> None:
             os.unlink(path)
 
 
-def load(path: str, map_location: Any, weights_only: bool) -> dict[str, Any]:
+def load(path: str, map_location: MapLocation, weights_only: bool) -> dict[str, Any]:
     """Read a checkpoint.
 
     Raises:

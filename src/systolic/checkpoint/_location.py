@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
 
 PathLike = str | os.PathLike[str]
+MapLocation = str | torch.device | dict[str, str] | Callable[[Any, str], Any] | None
+"""Where tensors of a checkpoint go, as in `torch.load`."""
 
 TEMPORARY_SUFFIX = ".systolic-tmp"
 """Of the names of files that are being written."""

@@ -11,10 +11,11 @@ import shutil
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import IO, Any, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import fsspec
 import torch
+from fsspec import AbstractFileSystem
 from fsspec.core import url_to_fs
 from fsspec.registry import registry
 
@@ -22,7 +23,10 @@ from ..exceptions import MisconfigurationException
 from ..utilities._suggest import suggest
 from ._contents import read, require_dict, warn_if_not_plain
 from ._errors import missing_checkpoint
-from ._location import TEMPORARY_SUFFIX
+from ._location import TEMPORARY_SUFFIX, MapLocation
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 Options = Mapping[str, Any]
 
@@ -40,7 +44,7 @@ def save(checkpoint: dict[str, Any], url: str, options: Options) -> None:
             warn_if_not_plain(file, url)
 
 
-def load(url: str, options: Options, map_location: Any, weights_only: bool) -> dict[str, Any]:
+def load(url: str, options: Options, map_location: MapLocation, weights_only: bool) -> dict[str, Any]:
     """Read a checkpoint.
 
     Raises:
@@ -91,7 +95,7 @@ def names_in(url: str, options: Options) -> list[str]:
     return _names(fs, path)
 
 
-def _names(fs: Any, path: str) -> list[str]:
+def _names(fs: AbstractFileSystem, path: str) -> list[str]:
     try:
         entries = fs.ls(path, detail=False)
     except (FileNotFoundError, NotADirectoryError):
@@ -122,7 +126,7 @@ def _file_system(url: str, options: Options) -> tuple[Any, str]:
 
 
 @contextmanager
-def _replacing(fs: Any, path: str) -> Iterator[str]:
+def _replacing(fs: AbstractFileSystem, path: str) -> Iterator[str]:
     """Yield the name of a temporary object that takes the place of `path` when the block ends well."""
     name = path.rpartition("/")[2]
     temporary = f"{path.removesuffix(name)}.{name[:100]}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}"
@@ -135,7 +139,7 @@ def _replacing(fs: Any, path: str) -> Iterator[str]:
         raise
 
 
-def _created(fs: Any, path: str) -> Any:
+def _created(fs: AbstractFileSystem, path: str) -> Any:
     try:
         return fs.open(path, "wb")
     except FileNotFoundError:  # object stores have no directories; where there are some, this one is missing
@@ -146,10 +150,10 @@ def _created(fs: Any, path: str) -> Any:
 class _InPieces:
     """Hands on what is written in pieces: fsspec's files keep everything that one call gives them until it is uploaded."""
 
-    def __init__(self, file: Any) -> None:
+    def __init__(self, file: IO[bytes]) -> None:
         self._file = file
 
-    def write(self, data: Any) -> int:
+    def write(self, data: Buffer) -> int:
         """Write bytes, or anything that is seen as bytes."""
         view = memoryview(data).cast("B")
         for start in range(0, len(view), _CHUNK):
@@ -160,7 +164,7 @@ class _InPieces:
         """Nothing: a part of an object is too short to be sent before its time."""
 
 
-def _raise_missing(fs: Any, path: str, url: str) -> None:
+def _raise_missing(fs: AbstractFileSystem, path: str, url: str) -> None:
     is_directory = fs.isdir(path)
     directory, _, name = path.rpartition("/")
     raise missing_checkpoint(url, name, _names(fs, path if is_directory else directory), is_directory=is_directory)

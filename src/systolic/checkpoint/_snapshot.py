@@ -13,7 +13,7 @@ from ..utilities._torch_internals import tree_map
 _IMMUTABLE = (int, float, complex, str, bytes, bool, type(None), type, torch.dtype, torch.device, torch.Size)
 
 
-def snapshot(contents: Any, *, detached: bool = False) -> Any:
+def snapshot(contents: object, *, detached: bool = False) -> Any:
     """`contents` with ordinary tensors in place of those on the devices.
 
     A value that occurs under several names (tied weights) is copied once, and the copies share their memory, so that
@@ -25,7 +25,7 @@ def snapshot(contents: Any, *, detached: bool = False) -> Any:
     """
     copies: dict[Any, torch.Tensor] = {}
 
-    def leaf(value: Any) -> Any:
+    def leaf(value: object) -> Any:
         if isinstance(value, DeviceTensor):
             key = id(value._cell)
             if key not in copies:

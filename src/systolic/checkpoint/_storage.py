@@ -9,7 +9,7 @@ from typing import Any
 from ..exceptions import MisconfigurationException
 from ..utilities._suggest import suggest
 from . import _files, _remote
-from ._location import PathLike, is_remote, location
+from ._location import MapLocation, PathLike, is_remote, location
 
 Options = Mapping[str, Any] | None
 
@@ -48,7 +48,7 @@ def atomic_save(checkpoint: dict[str, Any], path: PathLike, storage_options: Opt
 
 
 def load(
-    path: PathLike, map_location: Any = "cpu", weights_only: bool = True, storage_options: Options = None
+    path: PathLike, map_location: MapLocation = "cpu", weights_only: bool = True, storage_options: Options = None
 ) -> dict[str, Any]:
     """Read a checkpoint of systolic or Lightning.
 

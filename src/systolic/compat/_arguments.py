@@ -65,7 +65,7 @@ def modern(arguments: Mapping[str, Any], stacklevel: int = 1) -> Arguments:
     return found
 
 
-def _require_agreement(name: str, value: Any, new: Arguments, others: Arguments) -> None:
+def _require_agreement(name: str, value: object, new: Arguments, others: Arguments) -> None:
     for key, item in new.items():
         given = others.get(key, item)
         if given != item and given not in (None, "auto", "ddp"):
@@ -74,7 +74,7 @@ def _require_agreement(name: str, value: Any, new: Arguments, others: Arguments)
             )
 
 
-def _tpu_cores(cores: Any) -> Arguments:
+def _tpu_cores(cores: object) -> Arguments:
     """A number of cores, or ids from 1 to 8; a string of one number is a count where Lightning had such counts."""
     if cores in (None, 0, "") or cores == []:
         return {}
@@ -97,7 +97,7 @@ _CORES = (
 )
 
 
-def _core_id(core: Any) -> int:
+def _core_id(core: object) -> int:
     text = str(core).strip()
     if isinstance(core, bool) or not text.isdigit() or int(text) < 1:
         raise Refused(_CORES)
@@ -105,7 +105,7 @@ def _core_id(core: Any) -> int:
 
 
 def _devices_of(accelerator: str) -> Callable[[Any], Arguments]:
-    def rule(devices: Any) -> Arguments:
+    def rule(devices: object) -> Arguments:
         if devices in (None, 0, "", "0") or devices == []:
             return {}
         return {"accelerator": accelerator, "devices": devices}
@@ -117,14 +117,14 @@ def _renamed(new: str) -> Callable[[Any], Arguments]:
     return lambda value: {new: value}
 
 
-def _left_out(value: Any) -> Arguments:
+def _left_out(value: object) -> Arguments:
     return {}
 
 
 def _refused(answer: str, *harmless: Any) -> Callable[[Any], Arguments]:
     """Refuse, but for values that asked for nothing."""
 
-    def rule(value: Any) -> Arguments:
+    def rule(value: object) -> Arguments:
         if any(value is one or (type(value) is type(one) and value == one) for one in harmless):
             return {}
         raise Refused(answer.replace("{value}", repr(value)))
@@ -140,7 +140,7 @@ _SINGLE_STRATEGIES = frozenset({"single_tpu", "single_xla", "single_device"})
 _DEBUG_STRATEGIES = frozenset({"xla_debug", "tpu_spawn_debug"})
 
 
-def _strategy(value: Any) -> Arguments | None:
+def _strategy(value: object) -> Arguments | None:
     if not isinstance(value, str):
         return None
     if value in _DEBUG_STRATEGIES:
@@ -150,14 +150,14 @@ def _strategy(value: Any) -> Arguments | None:
     return {"strategy": "auto"} if value in _AUTO_STRATEGIES else None
 
 
-def _distributed_backend(value: Any) -> Arguments:
+def _distributed_backend(value: object) -> Arguments:
     new = {} if value in (None, "ddp") else _strategy(value)
     if new is None:
         raise Refused('data parallelism is the strategy there is. Write strategy="auto", or leave it out.')
     return new
 
 
-def _accelerator(value: Any) -> Arguments | None:
+def _accelerator(value: object) -> Arguments | None:
     """Until Lightning 1.5 this argument named strategies too; "xla" is PyTorch's name of the device."""
     if value == "xla":
         return {"accelerator": "tpu"}
@@ -166,7 +166,7 @@ def _accelerator(value: Any) -> Arguments | None:
     return {"strategy": "auto"} if value == "ddp" else _strategy(value)
 
 
-def _plugins(value: Any) -> Arguments | None:
+def _plugins(value: object) -> Arguments | None:
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list | tuple) or not any(isinstance(name, str) for name in names):
         return None
@@ -183,7 +183,7 @@ def _plugins(value: Any) -> Arguments | None:
     return new
 
 
-def _precision(value: Any) -> Arguments | None:
+def _precision(value: object) -> Arguments | None:
     if isinstance(value, bool):
         return None
     return {16: {"precision": "bf16-true"}, "16": {"precision": "bf16-true"}, "bf16": {"precision": "bf16-mixed"}}.get(

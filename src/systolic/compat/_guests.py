@@ -19,7 +19,7 @@ def lightnings(cls: type, noun: str) -> type | None:
     return next((base for base in bases if f"{base.__module__}.".startswith(_HOMES)), None)
 
 
-def welcome(guest: Any, *hosts: type[Any], root: str | None = None) -> Any:
+def welcome(guest: object, *hosts: type[Any], root: str | None = None) -> Any:
     """Let an object of a class of Lightning's be one of ours, too.
 
     Its class becomes a subclass of the user's, of the same name, in whose order of bases ours comes before Lightning's `root`:
@@ -74,7 +74,7 @@ class _Adopting(type):
         return [cls, *before, *ours, *behind, *(base for base in order if base not in before and base not in behind)]
 
 
-def _reduced(guest: Any, protocol: Any) -> Any:
+def _reduced(guest: object, protocol: object) -> Any:
     """Reduced form of a guest, for pickle and copy: an object of the class that its user wrote."""
     cls = next(vars(base)["_systolic_guest"][0] for base in type(guest).__mro__ if "_systolic_guest" in vars(base))
     state = object.__reduce_ex__(guest, 2)[2]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from collections.abc import Callable
 
 from torch import nn
 
@@ -73,6 +73,6 @@ def require_current_hooks(model: nn.Module, base: type[nn.Module]) -> None:
             )
 
 
-def _required(method: Any) -> set[str]:
+def _required(method: Callable[..., object]) -> set[str]:
     """The parameters without a default."""
     return {p.name for p in inspect.signature(method).parameters.values() if p.default is p.empty}

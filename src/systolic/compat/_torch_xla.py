@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import warnings
 from types import ModuleType
-from typing import Any
 
 from ..exceptions import MisconfigurationException
 from ..utilities._entries import Entry, see
@@ -18,7 +17,7 @@ _INSTEAD = (
 )
 
 
-def explain_torch_xla(model: Any, platform: str) -> None:
+def explain_torch_xla(model: object, platform: str) -> None:
     """Tell of the names of torch_xla in the user's own modules.
 
     Args:
@@ -49,6 +48,6 @@ def _names_of_torch_xla(module: ModuleType) -> list[str]:
     ]
 
 
-def _source(value: Any) -> str:
+def _source(value: object) -> str:
     name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
     return name if isinstance(name, str) else ""

@@ -8,8 +8,9 @@ from typing import Any, Self
 
 import torch
 
+from ..checkpoint._location import MapLocation, PathLike
 from . import _loading
-from ._datasets import loaders_of
+from ._datasets import Datasets, loaders_of
 from ._hparams import HyperparametersMixin
 
 
@@ -36,10 +37,10 @@ class LightningDataModule(HyperparametersMixin, _loading.Checkpointed):
     @classmethod
     def from_datasets(
         cls,
-        train_dataset: Any = None,
-        val_dataset: Any = None,
-        test_dataset: Any = None,
-        predict_dataset: Any = None,
+        train_dataset: Datasets | None = None,
+        val_dataset: Datasets | None = None,
+        test_dataset: Datasets | None = None,
+        predict_dataset: Datasets | None = None,
         batch_size: int = 1,
         num_workers: int = 0,
         **datamodule_kwargs: Any,
@@ -123,9 +124,9 @@ class LightningDataModule(HyperparametersMixin, _loading.Checkpointed):
     @classmethod
     def load_from_checkpoint(
         cls,
-        checkpoint_path: Any,
-        map_location: Any = None,
-        hparams_file: Any = None,
+        checkpoint_path: PathLike,
+        map_location: MapLocation = None,
+        hparams_file: PathLike | None = None,
         weights_only: bool | None = None,
         **kwargs: Any,
     ) -> Self:

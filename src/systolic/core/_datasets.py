@@ -7,8 +7,10 @@ from typing import Any
 
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+Datasets = Dataset[Any] | Sequence[Dataset[Any]] | Mapping[str, Dataset[Any]]
 
-def loaders_of(datasets: Any, *, batch_size: int, num_workers: int, shuffle: bool) -> Any:
+
+def loaders_of(datasets: Datasets, *, batch_size: int, num_workers: int, shuffle: bool) -> Any:
     """A loader for a dataset; for a sequence or a dict of datasets as many.
 
     Args:
@@ -18,7 +20,7 @@ def loaders_of(datasets: Any, *, batch_size: int, num_workers: int, shuffle: boo
         shuffle: whether to shuffle, where the dataset is no stream.
     """
 
-    def loader(dataset: Any) -> DataLoader[Any]:
+    def loader(dataset: Dataset[Any]) -> DataLoader[Any]:
         mixed = shuffle and not isinstance(dataset, IterableDataset)
         return DataLoader(dataset, batch_size=batch_size, shuffle=mixed, num_workers=num_workers, pin_memory=False)
 

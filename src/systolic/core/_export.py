@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
 from collections.abc import Iterator
 from contextvars import ContextVar
 from pathlib import Path
@@ -21,7 +22,7 @@ class Exported(nn.Module):
     example_input_array: Any
 
     @torch.no_grad()
-    def to_onnx(self, file_path: Any = None, input_sample: Any = None, **kwargs: Any) -> Any:
+    def to_onnx(self, file_path: Any = None, input_sample: object = None, **kwargs: Any) -> Any:
         """Export to ONNX.
 
         Args:
@@ -43,7 +44,11 @@ class Exported(nn.Module):
 
     @torch.no_grad()
     def to_torchscript(
-        self, file_path: Any = None, method: str = "script", example_inputs: Any = None, **kwargs: Any
+        self,
+        file_path: str | os.PathLike[str] | None = None,
+        method: str = "script",
+        example_inputs: object = None,
+        **kwargs: Any,
     ) -> torch.jit.ScriptModule:
         """Export to TorchScript.
 
@@ -73,7 +78,7 @@ class Exported(nn.Module):
             f"{type(self).__name__}.to_tensorrt() is not supported. Export with to_onnx(path) and give the file to TensorRT."
         )
 
-    def _sample(self, method: str, given: Any) -> Any:
+    def _sample(self, method: str, given: object) -> Any:
         sample = self.example_input_array if given is None else given
         if sample is None:
             raise ValueError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -216,7 +217,7 @@ class TracedHooks:
         optimizer.zero_grad()
 
     def optimizer_step(
-        self, epoch: int, batch_idx: int, optimizer: torch.optim.Optimizer, optimizer_closure: Any = None
+        self, epoch: int, batch_idx: int, optimizer: torch.optim.Optimizer, optimizer_closure: Callable[[], Any] | None = None
     ) -> None:
         """Step the optimizer; the closure runs training_step and backward."""
         optimizer.step(closure=optimizer_closure)

@@ -23,7 +23,7 @@ class AttributeDict(dict[str, Any]):
         except KeyError:
             raise AttributeError(f"Missing hyperparameter '{name}'. There are: {', '.join(self) or 'none'}.") from None
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         self[name] = value
 
 
@@ -148,7 +148,7 @@ def _chosen(args: tuple[Any, ...], values: dict[str, Any]) -> tuple[Any, str | N
     return {name: values[name] for name in args if isinstance(name, str)}, "kwargs"
 
 
-def _equal(value: Any, other: Any) -> bool:
+def _equal(value: object, other: object) -> bool:
     return isinstance(value, type(other)) and bool(value == other)
 
 
@@ -165,6 +165,6 @@ def _as_container(values: Any) -> Hyperparameters:
     )
 
 
-def is_omegaconf(value: Any) -> bool:
+def is_omegaconf(value: object) -> bool:
     """Whether a value is a container of OmegaConf, which need not be installed."""
     return type(value).__module__.partition(".")[0] == "omegaconf"

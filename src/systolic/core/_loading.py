@@ -6,12 +6,13 @@ import csv
 import importlib
 import inspect
 from ast import literal_eval
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import fsspec
 
+from ..checkpoint._location import MapLocation, PathLike
 from ..exceptions import MisconfigurationException
 from ._hparams import AttributeDict, is_omegaconf
 
@@ -33,7 +34,23 @@ class Checkpointed:
     CHECKPOINT_HYPER_PARAMS_TYPE: str
 
 
-def hyperparameters_of(owner: Any) -> dict[str, Any]:
+class _WithHyperparameters(Protocol):
+    """A module or a data module: what `Checkpointed` and the mixin of hyperparameters give it."""
+
+    @property
+    def CHECKPOINT_HYPER_PARAMS_KEY(self) -> str: ...
+
+    @property
+    def CHECKPOINT_HYPER_PARAMS_NAME(self) -> str: ...
+
+    @property
+    def CHECKPOINT_HYPER_PARAMS_TYPE(self) -> str: ...
+
+    @property
+    def hparams(self) -> Any: ...
+
+
+def hyperparameters_of(owner: _WithHyperparameters) -> dict[str, Any]:
     """Entries of a checkpoint for an object's hyperparameters; none when it has none."""
     if not owner.hparams:
         return {}
@@ -44,14 +61,14 @@ def hyperparameters_of(owner: Any) -> dict[str, Any]:
     return {**found, owner.CHECKPOINT_HYPER_PARAMS_KEY: plain, owner.CHECKPOINT_HYPER_PARAMS_TYPE: OMEGACONF}
 
 
-def read(path: Any, map_location: Any, weights_only: bool | None) -> dict[str, Any]:
+def read(path: PathLike, map_location: MapLocation, weights_only: bool | None) -> dict[str, Any]:
     """The checkpoint in a file; None for `weights_only` refuses all but tensors and plain values, like True."""
     from ..checkpoint import load
 
     return load(path, map_location=map_location or "cpu", weights_only=weights_only is not False)
 
 
-def build(cls: type[Checkpointed], checkpoint: dict[str, Any], hparams_file: Any, given: dict[str, Any]) -> Any:
+def build(cls: type[Checkpointed], checkpoint: dict[str, Any], hparams_file: PathLike | None, given: dict[str, Any]) -> Any:
     """Make an instance with the hyperparameters of a checkpoint.
 
     Args:
@@ -74,7 +91,7 @@ def build(cls: type[Checkpointed], checkpoint: dict[str, Any], hparams_file: Any
     return cls(**arguments)
 
 
-def _converted(saved: Any, kind: Callable[[Any], Any] | str | None) -> Any:
+def _converted(saved: Mapping[str, Any], kind: Callable[[Any], Any] | str | None) -> Any:
     if kind is None:
         return saved
     if kind == OMEGACONF:
@@ -92,7 +109,7 @@ def _omegaconf() -> Any:
         ) from error
 
 
-def _from_file(path: Any) -> dict[str, Any]:
+def _from_file(path: PathLike) -> dict[str, Any]:
     kind = Path(path).suffix.lower()
     if kind not in (".csv", ".yaml", ".yml"):
         raise ValueError(f"`hparams_file` must be a .csv, .yaml or .yml file. Received: {str(path)!r}.")

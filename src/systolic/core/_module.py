@@ -9,11 +9,14 @@ from typing import Any, Self
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
+from ..checkpoint._location import MapLocation, PathLike
 from ..compiler import DeferredObject, is_capture_thread
 from ..data._containers import map_leaves
 from ..exceptions import MisconfigurationException
 from ..metrics import LogOptions, reduction_name
+from ..optim import LightningOptimizer
 from . import _loading
 from ._export import Exported, is_exporting
 from ._hooks import DataHooks, HostHooks, ModeHooks, TracedHooks
@@ -189,7 +192,7 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, DataHooks, _
     def log(
         self,
         name: str,
-        value: Any,
+        value: object,
         prog_bar: bool = False,
         logger: bool | None = None,
         on_step: bool | None = None,
@@ -197,7 +200,7 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, DataHooks, _
         reduce_fx: str | Callable[..., Any] = "mean",
         enable_graph: bool = False,
         sync_dist: bool = False,
-        sync_dist_group: Any = None,
+        sync_dist_group: object = None,
         add_dataloader_idx: bool = True,
         batch_size: int | None = None,
         metric_attribute: str | None = None,
@@ -264,7 +267,7 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, DataHooks, _
         loss.backward(*args, **kwargs)
 
     @contextlib.contextmanager
-    def toggled_optimizer(self, optimizer: Any) -> Iterator[None]:
+    def toggled_optimizer(self, optimizer: Optimizer | LightningOptimizer) -> Iterator[None]:
         """Inside, only this optimizer's parameters require gradients."""
         self.toggle_optimizer(optimizer)
         try:
@@ -272,7 +275,7 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, DataHooks, _
         finally:
             self.untoggle_optimizer(optimizer)
 
-    def toggle_optimizer(self, optimizer: Any) -> None:
+    def toggle_optimizer(self, optimizer: Optimizer | LightningOptimizer) -> None:
         """Let only this optimizer's parameters require gradients until `untoggle_optimizer`."""
         own = {id(p) for group in optimizer.param_groups for p in group["params"]}
         state = {}
@@ -284,7 +287,7 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, DataHooks, _
                         parameter.requires_grad_(False)
         self.trainer.run.module_state.toggled = state
 
-    def untoggle_optimizer(self, optimizer: Any) -> None:
+    def untoggle_optimizer(self, optimizer: Optimizer | LightningOptimizer) -> None:
         """Undo `toggle_optimizer`."""
         for parameter, requires_grad in self.trainer.run.module_state.toggled.items():
             parameter.requires_grad_(requires_grad)
@@ -306,7 +309,7 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, DataHooks, _
         """Print once, above the progress bar."""
         self.trainer.run.print(*args, **kwargs)
 
-    def all_gather(self, data: Any, group: Any = None, sync_grads: bool = False) -> Any:
+    def all_gather(self, data: object, group: object = None, sync_grads: bool = False) -> Any:
         """Tensors of the samples of all cores, with a first axis over processes, of which there is one.
 
         A step sees the global batch already, so nothing is communicated; docs/collectives.md tells more.
@@ -343,15 +346,15 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, DataHooks, _
         return self._example_input_array
 
     @example_input_array.setter
-    def example_input_array(self, example: Any) -> None:
+    def example_input_array(self, example: object) -> None:
         self._example_input_array = example
 
     @classmethod
     def load_from_checkpoint(
         cls,
-        checkpoint_path: Any,
-        map_location: Any = None,
-        hparams_file: Any = None,
+        checkpoint_path: PathLike,
+        map_location: MapLocation = None,
+        hparams_file: PathLike | None = None,
         strict: bool | None = None,
         weights_only: bool | None = None,
         **kwargs: Any,
@@ -382,6 +385,6 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, DataHooks, _
         return module
 
 
-def _recording(logger: Any) -> Any:
+def _recording(logger: object) -> Any:
     """A logger; while a step is traced one whose methods are called after every step."""
     return DeferredObject(logger) if logger is not None and is_capture_thread() else logger

@@ -49,7 +49,7 @@ class _Same:
 
     __slots__ = ("value",)
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: object) -> None:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
@@ -124,7 +124,7 @@ def unflatten_batch(spec: BatchSpec, leaves: Sequence[Any]) -> Any:
     return spec.unflatten(leaves)
 
 
-def is_batch_leaf(value: Any) -> bool:
+def is_batch_leaf(value: object) -> bool:
     """Whether a value of a batch goes to the device: a tensor, or an array of numbers that torch has a type for."""
     if isinstance(value, torch.Tensor):
         return True
@@ -133,7 +133,7 @@ def is_batch_leaf(value: Any) -> bool:
     return value.dtype.kind in "biufc" and value.dtype.char not in "gG"  # g, G: long double, which torch lacks
 
 
-def describe(value: Any, leaves: list[Any], is_leaf: Callable[[Any], bool]) -> Tree:
+def describe(value: object, leaves: list[Any], is_leaf: Callable[[Any], bool]) -> Tree:
     """The tree of `value`; its leaves are appended to `leaves`."""
     if is_leaf(value):
         leaves.append(value)
@@ -145,7 +145,7 @@ def describe(value: Any, leaves: list[Any], is_leaf: Callable[[Any], bool]) -> T
     return Node(type(value), opened.context, children, opened.rebuild)
 
 
-def batch_size_of(batch: Any) -> int:
+def batch_size_of(batch: object) -> int:
     """The number of samples: size(0) of the first tensor (of the first array when there is no tensor).
 
     Raises:
@@ -192,7 +192,7 @@ def _flat_dict_spec(keys: tuple[str, ...]) -> BatchSpec:
     return BatchSpec(describe(dict.fromkeys(keys, LEAF), [], _is_place), len(keys))
 
 
-def _is_place(value: Any) -> bool:
+def _is_place(value: object) -> bool:
     return value is LEAF
 
 
@@ -223,7 +223,7 @@ def _tree_key(tree: Tree, static_key: Callable[[Any], Hashable]) -> Hashable:
     return "*"
 
 
-def _static_key(value: Any) -> Hashable:
+def _static_key(value: object) -> Hashable:
     # The type belongs to the key because 1 == 1.0 == True; repr tells 0.0 from -0.0 and makes nan equal to itself.
     if isinstance(value, float | complex):
         return (type(value), repr(value))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.utils.data import Sampler
@@ -13,7 +13,19 @@ from ..exceptions import MisconfigurationException
 from ._buckets import bucket_of, check_buckets
 
 
-def measure_lengths(dataset: Any, length: Callable[[Any], int] = len) -> list[int]:
+class MapStyle(Protocol):
+    """A dataset whose samples have numbers."""
+
+    def __len__(self) -> int:
+        """How many samples there are."""
+        ...
+
+    def __getitem__(self, index: int, /) -> Any:
+        """A sample."""
+        ...
+
+
+def measure_lengths(dataset: MapStyle, length: Callable[[Any], int] = len) -> list[int]:
     """The length of every sample of a dataset, which is read once from its beginning to its end.
 
     Args:

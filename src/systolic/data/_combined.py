@@ -32,7 +32,7 @@ class CombinedLoader:
             one loader after the other.
     """
 
-    def __init__(self, iterables: Any, mode: CombinedMode = "min_size") -> None:
+    def __init__(self, iterables: object, mode: CombinedMode = "min_size") -> None:
         if mode not in _LENGTHS:
             raise ValueError(f"Unsupported mode {mode!r} of CombinedLoader: expected one of {list(get_args(CombinedMode))}.")
         self._iterables = iterables
@@ -108,7 +108,7 @@ class CombinedLoader:
         return self._limits is None or self._limits[index] > 0
 
 
-def _is_loader(value: Any) -> bool:
+def _is_loader(value: object) -> bool:
     """Whether a value is a loader itself rather than a collection: a list of numbers is data."""
     # A dataclass that can be iterated is somebody's loader with its settings as fields.
     if dataclasses.is_dataclass(value) and hasattr(value, "__iter__") and not isinstance(value, dict):
@@ -147,7 +147,7 @@ def _max_size_cycle(loaders: list[Any], iterators: list[Iterator[Any]]) -> Itera
         yield batch
 
 
-def _first_again(iterator: Iterator[Any], loader: Any) -> Any:
+def _first_again(iterator: Iterator[Any], loader: object) -> Any:
     for batch in iterator:
         return batch
     raise MisconfigurationException(

@@ -39,7 +39,7 @@ def open_container(value: Any) -> Opened | None:
     return None
 
 
-def map_leaves(change: Callable[[Any], Any], value: Any) -> Any:
+def map_leaves(change: Callable[[Any], Any], value: object) -> Any:
     """The same containers, with `change(leaf)` in place of everything in them that is no container."""
     opened = open_container(value)
     if opened is None:
@@ -63,7 +63,7 @@ def _mapping_extras(value: Mapping[Any, Any]) -> Hashable:
     return tuple(sorted(own, key=lambda item: item[0]))
 
 
-def _is_hashable(value: Any) -> bool:
+def _is_hashable(value: object) -> bool:
     try:
         hash(value)
     except TypeError:

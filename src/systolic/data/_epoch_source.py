@@ -35,7 +35,7 @@ class EpochSource:
         loader: a loader, or the `CombinedBatches` of several.
     """
 
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, loader: object) -> None:
         self.loader = loader
         self._combined = loader.combined if isinstance(loader, CombinedBatches) else None
         leaves = [loader] if self._combined is None else self._combined.flattened
@@ -151,7 +151,7 @@ class EpochSource:
         return {"start": HostRandomState.current().as_tensor(), **generators_now(self.loader)}
 
 
-def generators_now(loader: Any) -> Place:
+def generators_now(loader: object) -> Place:
     """The states of the generators and samplers that a loader has of its own."""
     samplers = [sampler for sampler in samplers_of(loader) if isinstance(sampler, Stateful)]
     return {
@@ -160,7 +160,7 @@ def generators_now(loader: Any) -> Place:
     }
 
 
-def restore_generators(loader: Any, place: Place) -> None:
+def restore_generators(loader: object, place: Place) -> None:
     """Give a loader's generators and samplers the states that `generators_now` gave."""
     samplers = [sampler for sampler in samplers_of(loader) if isinstance(sampler, Stateful)]
     for generator, state in zip(_generators(loader), place["generators"], strict=False):
@@ -169,7 +169,7 @@ def restore_generators(loader: Any, place: Place) -> None:
         sampler.load_state_dict(copy.deepcopy(state))
 
 
-def _generators(loader: Any) -> list[torch.Generator]:
+def _generators(loader: object) -> list[torch.Generator]:
     """The generators that the user gave to a loader or its samplers, each once."""
     leaves = loader.flattened if isinstance(loader, CombinedBatches) else [loader]
     holders = [leaf.loader if isinstance(leaf, MergedLoader) else leaf for leaf in leaves] + samplers_of(loader)

@@ -51,7 +51,7 @@ def iterate(loader: Any) -> Iterator[Any]:
     return _batches(table, loader, index_batches, _read_ahead(loader, table))
 
 
-def is_vectorised(loader: Any) -> bool:
+def is_vectorised(loader: object) -> bool:
     """Whether `iterate` takes the fast path for this loader."""
     return table_of(loader) is not None
 
@@ -90,7 +90,7 @@ def _draw_seed(loader: DataLoader[Any]) -> None:
     torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
 
 
-def _order_is_known(batch_sampler: Any, table: Table) -> bool:
+def _order_is_known(batch_sampler: object, table: Table) -> bool:
     """Whether an epoch's indices can be had as one array: all of the data in order, or in one random permutation."""
     if type(batch_sampler) is not BatchSampler:
         return False
@@ -121,12 +121,12 @@ def _ordered_groups(table: Table, batch_sampler: Any) -> Iterator[torch.Tensor]:
         yield table.rows_at(order[start : min(start + step, end)])
 
 
-def _ordered_batches(table: Table, batch_sampler: Any) -> Iterator[tuple[torch.Tensor, ...]]:
+def _ordered_batches(table: Table, batch_sampler: BatchSampler) -> Iterator[tuple[torch.Tensor, ...]]:
     for rows in _ordered_groups(table, batch_sampler):
         yield from zip(*_split(table, rows, batch_sampler.batch_size), strict=True)
 
 
-def _ordered_arrays(table: Table, batch_sampler: Any) -> Iterator[list[Array]]:
+def _ordered_arrays(table: Table, batch_sampler: BatchSampler) -> Iterator[list[Array]]:
     size = batch_sampler.batch_size
     for rows in _ordered_groups(table, batch_sampler):
         taken = [_taken_array(column, rows) for column in table.columns]
@@ -202,7 +202,7 @@ def _batches_ahead(table: Table, batch_size: int) -> int:
     return max(1, min(_READ_AHEAD_BATCHES, _READ_AHEAD_BYTES // max(1, row_bytes * batch_size)))
 
 
-def _draws_at_start(sampler: Any) -> bool:
+def _draws_at_start(sampler: object) -> bool:
     """Whether all random numbers up to the last index are drawn with the first, or by a generator of its own."""
     if type(sampler) is RandomSampler:
         return sampler.generator is None or (not sampler.replacement and sampler.num_samples <= len(sampler.data_source))

@@ -21,7 +21,7 @@ def num_batches(loader: Any) -> int | float:
         return math.inf
 
 
-def has_len(loader: Any) -> bool:
+def has_len(loader: object) -> bool:
     """Whether the loader knows its number of batches."""
     return num_batches(loader) != math.inf
 
@@ -80,7 +80,7 @@ def check_limit(limit: int | float | None, *, name: str) -> int | float:
     )
 
 
-def check_loader(loader: Any, *, name: str = "train_dataloaders") -> None:
+def check_loader(loader: object, *, name: str = "train_dataloaders") -> None:
     """Refuse what cannot be a loader.
 
     Args:
@@ -108,7 +108,7 @@ def check_loader(loader: Any, *, name: str = "train_dataloaders") -> None:
         raise empty_loader_error(loader, name=name)
 
 
-def empty_loader_error(loader: Any, *, name: str = "train_dataloaders") -> EmptyLoaderError:
+def empty_loader_error(loader: object, *, name: str = "train_dataloaders") -> EmptyLoaderError:
     """The error for a loader that gave no batch, with the reason where it can be told."""
     return EmptyLoaderError(
         f"`{name}` has no batch: expected at least one, and {_why_empty(loader)}. "
@@ -116,14 +116,14 @@ def empty_loader_error(loader: Any, *, name: str = "train_dataloaders") -> Empty
     )
 
 
-def _is_iterable(loader: Any) -> bool:
+def _is_iterable(loader: object) -> bool:
     # A class, or the text of a path, is iterable to Python but never a loader; `__getitem__` makes iterable by index.
     if isinstance(loader, type | str | bytes):
         return False
     return isinstance(loader, Iterable) or hasattr(loader, "__getitem__")
 
 
-def _why_empty(loader: Any) -> str:
+def _why_empty(loader: object) -> str:
     if not isinstance(loader, DataLoader):
         return f"this {type(loader).__name__} yields none"
     if isinstance(loader.dataset, IterableDataset):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -39,12 +39,12 @@ class BatchPadder:
         loader: says its batch size; where it does not, batches are filled up to the largest one so far.
     """
 
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, loader: object) -> None:
         sampler = getattr(loader, "batch_sampler", None)
         known = getattr(loader, "batch_size", None) or getattr(sampler, "batch_size", None)
         self.rows = known if isinstance(known, int) else 0
 
-    def __call__(self, batch: Any) -> PaddedBatch:
+    def __call__(self, batch: object) -> PaddedBatch:
         """The batch with as many samples as the others, and its mask.
 
         Raises:
@@ -58,7 +58,7 @@ class BatchPadder:
         return PaddedBatch(_with_mask(filled, torch.arange(self.rows) < size), torch.tensor(float(size)))
 
 
-def mask_of(batch: Any) -> Any:
+def mask_of(batch: MutableMapping[str, Any] | Sequence[Any]) -> Any:
     """The mask of a batch that was filled up."""
     return batch[MASK_KEY] if isinstance(batch, MutableMapping) else batch[-1]
 

@@ -95,11 +95,11 @@ class PadCollate:
         return found
 
 
-def _has_length(value: Any) -> bool:
+def _has_length(value: object) -> bool:
     return isinstance(value, torch.Tensor | np.ndarray) and value.ndim > 0
 
 
-def _tensor(value: Any, name: Field) -> torch.Tensor:
+def _tensor(value: object, name: Field) -> torch.Tensor:
     tensor = torch.as_tensor(value)
     if tensor.ndim == 0:
         raise MisconfigurationException(f"PadCollate should pad the field {name!r}, which has no dimension: {value!r:.80}.")

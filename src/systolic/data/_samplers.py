@@ -36,7 +36,7 @@ class MergedBatchSampler(Sampler[list[Any]]):
         return batches // self.factor if self.drop_last else -(-batches // self.factor)
 
 
-def scale_batch_sampler(batch_sampler: Any, factor: int) -> Sampler[list[Any]]:
+def scale_batch_sampler(batch_sampler: Iterable[Any], factor: int) -> Sampler[list[Any]]:
     """A batch sampler whose batches are `factor` times as large."""
     # A subclass may have worked out its batches already when it was made, so only the plain class is scaled by size.
     if type(batch_sampler) is BatchSampler:
@@ -47,7 +47,7 @@ def scale_batch_sampler(batch_sampler: Any, factor: int) -> Sampler[list[Any]]:
     return MergedBatchSampler(batch_sampler, factor)
 
 
-def undo_sharding(sampler: Any) -> Any:
+def undo_sharding(sampler: object) -> Any:
     """The order over the whole dataset that a `DistributedSampler` deals out to its replicas; others unchanged."""
     if type(sampler) is not DistributedSampler or sampler.num_replicas == 1:
         return sampler
@@ -91,10 +91,10 @@ def _replaceable_samplers(loader: DataLoader[Any]) -> list[Any]:
     return [sampler for sampler in candidates if type(sampler) is DistributedSampler]
 
 
-def samplers_of(loader: Any) -> list[Any]:
+def samplers_of(loader: object) -> list[Any]:
     """Every sampler that a loader, or a collection of loaders, draws indices from, each once."""
     found: dict[int, Any] = {}
-    pending = [loader]
+    pending: list[Any] = [loader]
     while pending:
         holder = pending.pop()
         inner = [getattr(holder, name, None) for name in ("sampler", "batch_sampler")]
@@ -107,7 +107,7 @@ def samplers_of(loader: Any) -> list[Any]:
     return list(found.values())
 
 
-def set_epoch(loader: Any, epoch: int) -> None:
+def set_epoch(loader: object, epoch: int) -> None:
     """Tell every sampler of the loader(s) that has `set_epoch` which epoch begins, so that it shuffles anew."""
     for sampler in samplers_of(loader):
         if callable(getattr(sampler, "set_epoch", None)):

@@ -68,7 +68,7 @@ class SharedBatchSampler(Sampler[list[Any]]):
         return len(self.batch_sampler)
 
 
-def share_loader(loader: Any, processes: Processes) -> Any:
+def share_loader(loader: object, processes: Processes) -> Any:
     """A loader of which each process reads its part of every batch; the loader itself where only the whole will do.
 
     That is so where a part of a batch is not made from a part of its samples: a `collate_fn` may pad to the longest sample,
@@ -87,7 +87,7 @@ def share_loader(loader: Any, processes: Processes) -> Any:
     return rebuild_loader(loader, batch_sampler=shared) if shared.tells_apart else loader
 
 
-def sharing_of(loader: Any) -> SharedBatchSampler | None:
+def sharing_of(loader: object) -> SharedBatchSampler | None:
     """How a loader's batches are shared; None where every process reads them whole."""
     sampler = loader.batch_sampler if isinstance(loader, DataLoader) else None
     return sampler if isinstance(sampler, SharedBatchSampler) else None

@@ -30,7 +30,7 @@ class Table:
         return rows if self.rows is None else self.rows.index_select(0, rows)
 
 
-def table_of(loader: Any) -> Table | None:
+def table_of(loader: object) -> Table | None:
     """The table that a loader's batches are rows of; None when the loader has to make them itself."""
     if not isinstance(loader, DataLoader) or not _loads_plainly(loader):
         return None
@@ -81,7 +81,7 @@ def _rows_of(subset: Subset[Any]) -> torch.Tensor | None:
     return torch.from_numpy(rows.astype(np.int64))
 
 
-def _columns_of(dataset: Any) -> tuple[tuple[Any, ...], Callable[[tuple[torch.Tensor, ...]], Any]]:
+def _columns_of(dataset: object) -> tuple[tuple[Any, ...], Callable[[tuple[torch.Tensor, ...]], Any]]:
     """The tensors of a dataset and the container that `default_collate` makes of its samples."""
     if type(dataset) is TensorDataset:
         return dataset.tensors, list
@@ -93,7 +93,7 @@ def _columns_of(dataset: Any) -> tuple[tuple[Any, ...], Callable[[tuple[torch.Te
     return (), list
 
 
-def _is_plain(column: Any) -> bool:
+def _is_plain(column: object) -> bool:
     """Whether `index_select` gives what stacking single rows gives: a dense CPU tensor without history."""
     return (
         type(column) is torch.Tensor

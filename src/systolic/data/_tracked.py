@@ -204,7 +204,7 @@ class MergedTracked(TrackedLoader):
         self._inner.resume(skip, mark)
 
 
-def tracked(loader: Any) -> TrackedLoader:
+def tracked(loader: object) -> TrackedLoader:
     """The loader with its position, as far as that can be known."""
     if isinstance(loader, MergedLoader):
         return MergedTracked(loader, tracked(loader.loader))

@@ -45,7 +45,7 @@ class ReportingCollate:
         self.collate = collate
         self._told = b""
 
-    def __call__(self, samples: Any) -> Any:
+    def __call__(self, samples: object) -> Any:
         """Collate."""
         batch, info = self.collate(samples), get_worker_info()
         if info is None:
@@ -57,7 +57,7 @@ class ReportingCollate:
         return Delivered(batch, info.id, changed, told)
 
     @staticmethod
-    def _streams(dataset: Any) -> bool:
+    def _streams(dataset: object) -> bool:
         return isinstance(dataset, IterableDataset) and isinstance(dataset, Stateful)
 
 

@@ -6,3 +6,4 @@ from ._metrics import Metrics as Metrics
 from ._page import headline as headline
 from ._page import page as page
 from ._recorder import Recorder as Recorder
+from ._recorder import Started as Started

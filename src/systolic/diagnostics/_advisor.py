@@ -63,7 +63,7 @@ class Advisor:
         grouped: whether several steps go to the devices in one dispatch already.
     """
 
-    def __init__(self, loader: Any, compiles: Sequence[Any], is_idle: Callable[[], bool], grouped: bool = False) -> None:
+    def __init__(self, loader: object, compiles: Sequence[Any], is_idle: Callable[[], bool], grouped: bool = False) -> None:
         self._loader = loader
         self._compiles = compiles
         self._is_idle = is_idle
@@ -187,7 +187,7 @@ class Advisor:
 _END = object()
 
 
-def _about(loader: Any) -> str:
+def _about(loader: object) -> str:
     """Advice on a loader: where the time probably goes, and what to change."""
     workers = getattr(loader, "num_workers", None)  # loaders may be anything that iterates
     dataset = getattr(loader, "dataset", None)

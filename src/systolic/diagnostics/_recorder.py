@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from ..compiler import Compile
 from ._lines import responsible_line
@@ -17,6 +17,15 @@ from ._metrics import Metrics
 
 _KEPT = 2000
 _DISTINCT_LINES = 100
+
+
+class Started(Protocol):
+    """A step that was handed to the devices."""
+
+    @property
+    def arrays(self) -> Sequence[Any]:
+        """Its results, which are there when the devices are done."""
+        ...
 
 
 @dataclass(slots=True)
@@ -87,7 +96,7 @@ class Recorder:
 
     # ---- what the loops tell
 
-    def step_started(self, stage: str, result: Any, began: float, compiles: Sequence[Compile]) -> None:
+    def step_started(self, stage: str, result: Started, began: float, compiles: Sequence[Compile]) -> None:
         """A step was dispatched; see `Profiler.step_started`."""
         ended = time.perf_counter()
         self._settle(began)

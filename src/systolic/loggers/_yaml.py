@@ -19,7 +19,7 @@ def dump_yaml(data: dict[Any, Any]) -> str:
     return "\n".join(_lines(data)) + "\n"
 
 
-def _lines(value: Any) -> list[str]:
+def _lines(value: object) -> list[str]:
     if isinstance(value, dict) and value:
         return [line for key, item in value.items() for line in _entry(f"{_scalar(key)}:", item)]
     if isinstance(value, list) and value:
@@ -27,18 +27,18 @@ def _lines(value: Any) -> list[str]:
     return [_flow(value)]
 
 
-def _entry(head: str, item: Any) -> list[str]:
+def _entry(head: str, item: object) -> list[str]:
     if isinstance(item, dict | list) and item:
         return [head, *(f"  {line}" for line in _lines(item))]
     return [f"{head} {_flow(item)}"]
 
 
-def _element(item: Any) -> list[str]:
+def _element(item: object) -> list[str]:
     first, *rest = _lines(item)
     return [f"- {first}", *(f"  {line}" for line in rest)]
 
 
-def _flow(value: Any) -> str:
+def _flow(value: object) -> str:
     if isinstance(value, dict | list):
         return "{}" if isinstance(value, dict) else "[]"
     return _scalar(value)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 
-def is_metric(value: Any) -> bool:
+def is_metric(value: object) -> bool:
     """Whether a value is a torchmetrics object; torchmetrics is a guest and may not be installed."""
     torchmetrics = sys.modules.get("torchmetrics")
     return torchmetrics is not None and isinstance(value, torchmetrics.Metric)

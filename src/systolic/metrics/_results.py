@@ -124,7 +124,7 @@ class StepLog:
     logged: dict[str, list[Weighted]] = field(default_factory=dict)
     hooks: dict[str, str] = field(default_factory=dict)
 
-    def add(self, entry: LogEntry, value: Any, batch_size: int | None, hook: str) -> None:
+    def add(self, entry: LogEntry, value: object, batch_size: int | None, hook: str) -> None:
         """Record a value that a hook logs."""
         if entry.metric is not None:
             if entry.on_step and entry.metric._forward_cache is not None:
@@ -143,7 +143,7 @@ class StepLog:
         return {name: v for name, v in self.values.items() if self.results.entries[name].on_step}
 
 
-def as_scalar(name: str, value: Any) -> torch.Tensor:
+def as_scalar(name: str, value: object) -> torch.Tensor:
     """A logged value as a float32 scalar without gradient history.
 
     Raises:
@@ -199,10 +199,8 @@ class Results:
         totals = self.state.totals
         width = max(chosen) + 1
         old = totals[:, :width].unbind(1)
-        columns = [
-            _folded(old[i], self.entries[chosen[i]].reduction, logged[chosen[i]]) if i in chosen else old[i]
-            for i in range(width)
-        ]
+        folded = {i: _folded(old[i], self.entries[name].reduction, logged[name]) for i, name in chosen.items()}
+        columns = [folded[i] if i in folded else old[i] for i in range(width)]
         with torch.no_grad():
             totals[:, :width] = torch.stack(columns, dim=1)
 

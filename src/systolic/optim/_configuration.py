@@ -52,7 +52,7 @@ class OptimizerConfiguration:
     schedulers: list[LRSchedulerConfig] = field(default_factory=list)
 
 
-def read_configuration(module: nn.Module, returned: Any, automatic: bool) -> OptimizerConfiguration:
+def read_configuration(module: nn.Module, returned: object, automatic: bool) -> OptimizerConfiguration:
     """Read what `configure_optimizers` returned.
 
     Args:
@@ -84,7 +84,7 @@ def read_configuration(module: nn.Module, returned: Any, automatic: bool) -> Opt
     return configuration
 
 
-def _require_known_optimizer(scheduler: Any, optimizers: list[Optimizer]) -> None:
+def _require_known_optimizer(scheduler: object, optimizers: list[Optimizer]) -> None:
     """Refuse a scheduler that changes the learning rate of an optimizer which never steps."""
     own = getattr(scheduler, "optimizer", None)  # a scheduler of the user's own may have none
     if own is not None and not any(own is optimizer for optimizer in optimizers):
@@ -95,7 +95,7 @@ def _require_known_optimizer(scheduler: Any, optimizers: list[Optimizer]) -> Non
         )
 
 
-def _read(returned: Any) -> OptimizerConfiguration:
+def _read(returned: object) -> OptimizerConfiguration:
     if returned is None:
         return OptimizerConfiguration()
     if isinstance(returned, Optimizer):
@@ -116,13 +116,13 @@ def _read(returned: Any) -> OptimizerConfiguration:
     )
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return f"{type(value).__name__} of {', '.join(type(v).__name__ for v in value)}"
     return type(value).__name__
 
 
-def _require_optimizer(optimizer: Any) -> Optimizer:
+def _require_optimizer(optimizer: object) -> Optimizer:
     if not isinstance(optimizer, Optimizer):
         raise MisconfigurationException(
             f"`configure_optimizers` must return torch.optim.Optimizer objects. Received: {_short(optimizer)}."
@@ -149,7 +149,7 @@ def _read_dict(returned: dict[str, Any]) -> OptimizerConfiguration:
     return OptimizerConfiguration([returned["optimizer"]], [_read_scheduler(scheduler, returned.get("monitor"))])
 
 
-def _read_scheduler(given: Any, monitor: str | None = None) -> LRSchedulerConfig:
+def _read_scheduler(given: object, monitor: str | None = None) -> LRSchedulerConfig:
     if not isinstance(given, dict):
         config = LRSchedulerConfig(given, monitor=monitor)
     else:

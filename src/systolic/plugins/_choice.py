@@ -9,7 +9,7 @@ from ..compat import welcome
 from ..exceptions import MisconfigurationException
 
 
-def choose_checkpoint_io(plugins: Any) -> CheckpointIO:
+def choose_checkpoint_io(plugins: object) -> CheckpointIO:
     """Choose the plugin that writes checkpoints.
 
     Args:
@@ -18,7 +18,7 @@ def choose_checkpoint_io(plugins: Any) -> CheckpointIO:
     Raises:
         MisconfigurationException: something else is in it, or more than one.
     """
-    listed = list(plugins) if isinstance(plugins, list | tuple) else [] if plugins is None else [plugins]
+    listed: list[Any] = list(plugins) if isinstance(plugins, list | tuple) else [] if plugins is None else [plugins]
     for plugin in listed:
         if not isinstance(welcome(plugin, CheckpointIO, root="CheckpointIO"), CheckpointIO):
             raise MisconfigurationException(

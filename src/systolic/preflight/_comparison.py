@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rich.console import Console, ConsoleOptions
 from rich.table import Table
 
 from ..utilities._html import table
@@ -41,7 +42,7 @@ class Comparison:
         """The table and all reports as a page that needs nothing else."""
         return page(self.reports, table(self.header(), self.rows()))
 
-    def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
         """How `rich.print` shows it."""
         header = self.header()
         shown = [n for n, name in enumerate(header) if options.max_width >= _WIDE or name not in _LEFT_OUT]

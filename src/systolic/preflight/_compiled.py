@@ -64,7 +64,7 @@ class Lowered:
         wide: whether JAX's 64-bit types are switched on meanwhile, as programs that stand for PyTorch's need them.
     """
 
-    def __init__(self, function: Any, arguments: tuple[Any, ...], target: str, *, wide: bool = True) -> None:
+    def __init__(self, function: jax.stages.Wrapped, arguments: tuple[Any, ...], target: str, *, wide: bool = True) -> None:
         with jax.enable_x64(wide):
             self._lowered = function.lower(*arguments)
         # with the names of ops, which hold lines of the user's code
@@ -166,7 +166,7 @@ def _write(path: Path, found: Compiled) -> None:
     os.replace(file.name, path)  # whole or not there: another process may read it
 
 
-def compile_and_dump(lowered: Any) -> tuple[Any, str]:
+def compile_and_dump(lowered: jax.stages.Lowered) -> tuple[Any, str]:
     """Compile for TPUs, and have libtpu write the optimized program, which takes no measurable time.
 
     `Compiled.as_text()` is not for libtpu's programs: libtpu may lead jaxlib. Transfers that a TPU starts before all of their

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..compat import welcome
 from ..exceptions import MisconfigurationException
 from ..utilities._suggest import suggest
@@ -15,7 +13,7 @@ from .xla import XLAProfiler
 _BY_NAME: dict[str, type[Profiler]] = {"simple": SimpleProfiler, "advanced": AdvancedProfiler, "xla": XLAProfiler}
 
 
-def make_profiler(profiler: Any) -> Profiler | None:
+def make_profiler(profiler: object) -> Profiler | None:
     """The profiler for an argument; None when nothing is to be measured.
 
     Args:

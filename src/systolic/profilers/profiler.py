@@ -12,6 +12,8 @@ from typing import Any
 
 from rich.console import Console
 
+from ..diagnostics import Started
+
 
 class Profiler(ABC):
     """Base class of profilers: override `start` and `stop`, and pass an instance to `Trainer(profiler=...)`.
@@ -58,7 +60,7 @@ class Profiler(ABC):
         finally:
             self.stop(action_name)
 
-    def step_started(self, stage: str, result: Any, began: float, compiles: Sequence[Any]) -> None:  # noqa: B027
+    def step_started(self, stage: str, result: Started, began: float, compiles: Sequence[Any]) -> None:  # noqa: B027
         """A step was handed to the devices; for profilers that look past the host.
 
         Args:

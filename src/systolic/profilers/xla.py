@@ -13,7 +13,7 @@ import jax
 import torch
 from rich.console import Console
 
-from ..diagnostics import Metrics, Recorder, headline, page
+from ..diagnostics import Metrics, Recorder, Started, headline, page
 from ..exceptions import MisconfigurationException
 from ..runtime import jax_devices, observing
 from .profiler import Profiler
@@ -111,7 +111,7 @@ class XLAProfiler(Profiler):
         elif not action_name.startswith(("[", "run_")):
             self.recorder.metrics.add(action_name, seconds)
 
-    def step_started(self, stage: str, result: Any, began: float, compiles: Sequence[Any]) -> None:
+    def step_started(self, stage: str, result: Started, began: float, compiles: Sequence[Any]) -> None:
         """A step was handed to the devices."""
         assert self.recorder is not None, "setup makes the recorder"
         self.recorder.step_started(stage, result, began, compiles)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Callable
-from typing import Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, SupportsIndex, cast
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch.overrides import handle_torch_function
 
@@ -36,7 +37,9 @@ class DeviceTensor(torch.Tensor):
         return cast(DeviceTensor, self)
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        cls, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         """Run an eager op on the host copies; writes go back to the device before the next step."""
         if func is aten.detach.default:
             return DeviceTensor(args[0]._cell)
@@ -72,7 +75,7 @@ class DeviceTensor(torch.Tensor):
         values.flags.writeable = False
         return values
 
-    def __array__(self, dtype: Any = None) -> np.ndarray[Any, Any]:
+    def __array__(self, dtype: npt.DTypeLike | None = None) -> np.ndarray[Any, Any]:
         return np.array(self._cell.host().numpy(force=True), dtype=dtype)
 
     def tolist(self) -> Any:
@@ -83,7 +86,7 @@ class DeviceTensor(torch.Tensor):
         """The current value as an ordinary tensor that later steps do not change."""
         return self._cell.host().clone()
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: object = None) -> str:
         grad = ", requires_grad=True" if self.requires_grad else ""
         text = repr(self._cell.host())
         text = text[:-1] + grad + ")" if text.endswith(")") else text
@@ -100,7 +103,7 @@ class DeviceTensor(torch.Tensor):
     def __copy__(self) -> torch.Tensor:
         return to_plain(self)
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         if not isinstance(self._cell, Cell):
             return to_plain(self).__reduce_ex__(protocol)
         # the host copy itself: a value that occurs under two names (tied weights) is then written once
@@ -147,12 +150,12 @@ def _nth(view: Callable[[torch.Tensor], Any], index: int) -> Callable[[torch.Ten
     return lambda host: view(host)[index]
 
 
-def _device_tensors(value: Any) -> list[DeviceTensor]:
+def _device_tensors(value: object) -> list[DeviceTensor]:
     """The value, or those in it: `torch._foreach_add_` and its like write to lists of tensors."""
     return [v for v in (value if isinstance(value, list | tuple) else [value]) if isinstance(v, DeviceTensor)]
 
 
-def _bound(func: Any, args: Any, kwargs: Any) -> list[tuple[Any, Any]]:
+def _bound(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[tuple[Any, Any]]:
     arguments = func._schema.arguments
     pairs = list(zip(arguments, args, strict=False))
     pairs += [(a, kwargs[a.name]) for a in arguments if a.name in kwargs]
@@ -187,7 +190,7 @@ def _uses(tensor: Any) -> int:
     return tensor._use_count()
 
 
-def _exchange_attributes(a: Any, b: Any) -> None:
+def _exchange_attributes(a: object, b: object) -> None:
     a.__dict__, b.__dict__ = b.__dict__, a.__dict__
 
 
@@ -205,7 +208,7 @@ def _swap(tensor: torch.Tensor, replacement: torch.Tensor) -> None:
     tensor.grad = None if grad is None else copy.copy(grad)
 
 
-def wait_for(value: Any) -> None:
+def wait_for(value: object) -> None:
     """Wait until the devices have computed a DeviceTensor; other values are there already."""
     if isinstance(value, DeviceTensor) and isinstance(value._cell, Cell):
         value._cell.buffer.array.block_until_ready()

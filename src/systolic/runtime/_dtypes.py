@@ -6,6 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import torch
+from jax.typing import DTypeLike
 
 _TO_JAX: dict[torch.dtype, Any] = {
     torch.bool: jnp.bool_,
@@ -41,6 +42,6 @@ def jax_dtype(dtype: torch.dtype) -> Any:
         raise TypeError(f"{dtype} has no equivalent in JAX. Cast the tensor before the step uses it.") from None
 
 
-def torch_dtype(dtype: Any) -> torch.dtype:
+def torch_dtype(dtype: DTypeLike) -> torch.dtype:
     """The PyTorch dtype with the same name and width as a JAX dtype."""
     return _TO_TORCH[jnp.dtype(dtype)]

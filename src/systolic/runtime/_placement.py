@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import torch
 from jax.sharding import PartitionSpec, Sharding
+from jax.typing import DTypeLike
 
 from ..sharding import DATA_AXIS, StateEntry, StateRule, batch_spec, make_mesh, replicate_state, sharding_on
 from ._cells import Buffer, Cell, describe_cells, make_cells
@@ -79,7 +80,7 @@ class Placement:
         """Copy a host array to every device."""
         return put(array, self.whole)
 
-    def shard(self, array: Any, *, is_final: bool = False, parts: int = 1) -> Any:
+    def shard(self, array: np.ndarray[Any, Any], *, is_final: bool = False, parts: int = 1) -> Any:
         """Split a host array's first dimension over the devices; an array that does not divide goes to all of them.
 
         Where programs share the host's memory the array stays there: passing it costs 4 us, putting it on the device 70.
@@ -154,7 +155,7 @@ class AbstractPlacement(Placement):
         """Describe a host array as it would lie on every device."""
         return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=self.whole)
 
-    def shard(self, array: Any, *, is_final: bool = False, parts: int = 1) -> Any:
+    def shard(self, array: np.ndarray[Any, Any], *, is_final: bool = False, parts: int = 1) -> Any:
         """Describe a host array as it would be split over the devices."""
         return self.describe(array.shape, array.dtype)
 
@@ -163,6 +164,6 @@ class AbstractPlacement(Placement):
         kinds = [(tensor.shape, tensor.dtype) for tensor in tensors]
         return describe_cells(kinds, [self.state_sharding(entry) for entry in entries])
 
-    def describe(self, shape: Sequence[int], dtype: Any) -> jax.ShapeDtypeStruct:
+    def describe(self, shape: Sequence[int], dtype: DTypeLike) -> jax.ShapeDtypeStruct:
         """A tensor of a batch, by its shape and JAX dtype."""
         return jax.ShapeDtypeStruct(tuple(shape), dtype, sharding=self.batch_sharding(shape))

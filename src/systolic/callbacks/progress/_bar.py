@@ -77,5 +77,5 @@ def format_metrics(metrics: Mapping[str, Any], number_format: str, delimiter: st
     return delimiter.join(f"{name}: {_format_value(value, number_format)}" for name, value in shown.items())
 
 
-def _format_value(value: Any, number_format: str) -> str:
+def _format_value(value: object, number_format: str) -> str:
     return format(value, number_format) if isinstance(value, float) else str(value)

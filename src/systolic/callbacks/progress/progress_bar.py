@@ -5,6 +5,7 @@ from typing import Any
 
 from rich.console import Console
 
+from ...core import LightningModule
 from .._protocol import TrainerLike
 from ..callback import Callback
 
@@ -96,11 +97,11 @@ class ProgressBar(Callback):
         text = sep.join(map(str, values))
         Console().print(text, end=end, markup=False, highlight=False, soft_wrap=True)
 
-    def setup(self, trainer: TrainerLike, pl_module: Any, stage: str) -> None:
+    def setup(self, trainer: TrainerLike, pl_module: LightningModule, stage: str) -> None:
         """Keep the Trainer and the module."""
         self._trainer, self._module = trainer, pl_module
 
-    def get_metrics(self, trainer: TrainerLike, pl_module: Any) -> dict[str, Any]:
+    def get_metrics(self, trainer: TrainerLike, pl_module: LightningModule) -> dict[str, Any]:
         """Metrics to show behind the bar; override to add or remove something."""
         return dict(trainer.finished_metrics)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
+from ...core import LightningModule
 from .._protocol import TrainerLike
 from ._bar import Bar, format_metrics
 from ._displays import Display, LineDisplay, TerminalDisplay
@@ -82,7 +83,7 @@ class RichProgressBar(ProgressBar):
         console = self._console or Console()
         console.print(sep.join(map(str, values)), end=end, markup=False, highlight=False, soft_wrap=True)
 
-    def setup(self, trainer: TrainerLike, pl_module: Any, stage: str) -> None:
+    def setup(self, trainer: TrainerLike, pl_module: LightningModule, stage: str) -> None:
         """Find out where progress can be shown."""
         super().setup(trainer, pl_module, stage)
         if not self.is_enabled or self._display is not None:
@@ -93,20 +94,20 @@ class RichProgressBar(ProgressBar):
         else:
             self._display = LineDisplay(console)
 
-    def teardown(self, trainer: TrainerLike, pl_module: Any, stage: str) -> None:
+    def teardown(self, trainer: TrainerLike, pl_module: LightningModule, stage: str) -> None:
         """Leave the terminal to others."""
         self._close()
 
-    def on_exception(self, trainer: TrainerLike, pl_module: Any, exception: BaseException) -> None:
+    def on_exception(self, trainer: TrainerLike, pl_module: LightningModule, exception: BaseException) -> None:
         """Leave the terminal to the traceback."""
         self._close()
 
-    def on_train_epoch_start(self, trainer: TrainerLike, pl_module: Any) -> None:
+    def on_train_epoch_start(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """Begin a bar."""
         self._tell_finished()
         self._train = self._begin(self.epoch_description(), self.total_train_batches)
 
-    def on_step_dispatched(self, trainer: TrainerLike, pl_module: Any, batch_idx: int) -> None:
+    def on_step_dispatched(self, trainer: TrainerLike, pl_module: LightningModule, batch_idx: int) -> None:
         """Count, and redraw when it is time to."""
         if self._evaluation is not None:
             self._evaluation.done += 1
@@ -115,41 +116,41 @@ class RichProgressBar(ProgressBar):
         if time.monotonic() >= self._due and self._display is not None:
             self._tick()
 
-    def on_train_epoch_end(self, trainer: TrainerLike, pl_module: Any) -> None:
+    def on_train_epoch_end(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """Show the bar full."""
         if self._train is not None:
             self._tick(final=True)
             self._finished = self._train
 
-    def on_train_end(self, trainer: TrainerLike, pl_module: Any) -> None:
+    def on_train_end(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """Show the last epoch's metrics and end."""
         self._tick(final=True)
         self._tell_finished()
         self._stop()
         self._train = None
 
-    def on_validation_start(self, trainer: TrainerLike, pl_module: Any) -> None:
+    def on_validation_start(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """Begin a bar below that of training."""
         label = self.sanity_check_description if trainer.sanity_checking else self.validation_description
         self._begin_evaluation(label, self.total_val_batches)
 
-    def on_validation_end(self, trainer: TrainerLike, pl_module: Any) -> None:
+    def on_validation_end(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """Go back to the bar of training."""
         self._end_evaluation(alone=trainer.state.fn != "fit")
 
-    def on_test_start(self, trainer: TrainerLike, pl_module: Any) -> None:
+    def on_test_start(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """Begin a bar."""
         self._begin_evaluation(self.test_description, self.total_test_batches)
 
-    def on_test_end(self, trainer: TrainerLike, pl_module: Any) -> None:
+    def on_test_end(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """End the bar."""
         self._end_evaluation(alone=True)
 
-    def on_predict_start(self, trainer: TrainerLike, pl_module: Any) -> None:
+    def on_predict_start(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """Begin a bar."""
         self._begin_evaluation(self.predict_description, self.total_predict_batches)
 
-    def on_predict_end(self, trainer: TrainerLike, pl_module: Any) -> None:
+    def on_predict_end(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """End the bar."""
         self._end_evaluation(alone=True)
 
