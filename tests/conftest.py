@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import gc
+import logging
 import os
 import shutil
 import tempfile
@@ -24,6 +26,15 @@ import torch
 jax.config.update("jax_num_cpu_devices", 8)
 # libtpu is installed for its compiler; started as a device without chips it may end the process
 jax.config.update("jax_platforms", "cpu")
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: the collector need not walk it again after every few thousand objects of a trace."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 10, 10)
+    # pytest's own handler makes PyTorch write a record of every event of a trace
+    logging.getLogger("torch.__trace").disabled = True
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import systolic as L
 from systolic.precision import PRECISIONS, Precision, resolve_matmul_precision, resolve_precision
 
-pytestmark = pytest.mark.thin(2)
+pytestmark = pytest.mark.thin(3)
 
 QUIET: dict[str, Any] = {
     "accelerator": "cpu",

@@ -139,7 +139,7 @@ def repeated(module: Counted, x: T) -> T:
 FULL, EMPTY = torch.ones(8, 4), -torch.ones(8, 4)
 
 
-@pytest.mark.thin(2)
+@pytest.mark.thin(4)
 @pytest.mark.parametrize("devices", [1, 8])
 @pytest.mark.parametrize("body", [masked, written, compared, grouped, repeated])
 def test_sizes_that_depend_on_values(body: Any, devices: int) -> None:

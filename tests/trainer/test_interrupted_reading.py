@@ -120,9 +120,12 @@ INSTANTS = {
 }
 
 
+IN_TABLES = [pytest.mark.slow, pytest.mark.thin(1)]
+
+
 @pytest.mark.parametrize(
     ("kind", "compile"),
-    [*((kind, False) for kind in KINDS), ("sample", True), ("order of workers", True)],
+    [*((kind, False) for kind in KINDS), ("sample", True), pytest.param("order of workers", True, marks=IN_TABLES)],
 )
 def test_it_goes_on_as_if_the_signal_had_not_come(kind: str, compile: bool, tmp_path: Path) -> None:
     whole = run(tmp_path, loader(kind, None), compile=compile)
