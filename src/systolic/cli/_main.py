@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from .. import __version__
 from ..exceptions import MisconfigurationException
 from ._doctor import DOCTOR
+from ._launch import LAUNCH
 from ._preflight import PREFLIGHT
 from ._run import RUN
 
-COMMANDS = (DOCTOR, PREFLIGHT, RUN)
+COMMANDS = (DOCTOR, LAUNCH, PREFLIGHT, RUN)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

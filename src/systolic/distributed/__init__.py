@@ -3,6 +3,7 @@
 from ._agreement import agree as agree
 from ._agreement import barrier as barrier
 from ._agreement import broadcast as broadcast
+from ._launch import Pod as Pod
 from ._process import is_main_process as is_main_process
 from ._process import join_processes as join_processes
 from ._process import local_devices as local_devices

@@ -10,6 +10,10 @@ import jax
 
 from ..exceptions import MisconfigurationException
 
+# the client has no public name; it is the service that `jax.distributed.initialize` starts
+from ..utilities._jax_internals import global_state
+from ._failure import FailureWatch
+
 if TYPE_CHECKING:
     from ..utilities._jax_internals import Device
 
@@ -92,3 +96,4 @@ def join_processes(environment: Mapping[str, str] = os.environ) -> None:
         initialization_timeout=_ARRIVAL_SECONDS,
         heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
     )
+    FailureWatch(global_state.client, int(told[PROCESS])).start()

@@ -1,4 +1,8 @@
-"""SIGTERM and Ctrl-C while training: a flag that is looked at between steps, so that what is saved is whole."""
+"""SIGTERM and Ctrl-C while training: a flag that is looked at between steps, so that what is saved is whole.
+
+With several processes one that left alone would leave the others waiting for it in the next step: they agree, after every
+batch of training, whether a signal came to any of them.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import TypeVar
 
+from ..distributed import agree
 from ..exceptions import SIGTERMException
 
 T = TypeVar("T")
@@ -28,6 +33,7 @@ class Signals:
         self.waiting = False
         self._grace_period = grace_period
         self._process = os.getpid()
+        self._several = False
         self._terminated = threading.Event()
         self._ended = threading.Event()
 
@@ -36,12 +42,14 @@ class Signals:
         """Handle both signals inside, where nobody else does.
 
         Args:
-            several_processes: JAX's own service watches SIGTERM then, and agrees on a step with the others.
+            several_processes: nobody ends alone then; see `check_together`. The handler of JAX's service, which Python
+                does not see, is replaced: a process that hangs could not be ended by SIGTERM with it.
         """
+        self._several = several_processes
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        ours = {signal.SIGINT: signal.default_int_handler} | ({} if several_processes else {signal.SIGTERM: signal.SIG_DFL})
+        ours = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
         replaced = {number: before for number, before in ours.items() if signal.getsignal(number) == before}
         for number in replaced:
             signal.signal(number, self._handle)
@@ -68,7 +76,7 @@ class Signals:
             self.pending = signal.Signals(number)
         if number == signal.SIGTERM:
             self._terminated.set()
-        if self.waiting or again:
+        if again or (self.waiting and not self._several):
             self.check()
 
     def _enforce(self) -> None:
@@ -76,6 +84,22 @@ class Signals:
         self._terminated.wait()
         if not self._ended.wait(self._grace_period):
             os._exit(128 + signal.SIGTERM)
+
+    def check_alone(self) -> None:
+        """Raise what a signal asks for, where this process is the only one; see `check`."""
+        if self.pending is not None and not self._several:
+            self.check()
+
+    def check_together(self) -> None:
+        """Raise in all processes what a signal to one of them asks for; all must call this after the same batch.
+
+        Raises:
+            SIGTERMException: SIGTERM came to one of them.
+            KeyboardInterrupt: Ctrl-C was pressed at one of them.
+        """
+        if agree(self.pending is not None):
+            self.pending = signal.SIGTERM if agree(self.pending is signal.SIGTERM) else signal.SIGINT
+            self.check()
 
     def check(self) -> None:
         """Raise what a signal asks for.
@@ -95,13 +119,12 @@ class Signals:
             while True:
                 try:
                     self.waiting = True  # first: a signal from now on ends the wait, an earlier one does here
-                    if self.pending is not None:
-                        self.check()
+                    self.check_alone()
                     batch = next(batches)
                 except StopIteration:
                     return
                 except Exception as error:  # SIGTERM that went to the workers of a loader, too
-                    if self.pending is signal.SIGTERM:
+                    if self.pending is signal.SIGTERM and not self._several:
                         raise SIGTERMException from error
                     raise
                 finally:

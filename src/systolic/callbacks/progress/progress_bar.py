@@ -6,6 +6,7 @@ from typing import Any
 from rich.console import Console
 
 from ...core import LightningModule
+from ...distributed import is_main_process
 from .._protocol import TrainerLike
 from ..callback import Callback
 
@@ -98,8 +99,10 @@ class ProgressBar(Callback):
         Console().print(text, end=end, markup=False, highlight=False, soft_wrap=True)
 
     def setup(self, trainer: TrainerLike, pl_module: LightningModule, stage: str) -> None:
-        """Keep the Trainer and the module."""
+        """Keep the Trainer and the module; of several processes the first one alone shows progress."""
         self._trainer, self._module = trainer, pl_module
+        if not is_main_process():
+            self.disable()
 
     def get_metrics(self, trainer: TrainerLike, pl_module: LightningModule) -> dict[str, Any]:
         """Metrics to show behind the bar; override to add or remove something."""

@@ -93,8 +93,7 @@ class EvaluationLoop:
             if ends:
                 hooks.both(stage.batch_end, result.value()["output"], batch.host, batch.index, *place)
             hooks.callbacks("on_step_dispatched", batch.index)
-            if run.signals.pending is not None:
-                run.signals.check()
+            run.signals.check_alone()
             if config.loggers:
                 run.reporting.evaluation_step(self.results, result, self._seen[index])
             self._seen[index] += not run.sanity_checking

@@ -194,8 +194,7 @@ class FitLoop:
                 hooks.both("on_train_batch_end", result.value()["output"], batch.host, batch.index)
             reporting.step(result, self.step.updates)
             hooks.callbacks("on_step_dispatched", batch.index)
-            if run.signals.pending is not None:
-                run.signals.check()
+            run.signals.check_alone()
             if self._ends_after(batch.index):
                 break
         else:
@@ -212,7 +211,7 @@ class FitLoop:
         if run.config.max_time is not None:
             self._watch_time(run.config.max_time)
         if run.is_shared:
-            self._agree_to_stop()
+            self._agree_after_batch()
         if run.enable_validation and not run.progress.validated and self._validation_is_due(index):
             self._validate()
         run.progress.validated = True
@@ -320,6 +319,13 @@ class FitLoop:
         """Agree to stop: all do after the same batch what one process decides by its clock, or a value that it alone has."""
         if self._run.is_shared:
             self._run.should_stop = agree(self._run.should_stop)
+
+    def _agree_after_batch(self) -> None:
+        """One question a batch, whether any process has a reason to end; which one it is they ask when there is one."""
+        run = self._run
+        if agree(run.should_stop or run.signals.pending is not None):
+            run.signals.check_together()
+            self._agree_to_stop()
 
     def _may_stop(self) -> bool:
         counters, config = self._run.counters, self._run.config

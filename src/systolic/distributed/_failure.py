@@ -1,0 +1,72 @@
+"""An error in one process of several: it tells the others, and they end with it.
+
+Left to itself JAX waits at its exit until all processes are there, and these wait for the failed one in a collective of the
+devices: for five minutes nobody says anything, then all abort. Here the one that fails writes why into the key-value store of
+the coordination service and leaves at once; a thread in each of the others looks there, names it and leaves, too.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import time
+import traceback
+from types import TracebackType
+from typing import Any
+
+_NAME = "systolic/failed"
+_SECONDS_BETWEEN_LOOKS = 0.5
+_SECONDS_FOR_OTHERS = 2.0
+"""How long process 0 stays, in which the coordination service lives: the others could not read why the run ended."""
+
+EXIT_CODE = 1
+
+
+class FailureWatch:
+    """Tells the other processes of an error that ends this one, and ends this one when another has failed.
+
+    Args:
+        client: of the coordination service.
+        process: the number of this process.
+    """
+
+    def __init__(self, client: Any, process: int) -> None:
+        self._client = client
+        self._process = process
+        self._ended = threading.Event()
+        self._excepthook = sys.excepthook
+
+    def start(self) -> None:
+        """From now on errors that nobody catches end all processes."""
+        sys.excepthook = self._tell
+        threading.Thread(target=self._look, name="systolic-failures", daemon=True).start()
+        # registered after JAX's own, so run before it: the store is still there when the thread looks for the last time
+        atexit.register(self._ended.set)
+
+    def _tell(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        """Instead of Python's last words: these, then those to the others, then the end."""
+        self._excepthook(kind, error, trace)
+        line = "".join(traceback.format_exception_only(kind, error)).strip()
+        self._client.key_value_set(f"{_NAME}/{self._process}", line)
+        self._leave()
+
+    def _look(self) -> None:
+        while not self._ended.wait(_SECONDS_BETWEEN_LOOKS):
+            failed = self._client.key_value_dir_get(_NAME)
+            if failed and not self._ended.is_set():
+                name, line = failed[0]
+                sys.stderr.write(
+                    f"systolic: process {name.rpartition('/')[2]} of this run has failed, and process {self._process} "
+                    f"ends with it. Its own output has the traceback:\n{line}\n"
+                )
+                self._leave()
+
+    def _leave(self) -> None:
+        if self._process == 0:
+            time.sleep(_SECONDS_FOR_OTHERS)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # what runs at a regular exit waits for the other processes
+        os._exit(EXIT_CODE)
