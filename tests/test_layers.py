@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from pathlib import Path
 
 import pytest
@@ -44,11 +45,16 @@ RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 MODULES = sorted(p for p in SOURCE.rglob("*.py") if p != SOURCE / "__init__.py")
 
 
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imported_packages(path: Path) -> set[str]:
     """The top-level packages of systolic that a module imports, at any depth of nesting."""
     package = ["systolic", *path.relative_to(SOURCE).parts[:-1]]
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             full = [*base, *(node.module.split(".") if node.module else [])]
@@ -94,7 +100,7 @@ def is_private(module: str, names: list[str]) -> bool:
 def test_the_insides_of_pytorch_and_jax_have_one_door(path: Path) -> None:
     if path.name in DOORS:
         return
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             assert not is_private(node.module, [alias.name for alias in node.names]), ast.unparse(node)
         elif isinstance(node, ast.Import):
@@ -117,7 +123,7 @@ FACES = ("runtime", "hardware", "sharding", "distributed", "compiler", "compat",
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
 def test_packages_import_each_other_relatively_and_by_their_faces(path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if not isinstance(node, ast.ImportFrom):
             continue
         assert node.level or (node.module or "").split(".")[0] != "systolic", f"{path.name}: {ast.unparse(node)} is absolute"
@@ -135,7 +141,7 @@ IN_ROOMS = sorted(path for room in ROOMS for path in (COMPILER / room).rglob("*.
 @pytest.mark.parametrize("path", IN_ROOMS, ids=lambda p: str(p.relative_to(COMPILER)))
 def test_rooms_of_the_compiler_import_downwards_by_the_face(path: Path) -> None:
     own = ROOMS.index(path.relative_to(COMPILER).parts[0])
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if not isinstance(node, ast.ImportFrom) or node.level != 2 or node.module is None:
             continue
         room, *inner = node.module.split(".")
@@ -149,7 +155,7 @@ def test_no_function_of_the_trainer_takes_a_trainer_of_no_type() -> None:
     untyped = [
         f"{path.relative_to(SOURCE)}:{node.lineno}"
         for path in (SOURCE / "trainer").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.arg) and node.arg in ("trainer", "run")
         if node.annotation is None or ast.unparse(node.annotation) == "Any"
     ]
@@ -161,7 +167,7 @@ def test_parameters_of_any_type_stay_few() -> None:
     annotations = [
         ast.unparse(parameter.annotation)
         for path in MODULES
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         for parameter in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
         if parameter.annotation is not None
@@ -176,7 +182,7 @@ def test_nobody_outside_touches_private_attributes_of_the_trainer(path: Path) ->
         return
     reaches = [
         f"{path.relative_to(SOURCE)}:{node.lineno} {ast.unparse(node)}"
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__")
         if ast.unparse(node.value).rpartition(".")[2] in ("trainer", "_trainer")
     ]
@@ -191,7 +197,7 @@ def imported_modules(path: Path) -> set[Path]:
     """
     package = path.parent
     found: set[Path] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.ImportFrom):
             base = package
             for _ in range(node.level - 1):
@@ -247,9 +253,7 @@ def test_modules_of_a_package_import_in_no_circle(package: Path) -> None:
 
 def for_type_checkers(path: Path) -> set[Path]:
     """Modules beside a module that it imports below `if TYPE_CHECKING` only."""
-    blocks = [
-        n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"
-    ]
+    blocks = [n for n in ast.walk(parsed(path)) if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
     imports = [n for block in blocks for n in ast.walk(block) if isinstance(n, ast.ImportFrom) and n.level == 1 and n.module]
     return {path.parent / f"{node.module}.py" for node in imports}
 
@@ -266,7 +270,7 @@ def test_a_circle_that_type_checking_keeps_alive_is_seen(tmp_path: Path, monkeyp
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
 def test_docstrings_begin_with_the_thing(path: Path) -> None:
     questions: list[str] = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             text = ast.get_docstring(node) or ""
             if text.split(maxsplit=1)[:1] in (["What"], ["Where"], ["Which"]):

@@ -100,7 +100,7 @@ WITH_SGD = {
 }
 
 
-@pytest.mark.thin(6)
+@pytest.mark.thin(8)
 @pytest.mark.parametrize("name", CASES)
 def test_models(name: str) -> None:
     compare(CASES[name], "sgd_nesterov" if name in WITH_SGD else "adamw")

@@ -12,7 +12,7 @@ from torch import nn
 import systolic
 from systolic.compiler import CaptureError
 
-pytestmark = pytest.mark.thin(4)
+pytestmark = pytest.mark.thin(8)
 
 
 class Net(nn.Module):

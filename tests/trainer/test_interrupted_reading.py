@@ -125,7 +125,10 @@ IN_TABLES = [pytest.mark.slow, pytest.mark.thin(1)]
 
 @pytest.mark.parametrize(
     ("kind", "compile"),
-    [*((kind, False) for kind in KINDS), ("sample", True), pytest.param("order of workers", True, marks=IN_TABLES)],
+    [
+        *((kind, False) for kind in KINDS),
+        *(pytest.param(kind, True, marks=IN_TABLES) for kind in ("sample", "order of workers")),
+    ],
 )
 def test_it_goes_on_as_if_the_signal_had_not_come(kind: str, compile: bool, tmp_path: Path) -> None:
     whole = run(tmp_path, loader(kind, None), compile=compile)

@@ -15,7 +15,7 @@ from trainer.three_ways import compare, loader, quiet_trainer, regression, run
 import systolic as L
 from systolic.runtime._cells import Cell
 
-pytestmark = pytest.mark.thin(2)
+pytestmark = pytest.mark.thin(4)
 
 
 def all_ways(self: Any, batch: Any, batch_idx: int) -> Any:

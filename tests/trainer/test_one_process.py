@@ -57,6 +57,14 @@ def test_training_on_eight_cores_starts_no_process() -> None:
     assert watch.started == set()
 
 
+def test_no_worker_outlives_a_run() -> None:
+    """Workers that persist would hold up the garbage collector for five seconds each."""
+    before = children()
+    loader = DataLoader(data(), batch_size=16, num_workers=2, persistent_workers=True)
+    trainer(1, max_epochs=2, compile=False).fit(Regression(), loader)
+    assert children() - before == set()
+
+
 class Unique(Dataset[Any]):
     """A dataset of which there is one."""
 

@@ -147,6 +147,11 @@ class EpochSource:
         told = None if marks is None else [_for_checkpoint(mark) for mark in marks]
         return {**start, "marks": start.get("marks") if told is None else told}
 
+    def close(self) -> None:
+        """End the processes that were started for reading; where it is can still be asked for."""
+        for leaf in self._leaves:
+            leaf.close()
+
     def _state_now(self) -> Place:
         return {"start": HostRandomState.current().as_tensor(), **generators_now(self.loader)}
 

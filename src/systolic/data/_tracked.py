@@ -52,6 +52,9 @@ class TrackedLoader:
         del mark
         _finish(skip)
 
+    def close(self) -> None:
+        """End the processes that were started for reading; no batch is read any more."""
+
 
 class IndexedLoader(TrackedLoader):
     """A map-style DataLoader without workers: its order is drawn again, and what is skipped is not loaded."""
@@ -153,7 +156,7 @@ class WorkersLoader(TrackedLoader):
         first = known.get("worker", -1) + 1 if resumes else 0
         self._clone.generator = loader.generator
         if resumes or (self._resumed and loader.persistent_workers):
-            self._clone.__dict__["_iterator"] = None
+            self.close()
             if known.get("persisted", False) or not resumes:
                 self._clone.generator = torch.Generator()  # workers that persist draw no seed in later epochs
             states = known.get("generators", {}), known.get("datasets", {})
@@ -183,6 +186,16 @@ class WorkersLoader(TrackedLoader):
         """Leave out what was read, and start the workers in the states of `mark`; between epochs those that persist."""
         self._skip, self._known = skip, mark if skip.left or self.loader.persistent_workers else {}
 
+    def close(self) -> None:
+        """End workers that persist.
+
+        Left to the garbage collector they hold it up for five seconds each: it closes their queues before it lets the loader
+        tell them through these to end.
+        """
+        iterator, self._clone.__dict__["_iterator"] = self._clone.__dict__.get("_iterator"), None
+        if iterator is not None:
+            iterator._shutdown_workers()
+
 
 class MergedTracked(TrackedLoader):
     """Consecutive batches of a tracked loader as one."""
@@ -202,6 +215,10 @@ class MergedTracked(TrackedLoader):
         """Leave out `factor` times as many batches of the inner loader."""
         skip.left *= self.loader.factor
         self._inner.resume(skip, mark)
+
+    def close(self) -> None:
+        """Close the inner loader."""
+        self._inner.close()
 
 
 def tracked(loader: object) -> TrackedLoader:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from compiler.lowering.op_check import check_op
 
-pytestmark = pytest.mark.thin(3)
+pytestmark = pytest.mark.thin(4)
 
 T = torch.Tensor
 

@@ -110,6 +110,8 @@ class FitLoop:
         except SIGTERMException:
             save_last(run)
             raise
+        finally:
+            self.reading.source.close()
         run.hooks.both("on_train_end")
 
     def _epochs(self) -> None:
@@ -120,6 +122,7 @@ class FitLoop:
                 run.progress.begin_epoch()
                 if self.due.new_training_data():
                     run.reload(Stage.FIT)
+                    self.reading.source.close()
                     self._read_from(run.train_loader)
                 self.start_epoch()
                 run.is_last_batch = False  # the last epoch's was
