@@ -185,3 +185,13 @@ def test_decisions_are_lightnings(name: str, tmp_path: Path) -> None:
         assert found["lightning"][difference] != ours
     assert found["real"] == found["lightning"] | scenario.ours
     assert found["small"] == found["real"]
+
+
+@pytest.mark.parametrize("interval", ["step", "epoch"])
+@pytest.mark.parametrize("options", [{}, {"min_steps": 3}, {"min_epochs": 2}], ids=str)
+def test_a_timer_whose_time_is_over_stops_where_lightnings_does(interval: str, options: dict[str, int], tmp_path: Path) -> None:
+    lightning = pytest.importorskip("lightning.pytorch")
+    arguments = {"duration": {"seconds": 0}, "interval": interval, "verbose": False}
+    scenario = Scenario("Timer", [], arguments, options, epochs=4)
+    steps = [on_a_real_loop(library, scenario, tmp_path)[0].global_step for library in (L, lightning)]
+    assert steps[0] == steps[1]
