@@ -71,7 +71,7 @@ def test_signals_are_sent_on(number: signal.Signals) -> None:
         f"signal.signal({int(number)}, lambda *_: (print('got it', flush=True), os._exit(7)))\n"
         "print('ready', flush=True)\ntime.sleep(600)"
     )
-    output = io.StringIO()
+    output, before = io.StringIO(), [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
 
     def when_ready() -> None:
         while output.getvalue().count("ready") < 2:
@@ -81,7 +81,7 @@ def test_signals_are_sent_on(number: signal.Signals) -> None:
     threading.Thread(target=when_ready).start()
     assert Pod([sys.executable, "-c", source], 2, 1, output=output).run() == 7
     assert sorted(output.getvalue().splitlines()[2:]) == ["[0] got it", "[1] got it"]
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == before
 
 
 def test_processes_that_do_not_end_in_time_are_killed() -> None:
