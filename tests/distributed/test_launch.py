@@ -28,6 +28,17 @@ def pod(source: str, processes: int = 3, **options: float) -> tuple[int, list[st
     return code, output.getvalue().splitlines()
 
 
+def signal_when_ready(output: io.StringIO, number: signal.Signals) -> None:
+    """In a thread: send this process a signal when both of the pod's have said that they are ready."""
+
+    def wait() -> None:
+        while output.getvalue().count("ready") < 2:
+            time.sleep(0.01)
+        os.kill(os.getpid(), number)
+
+    threading.Thread(target=wait).start()
+
+
 def launch(directory: Path, act: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "systolic", "launch", "--processes", "2", "--devices-per-process", "2", "--"]
     return subprocess.Popen(
@@ -73,12 +84,7 @@ def test_signals_are_sent_on(number: signal.Signals) -> None:
     )
     output, before = io.StringIO(), [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
 
-    def when_ready() -> None:
-        while output.getvalue().count("ready") < 2:
-            time.sleep(0.01)
-        os.kill(os.getpid(), number)
-
-    threading.Thread(target=when_ready).start()
+    signal_when_ready(output, number)
     assert Pod([sys.executable, "-c", source], 2, 1, output=output).run() == 7
     assert sorted(output.getvalue().splitlines()[2:]) == ["[0] got it", "[1] got it"]
     assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == before
@@ -88,12 +94,7 @@ def test_processes_that_do_not_end_in_time_are_killed() -> None:
     source = "import signal, time\nsignal.signal(15, signal.SIG_IGN)\nprint('ready', flush=True)\ntime.sleep(600)"
     output = io.StringIO()
 
-    def when_ready() -> None:
-        while output.getvalue().count("ready") < 2:
-            time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=when_ready).start()
+    signal_when_ready(output, signal.SIGTERM)
     assert Pod([sys.executable, "-c", source], 2, 1, grace_period=0.5, output=output).run() == 128 + 9
 
 

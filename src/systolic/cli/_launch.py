@@ -47,13 +47,14 @@ def _run(options: Namespace) -> int:
         )
     if Path(command[0]).suffix == ".py":
         command = [sys.executable, *command]
-    for attempt in range(options.max_restarts + 1):
-        pod = Pod(command, options.processes, options.devices_per_process, grace_period=options.grace_period)
+    pod = Pod(command, options.processes, options.devices_per_process, grace_period=options.grace_period)
+    code = pod.run()
+    for attempt in range(1, options.max_restarts + 1):
+        if not code or pod.interrupted:
+            break
+        sys.stderr.write(f"systolic launch: starting again ({attempt} of {options.max_restarts})\n")
         code = pod.run()
-        if not code or pod.interrupted or attempt == options.max_restarts:
-            return code
-        sys.stderr.write(f"systolic launch: starting again ({attempt + 1} of {options.max_restarts})\n")
-    raise AssertionError("the last attempt returns")
+    return code
 
 
 LAUNCH = Command(
