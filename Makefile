@@ -20,9 +20,9 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2
 
-# the rows of large tables that make test leaves out
+# what make test leaves out and CI runs: rows of large tables, long tests
 test-tables: $(STAMP)
-	$(BIN)/python -m pytest -n 2 -m "thin and slow"
+	$(BIN)/python -m pytest -n 2 -m tables
 
 test-all: $(STAMP)
 	$(BIN)/python -m pytest -n 2 -m "slow or not slow"

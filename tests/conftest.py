@@ -52,6 +52,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         mark = item.get_closest_marker("thin")
         name = item.nodeid.partition("[")[0]
         if mark is not None and name in begun and zlib.crc32(item.nodeid.encode()) % mark.args[0]:
+            item.add_marker(pytest.mark.tables)
+        if item.get_closest_marker("tables") is not None:
             item.add_marker(pytest.mark.slow)
         begun.add(name)
 

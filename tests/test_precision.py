@@ -252,7 +252,7 @@ def test_mixed_precision_learns_digits_like_float32() -> None:
     require_same_curve(run_in("bf16-mixed").losses, run_in("32-true").losses, window=4)
 
 
-@pytest.mark.slow
+@pytest.mark.tables
 def test_mixed_precision_learns_text_like_float32() -> None:
     import sys
 

@@ -100,16 +100,16 @@ WITH_SGD = {
 }
 
 
-@pytest.mark.thin(8)
+@pytest.mark.thin(20)
 @pytest.mark.parametrize("name", CASES)
 def test_models(name: str) -> None:
     compare(CASES[name], "sgd_nesterov" if name in WITH_SGD else "adamw")
 
 
-@pytest.mark.thin(8)
+@pytest.mark.thin(20)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize(
-    "name", ["mlp", "VariationalAutoencoder", *(pytest.param(n, marks=pytest.mark.slow) for n in ("GraphNet", "hooks"))]
+    "name", ["mlp", "VariationalAutoencoder", *(pytest.param(n, marks=pytest.mark.tables) for n in ("GraphNet", "hooks"))]
 )
 def test_optimizers(name: str, optimizer: str) -> None:
     # Lion counts its calls: made in the first step, frozen in the second, found to vary in the third

@@ -59,6 +59,7 @@ CASES = {
 }
 
 
+@pytest.mark.thin(4)
 @pytest.mark.parametrize("case", CASES)
 def test_products_around_attention_change_their_layout_and_nothing_else(case: str) -> None:
     torch.manual_seed(0)

@@ -12,7 +12,7 @@ from torch import nn
 import systolic
 from systolic.compiler import CaptureError
 
-pytestmark = pytest.mark.thin(8)
+pytestmark = pytest.mark.thin(16)
 
 
 class Net(nn.Module):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.thin(2)
+pytestmark = pytest.mark.thin(4)
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -114,7 +114,7 @@ def test_every_core_overload_is_covered_or_has_a_reason() -> None:
     assert {row.name for row in rows if row.way == "not covered"} == {"aten.nonzero.default", "aten.resize_.default"}
 
 
-@pytest.mark.slow
+@pytest.mark.tables
 @pytest.mark.timeout(3600)
 def test_no_operator_is_wrong_and_none_is_lost() -> None:
     reports = check_all(sorted(BASELINE), count=4, jobs=2, seconds=300, heard=lambda report: None)

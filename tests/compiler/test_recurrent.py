@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 import systolic
 
-pytestmark = pytest.mark.thin(4)
+pytestmark = pytest.mark.thin(12)
 
 NETWORKS = [nn.LSTM, nn.GRU, nn.RNN]
 

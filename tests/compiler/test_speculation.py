@@ -103,6 +103,7 @@ def floors(module: Counted, x: T) -> T:
     return module.layer(x).square().mean() * (1 + int(x.sum()))
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("body", [loops, counts, floors])
 def test_loops_and_numbers(body: Any) -> None:
     require_equal(body, [uniform(8, 4, seed=s) for s in range(8)])
@@ -139,7 +140,7 @@ def repeated(module: Counted, x: T) -> T:
 FULL, EMPTY = torch.ones(8, 4), -torch.ones(8, 4)
 
 
-@pytest.mark.thin(4)
+@pytest.mark.thin(8)
 @pytest.mark.parametrize("devices", [1, 8])
 @pytest.mark.parametrize("body", [masked, written, compared, grouped, repeated])
 def test_sizes_that_depend_on_values(body: Any, devices: int) -> None:

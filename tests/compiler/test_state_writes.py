@@ -13,7 +13,7 @@ from torch import nn
 import systolic
 from systolic.compiler import CaptureError
 
-pytestmark = pytest.mark.thin(3)
+pytestmark = pytest.mark.thin(6)
 
 
 class World(nn.Module):

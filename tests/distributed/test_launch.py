@@ -136,8 +136,7 @@ def test_an_error_in_one_process_ends_the_training_of_all(tmp_path: Path) -> Non
     assert not any(line.startswith("[1] ") and "Trainable params" in line for line in lines), "only the first one talks"
 
 
-@pytest.mark.slow
-@pytest.mark.thin(1)
+@pytest.mark.tables
 def test_sigterm_saves_together_and_the_same_command_goes_on(tmp_path: Path) -> None:
     """Of the pod that is ended after some batches, and started again, the weights are those of one that was left alone."""
     for name in ("whole", "ended"):

@@ -29,6 +29,7 @@ def test_it_is_stored_without_outputs() -> None:
 
 
 # promise 15: L#7086, all cells run again in the same kernel
+@pytest.mark.tables
 def test_all_cells_twice_in_one_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SYSTOLIC_CACHE_DIR", str(tmp_path / "cache"))
     book = notebook()

@@ -55,6 +55,7 @@ def advice(options: Any, length: int = 128, slice: str = "v5litepod-1") -> Advic
     return next((one for one in report.advice if one.topic == "attention"), None)
 
 
+@pytest.mark.thin(4)
 @pytest.mark.parametrize(
     ("options", "length", "slice", "cause", "remedy"),
     [

@@ -70,6 +70,7 @@ def run(cache: Path, **variables: str) -> tuple[dict[str, Any], str]:
 
 
 # promise 23: X#5058
+@pytest.mark.tables
 def test_a_restart_compiles_nothing_and_computes_the_same(tmp_path: Path) -> None:
     first, _ = run(tmp_path / "cache")
     kept = {path.name for path in (tmp_path / "cache").rglob("*-cache")}

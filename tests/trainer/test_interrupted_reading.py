@@ -120,14 +120,11 @@ INSTANTS = {
 }
 
 
-IN_TABLES = [pytest.mark.slow, pytest.mark.thin(1)]
-
-
 @pytest.mark.parametrize(
     ("kind", "compile"),
     [
         *((kind, False) for kind in KINDS),
-        *(pytest.param(kind, True, marks=IN_TABLES) for kind in ("sample", "order of workers")),
+        *(pytest.param(kind, True, marks=pytest.mark.tables) for kind in ("sample", "order of workers")),
     ],
 )
 def test_it_goes_on_as_if_the_signal_had_not_come(kind: str, compile: bool, tmp_path: Path) -> None:

@@ -55,16 +55,13 @@ def run(build: Any, devices: int, dropout: float) -> tuple[torch.Tensor, dict[st
     return torch.tensor(recorder.losses), module.state_dict()
 
 
-IN_TABLES = [pytest.mark.slow, pytest.mark.thin(1)]
-
-
 # promise 1: L#15878
 # defect 10: two or four of eight cores
 @pytest.mark.parametrize(
     ("build", "dropout"),
     [
         (text, 0.2),
-        *(pytest.param(*case, marks=IN_TABLES) for case in ((digits, 0.0), (digits, 0.2), (text, 0.0))),
+        *(pytest.param(*case, marks=pytest.mark.tables) for case in ((digits, 0.0), (digits, 0.2), (text, 0.0))),
     ],
 )
 def test_losses_and_parameters_do_not_depend_on_the_number_of_cores(build: Any, dropout: float) -> None:

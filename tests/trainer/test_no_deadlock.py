@@ -56,8 +56,7 @@ def test_two_thousand_trivial_steps_on_eight_cores_finish(tmp_path: Path) -> Non
     assert "steps: 2000" in run(["-c", TRIVIAL], tmp_path, seconds=240)
 
 
-@pytest.mark.slow
-@pytest.mark.thin(1)
+@pytest.mark.tables
 def test_the_digits_example_finishes_twice_with_one_accuracy(tmp_path: Path) -> None:
     accuracies = {run_digits(tmp_path) for _ in range(2)}
     assert len(accuracies) == 1  # the example sets its seed

@@ -51,7 +51,7 @@ def test_a_run_resumes_at_the_next_batch(kind: str, tmp_path: Path) -> None:
     resume_everywhere(tmp_path, kind, chosen, accumulate_grad_batches=2, val_check_interval=3)
 
 
-@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=[pytest.mark.slow, pytest.mark.thin(1)])])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.tables)])
 def test_a_loader_that_is_read_three_times_in_an_epoch(workers: int, tmp_path: Path) -> None:
     """Its second pass is left out as a whole where training goes on in the third."""
 

@@ -34,13 +34,13 @@ ON_EIGHT_CORES = (
 EQUAL = [name for name in PATTERNS if name not in REFUSED]
 
 
-@pytest.mark.thin(6)
+@pytest.mark.thin(12)
 @pytest.mark.parametrize("name", EQUAL)
 def test_a_step_equals_eager_pytorch(name: str) -> None:
     assert difference(train(name, compiled=False), train(name, compiled=True)) == ""
 
 
-@pytest.mark.thin(4)
+@pytest.mark.thin(8)
 @pytest.mark.parametrize("name", ON_EIGHT_CORES)
 def test_on_eight_cores(name: str) -> None:
     assert difference(train(name, compiled=False), train(name, compiled=True, devices=8)) == ""

@@ -77,7 +77,7 @@ def fitted(size: int, **options: Any) -> tuple[L.Trainer, Digits, Steps]:
     return trainer, module, logger
 
 
-@pytest.mark.thin(3)
+@pytest.mark.thin(8)
 @pytest.mark.parametrize("devices", [1, 4])
 def test_results_are_those_of_single_steps(devices: int) -> None:
     _, single, rows = fitted(1, devices=devices)
@@ -121,6 +121,7 @@ class Watches(L.Callback):
         """Needs every batch."""
 
 
+@pytest.mark.thin(4)
 @pytest.mark.parametrize(
     ("options", "reason"),
     [

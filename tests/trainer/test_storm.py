@@ -61,10 +61,12 @@ def storm(path: Path, kind: str, kills: int, epochs: int, number: signal.Signals
     assert_same(one, other, "storm")
 
 
+@pytest.mark.tables
 def test_three_kills_leave_no_trace(tmp_path: Path) -> None:
     storm(tmp_path, "eager", 3, 8, signal.SIGKILL)
 
 
+@pytest.mark.tables
 def test_a_termination_leaves_no_trace(tmp_path: Path) -> None:
     storm(tmp_path, "eager", 1, 6, signal.SIGTERM)
 

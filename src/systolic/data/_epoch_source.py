@@ -16,7 +16,7 @@ from ._merge import MergedLoader
 from ._samplers import samplers_of
 from ._skipping import Skip
 from ._tracked import IndexedLoader, Mark, tracked
-from ._worker_states import Stateful
+from ._worker_states import is_stateful
 
 _RANDOM = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
 
@@ -158,7 +158,7 @@ class EpochSource:
 
 def generators_now(loader: object) -> Place:
     """The states of the generators and samplers that a loader has of its own."""
-    samplers = [sampler for sampler in samplers_of(loader) if isinstance(sampler, Stateful)]
+    samplers = [sampler for sampler in samplers_of(loader) if is_stateful(sampler)]
     return {
         "generators": [generator.get_state() for generator in _generators(loader)],
         "samplers": [copy.deepcopy(sampler.state_dict()) for sampler in samplers],
@@ -167,7 +167,7 @@ def generators_now(loader: object) -> Place:
 
 def restore_generators(loader: object, place: Place) -> None:
     """Give a loader's generators and samplers the states that `generators_now` gave."""
-    samplers = [sampler for sampler in samplers_of(loader) if isinstance(sampler, Stateful)]
+    samplers = [sampler for sampler in samplers_of(loader) if is_stateful(sampler)]
     for generator, state in zip(_generators(loader), place["generators"], strict=False):
         generator.set_state(state)
     for sampler, state in zip(samplers, place["samplers"], strict=False):

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from ._fast_fetch import iterate
 from ._merge import MergedLoader
 from ._skipping import Skip, later_pass, skipping
-from ._worker_states import Delivered, ReportingCollate, Stateful, WorkerStart
+from ._worker_states import Delivered, ReportingCollate, Stateful, WorkerStart, is_stateful
 
 Mark = dict[str, Any]
 
@@ -64,7 +64,7 @@ class IndexedLoader(TrackedLoader):
     def __init__(self, loader: DataLoader[Any]) -> None:
         super().__init__(loader)
         self._clone, self._sampler = skipping(loader)
-        self._stateful = isinstance(loader.dataset, Stateful)  # here: the place is asked for after every batch
+        self._stateful = is_stateful(loader.dataset)  # here: the place is asked for after every batch
 
     def __iter__(self) -> Iterator[Any]:
         skip = self._sampler.skip
@@ -130,7 +130,7 @@ class WorkersLoader(TrackedLoader):
     def __init__(self, loader: DataLoader[Any]) -> None:
         super().__init__(loader)
         self._streams = isinstance(loader.dataset, IterableDataset)
-        self.exact = not self._streams or isinstance(loader.dataset, Stateful)
+        self.exact = not self._streams or is_stateful(loader.dataset)
         self._clone, self._sampler = skipping(loader)
         self._clone.collate_fn = ReportingCollate(loader.collate_fn)
         self._skip: Skip | None = None
@@ -225,7 +225,7 @@ def tracked(loader: object) -> TrackedLoader:
     """The loader with its position, as far as that can be known."""
     if isinstance(loader, MergedLoader):
         return MergedTracked(loader, tracked(loader.loader))
-    if isinstance(loader, Stateful):
+    if is_stateful(loader):
         return StatefulLoader(loader, loader)
     if not isinstance(loader, DataLoader) or type(loader).__iter__ is not DataLoader.__iter__:
         return TrackedLoader(loader)
@@ -233,7 +233,7 @@ def tracked(loader: object) -> TrackedLoader:
         return WorkersLoader(loader)
     if not isinstance(loader.dataset, IterableDataset):
         return IndexedLoader(loader)
-    return StatefulLoader(loader, loader.dataset) if isinstance(loader.dataset, Stateful) else TrackedLoader(loader)
+    return StatefulLoader(loader, loader.dataset) if is_stateful(loader.dataset) else TrackedLoader(loader)
 
 
 def _finish(skip: Skip) -> None:

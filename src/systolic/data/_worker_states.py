@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 import torch
@@ -15,7 +15,6 @@ from ..utilities._torch_internals import WorkerInfo, _generate_state
 from ..utilities.random_state import HostRandomState
 
 
-@runtime_checkable
 class Stateful(Protocol):
     """A loader, sampler or dataset of the user's that knows where it is."""
 
@@ -26,6 +25,12 @@ class Stateful(Protocol):
     def load_state_dict(self, state_dict: Any) -> Any:
         """Go on from there."""
         ...
+
+
+def is_stateful(loader: object) -> TypeGuard[Stateful]:
+    """Whether a loader, sampler or dataset knows where it is."""
+    # isinstance of a protocol takes a hundred times as long, and every epoch asks for every sampler
+    return callable(getattr(loader, "state_dict", None)) and callable(getattr(loader, "load_state_dict", None))
 
 
 @dataclass
@@ -58,7 +63,7 @@ class ReportingCollate:
 
     @staticmethod
     def _streams(dataset: object) -> bool:
-        return isinstance(dataset, IterableDataset) and isinstance(dataset, Stateful)
+        return isinstance(dataset, IterableDataset) and is_stateful(dataset)
 
 
 @dataclass

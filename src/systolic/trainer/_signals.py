@@ -119,7 +119,8 @@ class Signals:
             while True:
                 try:
                     self.waiting = True  # first: a signal from now on ends the wait, an earlier one does here
-                    self.check_alone()
+                    if self.pending is not None:
+                        self.check_alone()
                     batch = next(batches)
                 except StopIteration:
                     return

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from compiler.lowering.op_check import check_op
 
-pytestmark = pytest.mark.thin(3)
+pytestmark = pytest.mark.thin(6)
 
 L = torch.linalg
 

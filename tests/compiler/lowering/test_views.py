@@ -88,6 +88,7 @@ VIEWS: dict[str, Callable[[T], object]] = {
 }
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("function", VIEWS.values(), ids=VIEWS)
 def test_view(function: Callable[[T], object]) -> None:
     check_op(function, draw(4, 6, 2))

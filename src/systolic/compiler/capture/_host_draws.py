@@ -59,9 +59,13 @@ class StepDraws:
     """Numbers that the host draws for one step, from the global generators.
 
     They are drawn once: put back and drawn again, they would take with them what another thread draws meanwhile.
+
+    Attributes:
+        happened: whether numbers were drawn.
     """
 
     def __init__(self) -> None:
+        self.happened = False
         self._draws: Sequence[Draw] = ()
         self._numbers: list[Number] = []
         self._before: tuple[Any, Any] | None = None
@@ -73,6 +77,7 @@ class StepDraws:
             if draws:
                 self._before = random.getstate(), np.random.get_state()
                 self._draws, self._numbers = draws, [_plain(draw.of(_LIBRARIES)) for draw in draws]
+                self.happened = True
         return self._numbers
 
     def take_back(self) -> None:
@@ -80,7 +85,7 @@ class StepDraws:
         if self._before is not None:
             random.setstate(self._before[0])
             np.random.set_state(self._before[1])
-            self._draws, self._numbers, self._before = (), [], None
+            self.happened, self._draws, self._numbers, self._before = False, (), [], None
 
 
 class HostDraws:

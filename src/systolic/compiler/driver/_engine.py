@@ -210,13 +210,15 @@ class Engine:
         self, signature: Signature, numbers: dict[str, Number], drawn: StepDraws, misses: Misses = NO_MISSES
     ) -> tuple[_Entry, list[Number]] | None:
         for position, entry in enumerate(self._entries):
-            if entry.signature != signature or misses.exclude(entry.program.captured.speculations):
+            captured = entry.program.captured
+            if entry.signature != signature or (captured.speculations and misses.exclude(captured.speculations)):
                 continue
             variable = _values_or_none(entry.guards)
             if variable is None:
                 continue
             values = [*numbers.values(), *variable]
-            values += drawn.of(entry.program.captured.draws)
+            if captured.draws or drawn.happened:
+                values += drawn.of(captured.draws)
             if _fits(entry.guards.unchanged, values):
                 pass
             elif not _fits(entry.guards.hold, values):

@@ -197,7 +197,8 @@ class FitLoop:
                 hooks.both("on_train_batch_end", result.value()["output"], batch.host, batch.index)
             reporting.step(result, self.step.updates)
             hooks.callbacks("on_step_dispatched", batch.index)
-            run.signals.check_alone()
+            if run.signals.pending is not None:
+                run.signals.check_alone()
             if self._ends_after(batch.index):
                 break
         else:
