@@ -151,10 +151,15 @@ def test_rooms_of_the_compiler_import_downwards_by_the_face(path: Path) -> None:
             assert not inner or room == "lowering", f"{path.relative_to(COMPILER)} imports {node.module} past its face"
 
 
-def test_no_function_of_the_trainer_takes_a_trainer_of_no_type() -> None:
+DERIVED_FROM = ("callback", "finetuning", "prediction_writer")
+"""Files of classes that users derive from: their overrides say `trainer: L.Trainer`, which narrows any type but Any."""
+
+
+def test_no_function_takes_a_trainer_of_no_type() -> None:
     untyped = [
         f"{path.relative_to(SOURCE)}:{node.lineno}"
-        for path in (SOURCE / "trainer").rglob("*.py")
+        for path in MODULES
+        if path.parent.name not in ("callbacks", "core") or path.stem not in (*DERIVED_FROM, "_module")
         for node in ast.walk(parsed(path))
         if isinstance(node, ast.arg) and node.arg in ("trainer", "run")
         if node.annotation is None or ast.unparse(node.annotation) == "Any"

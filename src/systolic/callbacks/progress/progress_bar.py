@@ -20,7 +20,7 @@ class ProgressBar(Callback):
     """
 
     def __init__(self) -> None:
-        self._trainer: Any = None
+        self._trainer: TrainerLike | None = None
         self._module: Any = None
 
     @property
