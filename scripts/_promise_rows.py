@@ -46,7 +46,7 @@ PROMISES = tuple(
             ("Manual optimization fails on several cores (L#14249)", "Traced like automatic optimization"),
             (
                 "Pods crash where plain code works (L#8358, L#3058)",
-                "In part: processes told of each other train as one; no launcher yet, each reads the whole batch",
+                "In part: processes that Slurm, MPI, a TPU slice or `systolic launch` starts train as one; on no real pod",
             ),
             ("No TPU, or one that is not there (L#6692, L#6849)", "`systolic doctor`, and errors that name the holder"),
             ("Versions must match exactly (L#20419, X#8626)", "Any torch and jax in a tested range, and as asked"),
@@ -54,7 +54,10 @@ PROMISES = tuple(
             ("Host memory grows with the cores (X#1513, X#4142)", "One copy a host"),
             ("Long compiles on every run (X#5058, X#9349)", "Compiled programs are kept on disk, by default"),
             ("Accumulation is wrong or saves no memory (A#480, X#3593)", "Equals one large batch"),
-            ("One rank fails, the others wait (X#7974, A#3370)", "An error is a traceback in the one process"),
+            (
+                "One rank fails, the others wait (X#7974, A#3370)",
+                "One process: a traceback. Several: the error is told to all, which end within seconds",
+            ),
         ],
         start=1,
     )

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,15 @@ def free_port() -> int:
         return listener.getsockname()[1]
 
 
-def run_processes(script: Path, count: int, cores: int, *arguments: str) -> list[Any]:
-    """Run a script in some processes; each prints one line of JSON as its last one. The first that fails ends all."""
+def run_processes(
+    script: Path, count: int, cores: int, *arguments: str, told: Sequence[Mapping[str, str]] | None = None
+) -> list[Any]:
+    """Run a script in some processes; each prints one line of JSON as its last one. The first that fails ends all.
+
+    Args:
+        told: each process's variables that name the others; default: systolic's own.
+    """
     environment = os.environ | {
-        "SYSTOLIC_COORDINATOR": f"127.0.0.1:{free_port()}",
-        "SYSTOLIC_PROCESSES": str(count),
         "JAX_NUM_CPU_DEVICES": str(cores),
         "JAX_PLATFORMS": "cpu",
         "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path]),
@@ -37,11 +42,11 @@ def run_processes(script: Path, count: int, cores: int, *arguments: str) -> list
         started = [
             subprocess.Popen(
                 [sys.executable, str(script), *arguments],
-                env=environment | {"SYSTOLIC_PROCESS": str(index)} if count > 1 else _alone(environment),
+                env=environment | variables,
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
-            for index, output in enumerate(outputs)
+            for variables, output in zip(told or _told(count), outputs, strict=True)
         ]
         try:
             _wait(started, time.monotonic() + SECONDS)
@@ -66,7 +71,8 @@ def _wait(processes: list[subprocess.Popen[bytes]], end: float) -> None:
         time.sleep(0.05)
 
 
-def _alone(environment: dict[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if not name.startswith("SYSTOLIC_")} | {
-        "SYSTOLIC_CACHE_DIR": environment["SYSTOLIC_CACHE_DIR"]
-    }
+def _told(count: int) -> list[dict[str, str]]:
+    if count == 1:
+        return [{}]
+    shared = {"SYSTOLIC_COORDINATOR": f"127.0.0.1:{free_port()}", "SYSTOLIC_PROCESSES": str(count)}
+    return [shared | {"SYSTOLIC_PROCESS": str(index)} for index in range(count)]

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import IO, TextIO
 
 from ..exceptions import MisconfigurationException
-from ._process import COORDINATOR, PROCESS, PROCESSES
+from ._peers import COORDINATOR, PROCESS, PROCESSES
 
 _SECONDS_BETWEEN_LOOKS = 0.05
 _LAST_WORDS_SECONDS = 5.0

@@ -8,22 +8,21 @@ from typing import TYPE_CHECKING
 
 import jax
 
-from ..exceptions import MisconfigurationException
-
 # the client has no public name; it is the service that `jax.distributed.initialize` starts
 from ..utilities._jax_internals import global_state
+from ._arrival import waiting_for
 from ._failure import FailureWatch
+from ._peers import find_peers
 
 if TYPE_CHECKING:
     from ..utilities._jax_internals import Device
-
-COORDINATOR, PROCESSES, PROCESS = "SYSTOLIC_COORDINATOR", "SYSTOLIC_PROCESSES", "SYSTOLIC_PROCESS"
-"""The environment variables of a process that is one of several: where they meet, how many, and which one it is."""
 
 # Python's errors take longer than that to reach nobody. JAX's default, 100 s, is longer than anybody watches a dead run;
 # with much less, a host that compiles on all of its cores would be taken for dead.
 _HEARTBEAT_SECONDS = 40
 _ARRIVAL_SECONDS = 120
+_SECONDS_FOR_ERROR = 60
+"""JAX's own limit is later than ours, whose error says more."""
 
 
 def process_count() -> int:
@@ -70,30 +69,35 @@ def on_every_process(own: list[Device], devices: list[Device]) -> list[Device]:
     return [of_process[process][place] for process in sorted(of_process) for place in places]
 
 
-def join_processes(environment: Mapping[str, str] = os.environ) -> None:
-    """Meet the other processes of the run, where the environment says that there are any.
+def join_processes(
+    environment: Mapping[str, str] = os.environ, *, on_tpu: bool = False, arrival_seconds: int = _ARRIVAL_SECONDS
+) -> None:
+    """Meet the other processes of the run, where somebody says that there are any; see `find_peers`.
 
-    Must come before JAX's backend is started. On a single host nothing is started; a second call does nothing.
+    Must come before JAX's backend is started. On a single host nothing is started; a second call does nothing. Where the others
+    do not come, this process ends with an error.
 
     Args:
         environment: where `SYSTOLIC_COORDINATOR` (host:port), `SYSTOLIC_PROCESSES` and `SYSTOLIC_PROCESS` are looked up.
+        on_tpu: whether the run may be one on TPUs.
+        arrival_seconds: how long to wait for the others.
 
     Raises:
         MisconfigurationException: only some of the variables are there, or they are no numbers.
     """
-    told = {name: environment[name] for name in (COORDINATOR, PROCESSES, PROCESS) if environment.get(name)}
-    if not told or jax.distributed.is_initialized():
+    if jax.distributed.is_initialized():
         return
-    if len(told) < 3 or not (told[PROCESSES].isdigit() and told[PROCESS].isdigit()):
-        raise MisconfigurationException(
-            f"A process of several is told so by three environment variables: {COORDINATOR} (host:port), {PROCESSES} (how "
-            f"many) and {PROCESS} (which one, from 0). Received: {told}. Set all three, or none for a run of one process."
+    peers = find_peers(environment, on_tpu, arrival_seconds)
+    if peers is None:
+        return
+    with waiting_for(peers, arrival_seconds):
+        jax.distributed.initialize(
+            coordinator_address=peers.coordinator,
+            num_processes=peers.processes,
+            process_id=peers.process,
+            local_device_ids=peers.own_gpus,
+            cluster_detection_method="deactivate",  # it would take one GPU of a host whose only process this is
+            initialization_timeout=arrival_seconds + _SECONDS_FOR_ERROR,
+            heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
         )
-    jax.distributed.initialize(
-        coordinator_address=told[COORDINATOR],
-        num_processes=int(told[PROCESSES]),
-        process_id=int(told[PROCESS]),
-        initialization_timeout=_ARRIVAL_SECONDS,
-        heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
-    )
-    FailureWatch(global_state.client, int(told[PROCESS])).start()
+    FailureWatch(global_state.client, peers.process).start()

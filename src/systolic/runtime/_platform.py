@@ -48,7 +48,7 @@ def find_devices(accelerator: str = "auto", devices: Devices = "auto") -> list[D
         )
     wanted = _parse(devices)
     _warn_of_old_precision()
-    join_processes()  # before anything asks JAX for devices: then it would be too late
+    join_processes(on_tpu=accelerator in ("auto", "tpu"))  # before anything asks JAX for devices: then it would be too late
     platform = _platform(accelerator)
     if platform == "cpu":
         return on_every_process(_cpu_devices(wanted, devices), jax_devices("cpu"))

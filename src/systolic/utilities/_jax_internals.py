@@ -6,6 +6,13 @@ A release of JAX that moves one of them is answered here. Pallas and its attenti
 
 from __future__ import annotations
 
+# whether a cluster has started this process, and what it says of the others: `jax.distributed.initialize` asks them, but would
+# start its service on a single host, too
+from jax._src.clusters import GceTpuCluster as GceTpuCluster
+from jax._src.clusters import GkeTpuCluster as GkeTpuCluster
+from jax._src.clusters import OmpiCluster as OmpiCluster
+from jax._src.clusters import SlurmCluster as SlurmCluster
+
 # the client of the coordination service that `jax.distributed.initialize` starts; it has no public name
 from jax._src.distributed import global_state as global_state
 

@@ -1,0 +1,127 @@
+"""Processes that a cluster starts find each other; one whose peers stay away ends with an error that says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed.processes import free_port, run_processes
+
+from systolic.distributed._peers import find_peers
+from systolic.exceptions import MisconfigurationException
+
+HERE = Path(__file__).parent
+SLURM = {
+    "SLURM_JOB_ID": "1",
+    "SLURM_STEP_NODELIST": "127.0.0.1",
+    "SLURM_NTASKS": "2",
+    "SLURM_PROCID": "0",
+    "SLURM_LOCALID": "0",
+    "SLURM_STEP_NUM_NODES": "2",
+}
+OPEN_MPI = {
+    "OMPI_MCA_orte_hnp_uri": "1531576320.0;tcp://127.0.0.1:34911",
+    "OMPI_COMM_WORLD_SIZE": "2",
+    "OMPI_COMM_WORLD_RANK": "0",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+}
+
+
+def found(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], told: dict[str, str] | None = None) -> Any:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    peers = find_peers(told or {}, False, 5)
+    return None if peers is None else (peers.coordinator, peers.processes, peers.process, peers.own_gpus, peers.told_by)
+
+
+@pytest.mark.parametrize(("variables", "index"), [(SLURM, "SLURM_PROCID"), (OPEN_MPI, "OMPI_COMM_WORLD_RANK")])
+def test_processes_that_a_cluster_starts_meet(variables: dict[str, str], index: str) -> None:
+    port = {"JAX_COORDINATOR_PORT": str(free_port())}
+    told = [variables | port | {index: str(number)} for number in range(2)]
+    seen = run_processes(HERE / "agreeing.py", 2, 2, told=told)
+    assert [(one["index"], one["count"], one["local"], one["devices"]) for one in seen] == [(0, 2, 2, 4), (1, 2, 2, 4)]
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        (SLURM, ("127.0.0.1:61441", 2, 0, None, "Slurm")),
+        # two on one host: a GPU for each
+        (SLURM | {"SLURM_STEP_NUM_NODES": "1", "SLURM_LOCALID": "1"}, ("127.0.0.1:61441", 2, 0, [1], "Slurm")),
+        # a step of four tasks in a job of eight
+        (SLURM | {"SLURM_NTASKS": "8", "SLURM_STEP_NUM_TASKS": "4"}, ("127.0.0.1:61441", 4, 0, [0], "Slurm")),
+        (SLURM | {"SLURM_NTASKS": "1"}, None),
+        (SLURM | {"SLURM_JOB_NAME": "bash"}, None),
+        (OPEN_MPI, ("127.0.0.1:62624", 2, 0, None, "Open MPI")),
+        (OPEN_MPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, ("127.0.0.1:62624", 2, 0, [0], "Open MPI")),
+        (OPEN_MPI | {"OMPI_COMM_WORLD_SIZE": "1"}, None),
+    ],
+)
+def test_what_clusters_say(variables: dict[str, str], expected: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert found(monkeypatch, variables) == expected
+
+
+def test_open_mpi_5_needs_to_be_told_where_to_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+    newer = {name: value for name, value in OPEN_MPI.items() if not name.startswith("OMPI_MCA")}
+    with pytest.raises(MisconfigurationException, match="SYSTOLIC_COORDINATOR=HOST:PORT"):
+        found(monkeypatch, newer)
+    assert found(monkeypatch, newer, {"SYSTOLIC_COORDINATOR": "a:1"}) == ("a:1", 2, 0, None, "Open MPI")
+
+
+def test_systolics_own_variables_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = {"SYSTOLIC_COORDINATOR": "a:1", "SYSTOLIC_PROCESSES": "3", "SYSTOLIC_PROCESS": "2"}
+    assert found(monkeypatch, SLURM, own) == ("a:1", 3, 2, None, "SYSTOLIC_COORDINATOR")
+
+
+@pytest.mark.parametrize(
+    ("kind", "hosts", "expected"),
+    [
+        ("tpu", "localhost,other", {"coordinator": "localhost:8482", "processes": 2, "process": 1, "own_gpus": None}),
+        ("tpu", "localhost", None),
+        ("cpu", "localhost,other", None),  # a slice's hosts belong together for runs on TPUs alone
+    ],
+)
+def test_hosts_of_a_slice(kind: str, hosts: str, expected: Any) -> None:
+    slice_of = {"TPU_WORKER_HOSTNAMES": hosts, "TPU_WORKER_ID": "1", "JAX_FORCE_TPU_INIT": "1", "JAX_PLATFORMS": "cpu"}
+    if "," in hosts:
+        slice_of |= {"MEGASCALE_NUM_SLICES": "1", "MEGASCALE_SLICE_ID": "0", "MEGASCALE_COORDINATOR_ADDRESS": ""}
+    run = subprocess.run(
+        [sys.executable, str(HERE / "peers_seen.py"), kind],
+        env=os.environ | slice_of | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    seen = json.loads(run.stdout.splitlines()[-1])
+    assert seen == (None if expected is None else expected | {"told_by": "the hosts of the TPU slice"})
+
+
+# promise 25: J#22436, a process of a pod that was started alone says what is missing
+@pytest.mark.parametrize("process", [0, 1])
+def test_a_process_whose_peers_stay_away_ends_with_an_error(process: int) -> None:
+    told = {
+        "SYSTOLIC_COORDINATOR": f"127.0.0.1:{free_port()}",
+        "SYSTOLIC_PROCESSES": "2",
+        "SYSTOLIC_PROCESS": str(process),
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    run = subprocess.run(
+        [sys.executable, str(HERE / "arriving.py")],
+        env=os.environ | told,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert run.returncode == 1, run.stderr
+    assert f"process {process} of 2 (told by SYSTOLIC_COORDINATOR) waits at 127.0.0.1" in run.stderr
+    assert "waited 3 seconds" in run.stderr
+    assert "Expected: 2 processes" in run.stderr
+    assert "Check failure" not in run.stderr
