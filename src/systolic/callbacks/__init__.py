@@ -18,6 +18,7 @@ from .progress import ProgressBar, RichProgressBar, RichProgressBarTheme
 from .rich_model_summary import RichModelSummary
 from .throughput_monitor import ThroughputMonitor
 from .timer import Timer
+from .weight_averaging import EMAWeightAveraging, WeightAveraging
 
 __all__ = [
     "BaseFinetuning",
@@ -29,6 +30,7 @@ __all__ = [
     "Callback",
     "Checkpoint",
     "DeviceStatsMonitor",
+    "EMAWeightAveraging",
     "EarlyStopping",
     "EarlyStoppingReason",
     "LambdaCallback",
@@ -42,4 +44,5 @@ __all__ = [
     "RichProgressBarTheme",
     "ThroughputMonitor",
     "Timer",
+    "WeightAveraging",
 ]

@@ -1,7 +1,7 @@
 """Protocols: the members of a Trainer that the callbacks of this package read, by shape and not by ancestry."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -190,6 +190,14 @@ class AccumulatingTrainerLike(TrainerLike, Protocol):
 
     accumulate_grad_batches: int
     """Of how many batches gradients are accumulated; may be set."""
+
+
+class ProgramTrainerLike(TrainerLike, Protocol):
+    """A further member of a Trainer, for callbacks that change tensors between steps."""
+
+    def jit(self, function: Callable[[], None]) -> Callable[[], None]:
+        """Make a function of the module's tensors one program on the run's devices."""
+        ...
 
 
 class StrategyLike(Protocol):
