@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -11,28 +12,55 @@ from torch.optim.swa_utils import AveragedModel, get_swa_avg_fn
 
 Tables = Iterable[dict[str, Any]]
 Program = Callable[[], None]
+AverageOne = Callable[[Tensor, Tensor, Any], Tensor]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How an average moves on.
+
+    Attributes:
+        count: how many updates there were; a tensor that is counted up.
+        one: from an average, the new value and the count to the new average.
+        many: the same for lists, in place; where it is given it is used.
+        copied: of so many tensors, the last ones, the newest value is taken.
+    """
+
+    count: Tensor
+    one: AverageOne
+    many: Callable[[Any, Any, Any], None] | None = None
+    copied: int = 0
 
 
 class Average:
-    """An `AveragedModel` beside the module that it is the average of.
+    """Tensors beside those of the module that they are averages of.
 
     Args:
-        model: the average; its own `update_parameters` asks for values on the host, and is not used.
+        averaged: the averages; first those of parameters.
         module: the module.
-        jit: makes a function between steps a program; None where the average stays in the host's memory.
+        buffers: whether there are averages of its buffers, too.
+        rule: how they move on.
+        jit: makes a function between steps a program; None where the averages stay in the host's memory.
     """
 
-    def __init__(self, model: AveragedModel, module: nn.Module, jit: Callable[[Program], Program] | None) -> None:
-        parameters = _slots(part._parameters for part in module.modules())
-        buffers = _slots(part._buffers for part in module.modules())
-        self._slots = [*parameters, *buffers]
+    def __init__(
+        self, averaged: list[Tensor], module: nn.Module, buffers: bool, rule: Rule, jit: Callable[[Program], Program] | None
+    ) -> None:
+        tables = [part._buffers for part in module.modules()] if buffers else []
+        self._slots = _slots(part._parameters for part in module.modules()) + _slots(tables)
         self._current = self._tensors()
-        averaged = [*model.module.parameters(), *model.module.buffers()]
-        copied = 0 if model.use_buffers else len(buffers)
         compiled = jit if jit is not None else torch.no_grad()
-        self._update = compiled(_updating(averaged, self._current, copied, model))
+        self._update = compiled(_updating(averaged, self._current, rule))
         self._swap = compiled(_swapping(averaged, self._current))
         self._copy = compiled(_copying(averaged, self._current))
+
+    @classmethod
+    def of_model(cls, model: AveragedModel, module: nn.Module, jit: Callable[[Program], Program] | None) -> Self:
+        """Make the average that an `AveragedModel` holds; its own `update_parameters` asks for values on the host."""
+        buffers = list(model.module.buffers())
+        one = model.avg_fn if model.avg_fn is not None else get_swa_avg_fn()
+        rule = Rule(model.n_averaged, one, model.multi_avg_fn, 0 if model.use_buffers else len(buffers))
+        return cls([*model.module.parameters(), *buffers], module, True, rule, jit)
 
     def _tensors(self) -> list[Tensor]:
         return [table[name] for table, name in self._slots]
@@ -67,12 +95,10 @@ def _slots(tables: Tables) -> list[tuple[dict[str, Any], str]]:
     return list(found.values())
 
 
-def _updating(averaged: list[Tensor], current: list[Tensor], copied: int, model: AveragedModel) -> Callable[[], None]:
-    """Make the function that moves an average on; of the last `copied` tensors it takes the newest value."""
-    moving, count = len(averaged) - copied, model.n_averaged
+def _updating(averaged: list[Tensor], current: list[Tensor], rule: Rule) -> Program:
+    moving = len(averaged) - rule.copied
     # named here, so that a capture watches the variables that they use
-    one = model.avg_fn if model.avg_fn is not None else get_swa_avg_fn()
-    many = model.multi_avg_fn
+    count, one, many = rule.count, rule.one, rule.many
 
     def update() -> None:
         # a value of the devices: asked on the host it would make every step wait
@@ -99,7 +125,7 @@ def _by_dtype(tensors: Sequence[Tensor]) -> list[list[int]]:
     return [[i for i, tensor in enumerate(tensors) if tensor.dtype == dtype] for dtype in dtypes]
 
 
-def _swapping(averaged: list[Tensor], current: list[Tensor]) -> Callable[[], None]:
+def _swapping(averaged: list[Tensor], current: list[Tensor]) -> Program:
     def swap() -> None:
         for mean, value in zip(averaged, current, strict=True):
             was = mean.clone()
@@ -109,7 +135,7 @@ def _swapping(averaged: list[Tensor], current: list[Tensor]) -> Callable[[], Non
     return swap
 
 
-def _copying(averaged: list[Tensor], current: list[Tensor]) -> Callable[[], None]:
+def _copying(averaged: list[Tensor], current: list[Tensor]) -> Program:
     def copy() -> None:
         for mean, value in zip(averaged, current, strict=True):
             value.copy_(mean)

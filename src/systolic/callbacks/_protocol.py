@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 
 from ..checkpoint import CheckpointIO
 from ..loggers import LoggerProtocol
+from ..optim import LRSchedulerConfig
 from ..utilities._validation_due import batches_between, validation_is_due
 
 
@@ -197,6 +198,29 @@ class ProgramTrainerLike(TrainerLike, Protocol):
 
     def jit(self, function: Callable[[], None]) -> Callable[[], None]:
         """Make a function of the module's tensors one program on the run's devices."""
+        ...
+
+
+class FitLoopLike(Protocol):
+    """The part of a Trainer that says how long fit goes on."""
+
+    max_epochs: int
+    """How many epochs there are in all; -1 for no limit."""
+    _skip_backward: bool
+    """Whether training steps only run forward."""
+
+
+class SchedulingTrainerLike(ProgramTrainerLike, Protocol):
+    """Further members of a Trainer, for callbacks that change schedulers and the number of epochs."""
+
+    @property
+    def fit_loop(self) -> FitLoopLike:
+        """How long fit goes on."""
+        ...
+
+    @property
+    def lr_scheduler_configs(self) -> list[LRSchedulerConfig]:
+        """All learning rate schedulers, as the loop uses them."""
         ...
 
 

@@ -79,7 +79,7 @@ class WeightAveraging(Callback):
             self._average_model = AveragedModel(pl_module, use_buffers=self._use_buffers, **self._kwargs)
         if self._average_model is not None:
             self._swapped = False
-            self._average = Average(self._average_model, pl_module, None if self._on_host else trainer.jit)
+            self._average = Average.of_model(self._average_model, pl_module, None if self._on_host else trainer.jit)
 
     def on_train_batch_end(
         self, trainer: TrainerLike, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int

@@ -121,6 +121,7 @@ class Run:
     Attributes:
         train_loader: the training loader; None outside of fit.
         should_stop: fit ends after the current batch.
+        skips_backward: training steps have neither gradients nor updates.
         placement_type: what `placement` is made of.
         symbols: epoch and step while a step is traced; None on the host.
         signals: what the operating system asked for.
@@ -147,7 +148,7 @@ class Run:
         self.signals = Signals(config.grace_period)
         self.state = TrainerState()
         self.profiler: Profiler = config.profiler if config.profiler is not None else _PASS_THROUGH
-        self.should_stop = self.is_last_batch = self.enable_validation = False
+        self.should_stop = self.is_last_batch = self.enable_validation = self.skips_backward = False
         self.optimizers: list[torch.optim.Optimizer] = []
         self.schedulers: list[LRSchedulerConfig] = []
         self.train_loader: Any = None
