@@ -16,6 +16,7 @@ from .on_exception_checkpoint import OnExceptionCheckpoint
 from .prediction_writer import BasePredictionWriter
 from .progress import ProgressBar, RichProgressBar, RichProgressBarTheme
 from .rich_model_summary import RichModelSummary
+from .spike import SpikeDetection
 from .stochastic_weight_avg import StochasticWeightAveraging
 from .throughput_monitor import ThroughputMonitor
 from .timer import Timer
@@ -43,6 +44,7 @@ __all__ = [
     "RichModelSummary",
     "RichProgressBar",
     "RichProgressBarTheme",
+    "SpikeDetection",
     "StochasticWeightAveraging",
     "ThroughputMonitor",
     "Timer",
