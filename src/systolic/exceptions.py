@@ -29,3 +29,15 @@ class SIGTERMException(SystemExit):
 
     def __init__(self) -> None:
         super().__init__(143)
+
+
+class TrainingSpikeException(RuntimeError):
+    """The loss of a batch was suddenly much worse than before; `SpikeDetection` ends training with it.
+
+    Args:
+        batch_idx: the number of the batch in its epoch.
+    """
+
+    def __init__(self, batch_idx: int, *args: object) -> None:
+        super().__init__(f"Training spike detected in batch {batch_idx}", *args)
+        self.batch_idx = batch_idx

@@ -16,8 +16,11 @@ from .on_exception_checkpoint import OnExceptionCheckpoint
 from .prediction_writer import BasePredictionWriter
 from .progress import ProgressBar, RichProgressBar, RichProgressBarTheme
 from .rich_model_summary import RichModelSummary
+from .spike import SpikeDetection
+from .stochastic_weight_avg import StochasticWeightAveraging
 from .throughput_monitor import ThroughputMonitor
 from .timer import Timer
+from .weight_averaging import EMAWeightAveraging, WeightAveraging
 
 __all__ = [
     "BaseFinetuning",
@@ -29,6 +32,7 @@ __all__ = [
     "Callback",
     "Checkpoint",
     "DeviceStatsMonitor",
+    "EMAWeightAveraging",
     "EarlyStopping",
     "EarlyStoppingReason",
     "LambdaCallback",
@@ -40,6 +44,9 @@ __all__ = [
     "RichModelSummary",
     "RichProgressBar",
     "RichProgressBarTheme",
+    "SpikeDetection",
+    "StochasticWeightAveraging",
     "ThroughputMonitor",
     "Timer",
+    "WeightAveraging",
 ]

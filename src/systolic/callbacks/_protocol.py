@@ -1,7 +1,7 @@
 """Protocols: the members of a Trainer that the callbacks of this package read, by shape and not by ancestry."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 
 from ..checkpoint import CheckpointIO
 from ..loggers import LoggerProtocol
+from ..optim import LRSchedulerConfig
 from ..utilities._validation_due import batches_between, validation_is_due
 
 
@@ -190,6 +191,37 @@ class AccumulatingTrainerLike(TrainerLike, Protocol):
 
     accumulate_grad_batches: int
     """Of how many batches gradients are accumulated; may be set."""
+
+
+class ProgramTrainerLike(TrainerLike, Protocol):
+    """A further member of a Trainer, for callbacks that change tensors between steps."""
+
+    def jit(self, function: Callable[[], None]) -> Callable[[], None]:
+        """Make a function of the module's tensors one program on the run's devices."""
+        ...
+
+
+class FitLoopLike(Protocol):
+    """The part of a Trainer that says how long fit goes on."""
+
+    max_epochs: int
+    """How many epochs there are in all; -1 for no limit."""
+    _skip_backward: bool
+    """Whether training steps only run forward."""
+
+
+class SchedulingTrainerLike(ProgramTrainerLike, Protocol):
+    """Further members of a Trainer, for callbacks that change schedulers and the number of epochs."""
+
+    @property
+    def fit_loop(self) -> FitLoopLike:
+        """How long fit goes on."""
+        ...
+
+    @property
+    def lr_scheduler_configs(self) -> list[LRSchedulerConfig]:
+        """All learning rate schedulers, as the loop uses them."""
+        ...
 
 
 class StrategyLike(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ..compiler import Engine, scope_with_globals
 from ..metrics import Results
@@ -23,11 +23,19 @@ if TYPE_CHECKING:
     from ._steps import Step
 
 
-def release_engines(engines: Sequence[StepEngine], *, failing: bool, puts_back: bool = False) -> None:
+class Releasable(Protocol):
+    """Anything that moved tensors to the devices."""
+
+    def release(self) -> None:
+        """Give the objects ordinary CPU tensors again, with the current values."""
+        ...
+
+
+def release_engines(engines: Sequence[Releasable], *, failing: bool, puts_back: bool = False) -> None:
     """Give the module ordinary tensors again.
 
     Args:
-        engines: what ran steps.
+        engines: what ran steps, and functions between them.
         failing: an error ends the run.
         puts_back: the caller puts every tensor's earlier value back, so that one that cannot be read is no loss.
     """

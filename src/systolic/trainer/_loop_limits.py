@@ -57,6 +57,15 @@ class FitLoopLimits:
         return self._trainer.batches_that_stepped
 
     @property
+    def _skip_backward(self) -> bool:
+        """Under Lightning's name: whether training steps only run forward, for what that changes in the module."""
+        return self._trainer.run.skips_backward
+
+    @_skip_backward.setter
+    def _skip_backward(self, skips: bool) -> None:
+        self._trainer.run.skips_backward = skips
+
+    @property
     def max_batches(self) -> int | float:
         """How many batches an epoch has."""
         return self._trainer.num_training_batches

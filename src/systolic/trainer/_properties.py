@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -315,4 +315,30 @@ class TrainerProperties(TrainerMembers):
     @property
     def compiles(self) -> list[Compile]:
         """Every compilation of this run, with its reason and cost."""
-        return [entry for engine in self._run.engines.values() for entry in engine.compiles]
+        run = self._run
+        return [entry for program in (*run.engines.values(), *run.state_programs) for entry in program.compiles]
+
+    def jit(self, function: Callable[[], None]) -> Callable[[], None]:
+        """Make a function that changes tensors between steps one program on the run's devices; for callbacks.
+
+        The module's tensors and those that the function finds in its closure stay on the devices: nothing is fetched. With
+        `compile=False` the function is called as it is. Gradients are not recorded in either case.
+
+        Args:
+            function: takes and returns nothing. It is traced once, and again where what it reads besides tensors changes.
+
+        Returns:
+            The compiled function, for this run.
+
+        Example:
+            >>> import torch, systolic as L
+            >>> class Shrink(L.Callback):
+            ...     def setup(self, trainer, pl_module, stage):
+            ...         weight = pl_module.layer.weight
+            ...         def shrink():
+            ...             weight.mul_(0.99)
+            ...         self.shrink = trainer.jit(shrink)
+            ...     def on_train_epoch_end(self, trainer, pl_module):
+            ...         self.shrink()
+        """
+        return self._run.state_program(function)

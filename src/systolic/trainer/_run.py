@@ -34,6 +34,7 @@ from ._progress import Progress
 from ._reporting import Reporting
 from ._signals import Signals
 from ._stage import RunningStage, Stage, TrainerState, TrainerStatus
+from ._state_programs import StateProgram
 from ._step_engine import StepEngine, StepOutcome
 from ._symbols import Symbols
 
@@ -120,6 +121,7 @@ class Run:
     Attributes:
         train_loader: the training loader; None outside of fit.
         should_stop: fit ends after the current batch.
+        skips_backward: training steps have neither gradients nor updates.
         placement_type: what `placement` is made of.
         symbols: epoch and step while a step is traced; None on the host.
         signals: what the operating system asked for.
@@ -146,7 +148,7 @@ class Run:
         self.signals = Signals(config.grace_period)
         self.state = TrainerState()
         self.profiler: Profiler = config.profiler if config.profiler is not None else _PASS_THROUGH
-        self.should_stop = self.is_last_batch = self.enable_validation = False
+        self.should_stop = self.is_last_batch = self.enable_validation = self.skips_backward = False
         self.optimizers: list[torch.optim.Optimizer] = []
         self.schedulers: list[LRSchedulerConfig] = []
         self.train_loader: Any = None
@@ -159,6 +161,7 @@ class Run:
         self.padders: dict[int, BatchPadder] = {}
         self.train_results = Results()
         self.engines: dict[Stage, StepEngine] = {}
+        self.state_programs: list[StateProgram] = []
         self.in_flight: deque[StepOutcome] = deque()
         self.symbols: Symbols | None = None
         self.step_log: tuple[str, StepLog] | None = None
@@ -279,7 +282,7 @@ class Run:
         assert self.state.fn is not None, "a run is of a call"
         fn, interrupted = self.state.fn.value, self.state.status == TrainerStatus.INTERRUPTED
         with memory_explained(self):
-            release_engines(list(self.engines.values()), failing=interrupted)
+            release_engines([*self.engines.values(), *self.state_programs], failing=interrupted)
         if self.datamodule is not None:
             self.datamodule.teardown(fn)
         self.hooks.callbacks("teardown", fn)
@@ -349,6 +352,12 @@ class Run:
             # schedulers make optimizers note their first step; an attribute that changes in it would be a new trace
             stepped: Any = getattr(config.scheduler, "optimizer", config)
             stepped._opt_called = True
+
+    def state_program(self, function: Callable[[], None]) -> StateProgram:
+        """Make a program of a function that changes tensors between steps; it lives as long as the run."""
+        program = StateProgram(self, function)
+        self.state_programs.append(program)
+        return program
 
     def verify(self) -> None:
         """Run the steps that wait, and raise what the checks inside any step so far found; waits for the devices."""

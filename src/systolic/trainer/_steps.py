@@ -66,9 +66,10 @@ class TrainStep(Step):
     Attributes:
         clears: whether gradients are cleared first (the first batch of an accumulation window).
         updates: whether the optimizer steps (the last batch of the window).
+        learns: whether there are gradients at all; without them nothing is updated.
     """
 
-    clears = updates = True
+    clears = updates = learns = True
 
     def __call__(self, batch: Any, batch_idx: Any, epoch: Any, global_step: Any) -> dict[str, Any]:
         """Run the step; returns the user's output and the values to report."""
@@ -76,7 +77,7 @@ class TrainStep(Step):
             if not self.run.module.automatic_optimization:
                 return _manual(self, batch, batch_idx, log)
             output, finite = self._optimize(batch, batch_idx, epoch)
-            return {"output": output, "logged": log.finish(), "steps": int(self.updates), "finite": finite}
+            return {"output": output, "logged": log.finish(), "steps": int(self.updates and self.learns), "finite": finite}
 
     def _optimize(self, batch: Any, batch_idx: Any, epoch: Any) -> tuple[Any, dict[str, Any]]:
         run, module, config, hooks = self.run, self.run.module, self.run.config, self.run.hooks
@@ -90,19 +91,19 @@ class TrainStep(Step):
             if self.clears and optimizer is not None:
                 hooks.both("on_before_zero_grad", optimizer)
                 module.optimizer_zero_grad(epoch, batch_idx, optimizer)
-            if loss is not None:
+            if loss is not None and self.learns:
                 loss = loss / config.accumulate_grad_batches
                 hooks.both("on_before_backward", loss)
                 module.backward(loss)
                 hooks.both("on_after_backward")
                 finite.update(finiteness(loss, module) if config.detect_anomaly else {})
             outputs.append(_detached(output, loss))
-            if self.updates and optimizer is not None:
+            if self.updates and self.learns and optimizer is not None:
                 hooks.both("on_before_optimizer_step", optimizer)
                 module.configure_gradient_clipping(optimizer, config.gradient_clip_val, config.gradient_clip_algorithm)
             return loss
 
-        if optimizer is None or not self.updates:
+        if optimizer is None or not self.updates or not self.learns:
             with torch.enable_grad():
                 closure()
         else:

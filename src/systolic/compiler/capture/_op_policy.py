@@ -12,6 +12,7 @@ from ...utilities._entries import Entry, see
 from ...utilities._torch_internals import COMPOSITE, OpOverload, core_aten_decompositions, has_kernel
 from .._errors import UnsupportedOpError, user_line_of
 from ..lowering import find_lowering
+from ._foreach_ops import rule_for_lists
 from ._op_origins import current_module
 from ._refused import CONDITIONS, REFUSED
 from ._sized_ops import SIZED
@@ -51,6 +52,8 @@ class OpPolicy(Mapping[OpOverload, Callable[..., Any]]):
             return _rules()[op]
         if has_kernel(op.name(), COMPOSITE):
             return op.decompose
+        if (rule := rule_for_lists(op)) is not None:
+            return rule
         return _refusal(op, "systolic has no lowering for it")
 
     def __iter__(self) -> Iterator[OpOverload]:

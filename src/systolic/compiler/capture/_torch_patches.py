@@ -15,10 +15,11 @@ import torch.utils
 from torch import nn
 from torch.nn import functional
 
-from ...utilities._torch_internals import _VF, FunctionalTensor, _adafactor, effects, nn_functions
+from ...utilities._torch_internals import _VF, FunctionalTensor, _adafactor, _BatchNorm, effects, nn_functions
 from .._capture_thread import as_capture_thread, only_in_capture, replaced
 from ..kernels import (
     KINDS,
+    averaging_all_batches,
     ctc_loss,
     fresh_flat_weights,
     gaussian_nll_loss,
@@ -63,6 +64,8 @@ _FUNCTIONS: list[tuple[Any, str, Any]] = [
     # deeper down a packed sequence would only fail with a question about a value
     *((owner, "forward", refusing_packed(owner.forward)) for owner in (nn.RNNBase, nn.LSTM, nn.GRU)),
     (_VF, "_pack_padded_sequence", refuse_packed),
+    # the number of batches would be asked for, and each number be a program of its own
+    (_BatchNorm, "forward", averaging_all_batches(_BatchNorm.forward)),
     # the fast paths of MultiheadAttention and TransformerEncoder are ops for CPUs and GPUs alone
     (torch.backends.mha, "get_fastpath_enabled", lambda: False),
     # writes that replace a tensor's memory

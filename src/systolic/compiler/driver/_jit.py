@@ -60,17 +60,23 @@ def jit(
         >>> step(torch.ones(8, 4)).shape
         torch.Size([])
     """
-    return JitFunction(function, devices, rule)
+    return JitFunction(function, Placement(devices or jax_devices()[:1], rule=rule))
 
 
 class JitFunction(Generic[P, R]):
-    """A compiled PyTorch function; see `jit`."""
+    """A compiled PyTorch function; see `jit`.
 
-    def __init__(self, function: Callable[P, R], devices: list[Device] | None, rule: StateRule = replicate_state) -> None:
+    Args:
+        function: the function.
+        placement: the devices; functions that share tensors share it, too.
+        gradients: whether what it does is recorded for gradients, as it is by default in eager PyTorch.
+    """
+
+    def __init__(self, function: Callable[P, R], placement: Placement, *, gradients: bool = True) -> None:
         functools.update_wrapper(self, function)
-        self._function: Callable[..., Any] = function
-        self._placement = Placement(devices or jax_devices()[:1], rule=rule)
-        self._engine = Engine(function, lambda: scope_of(function), self._placement)
+        self._function: Callable[..., Any] = function if gradients else torch.no_grad()(function)
+        self._placement = placement
+        self._engine = Engine(function, lambda: scope_of(function), placement)
         self._last: Any = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:

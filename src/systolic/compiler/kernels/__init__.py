@@ -2,6 +2,7 @@
 
 from ._attention import plain_attention as plain_attention
 from ._attention import scaled_dot_product_attention as scaled_dot_product_attention
+from ._batch_norm import averaging_all_batches as averaging_all_batches
 from ._ctc_loss import ctc_loss as ctc_loss
 from ._jax_op import Kind as Kind
 from ._jax_op import calls_of as calls_of

@@ -259,13 +259,17 @@ class FitLoop:
         run = self._run
         return call_on_batch(run.hooks, "on_train_batch_start", batch, run.placement, batch.index)
 
-    def _phase(self, batch: FedBatch) -> tuple[bool, bool, int, float | None]:
+    def _phase(self, batch: FedBatch) -> tuple[bool, bool, bool, int, float | None]:
         """Place of the batch in the accumulation window, and settings that callbacks may change: what selects the program."""
         run, step = self._run, self.step
         window = run.config.accumulate_grad_batches
-        step.clears = batch.index % window == 0
-        step.updates = (batch.index + 1) % window == 0 or run.is_last_batch
-        return step.clears, step.updates, window, run.config.gradient_clip_val
+        step.learns = not run.skips_backward
+        if step.learns:
+            step.clears = batch.index % window == 0
+            step.updates = (batch.index + 1) % window == 0 or run.is_last_batch
+        else:  # without gradients; as in Lightning the whole epoch counts as one step
+            step.clears, step.updates = False, run.is_last_batch
+        return step.learns, step.clears, step.learns and step.updates, window, run.config.gradient_clip_val
 
     def _count(self, result: StepOutcome, batch: FedBatch) -> None:
         run, counters = self._run, self._run.counters
