@@ -150,7 +150,7 @@ def _require_resumable(run: Run, checkpoint: dict[str, Any]) -> None:
             "cannot go on from it; it was saved with weights only. To start anew from its weights, load them with "
             "load_from_checkpoint and call fit without ckpt_path."
         )
-    if run.config.max_epochs != -1 and checkpoint["epoch"] > run.config.max_epochs:
+    if checkpoint["epoch"] > run.config.last_epoch:
         raise MisconfigurationException(
             f"trainer.fit(ckpt_path={path!r}): the checkpoint is of epoch {checkpoint['epoch']}, which is beyond "
             f"Trainer(max_epochs={run.config.max_epochs}). Set max_epochs to how many epochs there shall be in all."

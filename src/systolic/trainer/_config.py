@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 class TrainerConfig:
     """Configuration that a run is made from. `dataclasses.replace` makes a variant for a run of one's own.
 
-    The fields are the Trainer's arguments after their checks; -1 and infinity stand for "no limit".
+    The fields are the Trainer's arguments after their checks; -1 and infinity stand for "no limit". What fit decides about the
+    number of epochs (`_length.py`) is None before.
     """
 
     accelerator: str
@@ -68,7 +69,7 @@ class TrainerConfig:
     log_every_n_steps: int
     loggers: list[LoggerProtocol]
     matmul_precision: str
-    max_epochs: int
+    max_epochs: int | None
     max_steps: int
     max_time: float | None
     min_epochs: int | None
@@ -100,6 +101,11 @@ class TrainerConfig:
     def log_dir(self) -> str | None:
         """Directory that the first logger writes to; `default_root_dir` without a logger."""
         return _defaults.log_dir(self.loggers[0] if self.loggers else None, self.default_root_dir)
+
+    @property
+    def last_epoch(self) -> int | float:
+        """How many epochs there are in all; infinity where there is no limit."""
+        return float("inf") if self.max_epochs in (None, -1) else self.max_epochs
 
     def limit(self, stage: Stage) -> int | float:
         """How many batches of a stage to use, as a number or as a part."""
@@ -193,11 +199,8 @@ def _length(quick: int, given: dict[str, Any]) -> dict[str, Any]:
     """How long a run is."""
     require_integers(-1, max_epochs=given["max_epochs"])
     require_integers(0, min_epochs=given["min_epochs"], min_steps=given["min_steps"])
-    max_epochs, max_steps = _defaults.training_length(given["max_epochs"], given["max_steps"], quick, given["max_time"])
-    # as in Lightning, a number of steps to reach means whole epochs, at least one
-    min_epochs = 1 if given["min_epochs"] is None and given["min_steps"] is not None else given["min_epochs"]
-    seconds = seconds_of(given["max_time"])
-    return {"max_epochs": max_epochs, "max_steps": max_steps, "min_epochs": min_epochs, "max_time": seconds}
+    max_epochs, max_steps = _defaults.training_length(given["max_epochs"], given["max_steps"], quick)
+    return {"max_epochs": max_epochs, "max_steps": max_steps, "max_time": seconds_of(given["max_time"])}
 
 
 def _validation(quick: int, given: dict[str, Any]) -> dict[str, Any]:
@@ -282,7 +285,7 @@ class TrainerSettings:
     log_every_n_steps: int
     loggers: list[LoggerProtocol]
     matmul_precision: str
-    max_epochs: int
+    max_epochs: int | None
     max_steps: int
     max_time: float | None
     min_epochs: int | None

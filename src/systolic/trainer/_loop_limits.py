@@ -25,12 +25,12 @@ class FitLoopLimits:
         self._trainer = trainer
 
     @property
-    def max_epochs(self) -> int:
-        """How many epochs there are in all; -1 for no limit."""
+    def max_epochs(self) -> int | None:
+        """How many epochs there are in all; -1 for no limit, and None before fit where the Trainer was given no number."""
         return self._trainer.max_epochs
 
     @max_epochs.setter
-    def max_epochs(self, epochs: int) -> None:
+    def max_epochs(self, epochs: int | None) -> None:
         self._trainer.max_epochs = epochs
 
     @property

@@ -279,11 +279,11 @@ class TrainerProperties(TrainerMembers):
     def estimated_stepping_batches(self) -> int | float:
         """How many optimizer steps fit will make."""
         config = self.config
-        if config.max_epochs == -1:
-            return float("inf") if config.max_steps == -1 else config.max_steps
+        steps = float("inf") if config.max_steps == -1 else config.max_steps
+        if config.last_epoch == float("inf"):
+            return steps
         per_epoch = -(-self.num_training_batches // config.accumulate_grad_batches)
-        total = per_epoch * config.max_epochs
-        return total if config.max_steps == -1 else min(total, config.max_steps)
+        return min(per_epoch * config.last_epoch, steps)
 
     @property
     def checkpoint_callback(self) -> Checkpoint | None:

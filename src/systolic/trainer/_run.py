@@ -27,6 +27,7 @@ from ._common_start import share_generators, share_weights
 from ._config import TrainerConfig
 from ._engines import release_engines
 from ._hooks import HookTable
+from ._length import with_length
 from ._logging import log_value
 from ._memory import memory_explained
 from ._options import validation_interval
@@ -169,6 +170,7 @@ class Run:
         self.reporting = Reporting(self)
         self.placement_type = placement
         if call is not None:
+            self.config = with_length(config) if call.stage is Stage.FIT else config
             self.module, self.state.fn, self.state.stage = call.module, call.stage.fn, call.stage.running
             self.state.status = TrainerStatus.RUNNING
             self._take_over(before, call)

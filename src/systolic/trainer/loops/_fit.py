@@ -160,9 +160,9 @@ class FitLoop:
             )
 
     def _done(self) -> bool:
-        run, max_epochs = self._run, self._run.config.max_epochs
+        run = self._run
         self._agree_to_stop()
-        epochs_done = max_epochs != -1 and run.counters.epoch >= max_epochs
+        epochs_done = run.counters.epoch >= run.config.last_epoch
         return epochs_done or self._stops() or not run.num_training_batches
 
     def _epoch(self, resumed: Resumed | None) -> None:
