@@ -293,17 +293,17 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, DataHooks, _
             parameter.requires_grad_(requires_grad)
         self.trainer.run.module_state.toggled = {}
 
-    def freeze(self) -> None:
-        """Let no parameter require gradients, and switch to eval mode."""
+    def freeze(self) -> Self:
+        """Let no parameter require gradients, and switch to eval mode; returns the module."""
         for parameter in self.parameters():
             parameter.requires_grad_(False)
-        self.eval()
+        return self.eval()
 
-    def unfreeze(self) -> None:
-        """Let all parameters require gradients, and switch to train mode."""
+    def unfreeze(self) -> Self:
+        """Let all parameters require gradients, and switch to train mode; returns the module."""
         for parameter in self.parameters():
             parameter.requires_grad_(True)
-        self.train()
+        return self.train()
 
     def print(self, *args: Any, **kwargs: Any) -> None:
         """Print once, above the progress bar."""

@@ -74,7 +74,7 @@ class TrainerConfig:
     max_time: float | None
     min_epochs: int | None
     min_steps: int | None
-    num_sanity_val_steps: int
+    num_sanity_val_steps: int | float
     numerics: Precision
     overfit_batches: int | float
     pad_batches: bool
@@ -168,7 +168,7 @@ def configuration(
         default_root_dir=root,
         deterministic=deterministic,
         devices=found,
-        fast_dev_run=fast_dev_run,
+        fast_dev_run=True if fast_dev_run == 1 else fast_dev_run,
         loggers=_defaults.loggers(logger, root, quick),
         matmul_precision=matmul_precision,
         numerics=numerics,
@@ -214,7 +214,7 @@ def _validation(quick: int, given: dict[str, Any]) -> dict[str, Any]:
     return {
         "check_val_every_n_epoch": every,
         "val_check_interval": require_interval(1.0 if quick or interval is None else interval, every),
-        "num_sanity_val_steps": 0 if quick else 2 if sanity is None else sanity,
+        "num_sanity_val_steps": 0 if quick else 2 if sanity is None else float("inf") if sanity == -1 else sanity,
     }
 
 
@@ -290,7 +290,7 @@ class TrainerSettings:
     max_time: float | None
     min_epochs: int | None
     min_steps: int | None
-    num_sanity_val_steps: int
+    num_sanity_val_steps: int | float
     overfit_batches: int | float
     pad_batches: bool
     prefetch_batches: int

@@ -93,12 +93,22 @@ def _structured(given: Any, scaled: list[Any]) -> Any:
     return given.iterables if isinstance(given, CombinedLoader) else scaled[0]
 
 
+def are_defined(run: Run, stage: Stage) -> bool:
+    """Whether there are loaders of a stage, without asking for them."""
+    owner, base = _owner(run)
+    return run.given.get(stage) is not None or overrides(owner, stage.loader, base)
+
+
 def given_or_own(run: Run, stage: Stage, given: Any) -> Any:
     """The loaders that were given, or those of the datamodule or module."""
     if given is not None:
         return given
-    owner, base = (run.module, LightningModule) if run.datamodule is None else (run.datamodule, LightningDataModule)
+    owner, base = _owner(run)
     return getattr(owner, stage.loader)() if overrides(owner, stage.loader, base) else None
+
+
+def _owner(run: Run) -> tuple[LightningModule | LightningDataModule, type]:
+    return (run.module, LightningModule) if run.datamodule is None else (run.datamodule, LightningDataModule)
 
 
 def _shared(run: Run, loader: Any) -> Any:

@@ -122,12 +122,12 @@ def validation_interval(interval: int | float | timedelta, batches: int | float,
     """After how many training batches validation runs; infinity: after the last one only, or when it is time.
 
     Raises:
-        MisconfigurationException: an epoch has fewer batches.
+        ValueError: an epoch has fewer batches.
     """
     if isinstance(interval, timedelta):
         return float("inf")
     if isinstance(interval, int) and interval > batches and every_n_epochs is not None:
-        raise MisconfigurationException(
+        raise ValueError(
             f"`val_check_interval` ({interval}) must be at most the number of training batches ({batches}). To count "
             "batches across epochs, set check_val_every_n_epoch=None."
         )

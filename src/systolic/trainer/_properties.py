@@ -257,8 +257,9 @@ class TrainerProperties(TrainerMembers):
 
     @property
     def num_val_batches(self) -> list[int | float]:
-        """How many batches each validation loader gives."""
-        return self._run.evaluation_loaders(Stage.VALIDATE)[1]
+        """How many batches each validation loader gives; empty before fit asks for the loaders, at its first validation."""
+        run = self._run
+        return run.evaluation_loaders(Stage.VALIDATE)[1] if Stage.VALIDATE in run.loaders else []
 
     @property
     def num_sanity_val_batches(self) -> list[int | float]:

@@ -33,7 +33,7 @@ from ._memory import memory_explained
 from ._options import validation_interval
 from ._progress import Progress
 from ._reporting import Reporting
-from ._signals import Signals
+from ._signals import Signals, exits_on_ctrl_c
 from ._stage import RunningStage, Stage, TrainerState, TrainerStatus
 from ._step_engine import StepEngine, StepOutcome
 from ._symbols import Symbols
@@ -215,11 +215,15 @@ class Run:
         assert self.call is not None, "a run is of a call"
         _defaults.require_module(self.module)
         explain_torch_xla(self.module, self.config.platform)
+        with exits_on_ctrl_c():
+            yield from self._running(self.call)
+
+    def _running(self, call: Call) -> Iterator[dict[str, Any] | None]:
         self._attach()
         try:
             with self.signals.watched(self.is_shared), memory_explained(self):
                 self._set_up()
-                yield _checkpoints.load(self, self.call.ckpt_path, self.call.weights_only)
+                yield _checkpoints.load(self, call.ckpt_path, call.weights_only)
             self.config.checkpoint_io.wait()
             self.state.status = TrainerStatus.FINISHED
         except BaseException as error:
@@ -316,9 +320,8 @@ class Run:
 
     def prepare_training(self) -> None:
         """Find out whether and when fit validates, and make the optimizers."""
-        loaders, limits = self.loaders_and_limits(Stage.VALIDATE)
         has_step = overrides(self.module, "validation_step", LightningModule)
-        self.enable_validation = has_step and bool(loaders) and any(limits)
+        self.enable_validation = has_step and _loaders.are_defined(self, Stage.VALIDATE) and self.config.limit_val_batches > 0
         self.set_validation_interval()
         self.configure_optimizers()
 
@@ -333,7 +336,7 @@ class Run:
             self.load_training_data(self.given[Stage.FIT])
             self.set_validation_interval()
         else:
-            del self.loaders[stage]
+            self.loaders.pop(stage, None)
 
     def set_validation_interval(self) -> None:
         """After how many batches validation runs, now that they are counted."""
@@ -392,8 +395,7 @@ class Run:
 
     def sanity_limits(self) -> list[int | float]:
         """How many batches of each validation loader the sanity check takes."""
-        steps = self.config.num_sanity_val_steps
-        return [min(float("inf") if steps == -1 else steps, limit) for limit in self.loaders_and_limits(Stage.VALIDATE)[1]]
+        return [min(self.config.num_sanity_val_steps, limit) for limit in self.loaders_and_limits(Stage.VALIDATE)[1]]
 
     # ---- what steps and modules ask
 
