@@ -256,3 +256,10 @@ def clipped_by_a_callback(package: Package) -> list[float]:
 
 def test_a_callback_may_change_the_norm_that_gradients_are_clipped_to() -> None:
     require_same(clipped_by_a_callback)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda trainer: pickle.loads(pickle.dumps(trainer))])
+def test_a_trainer_is_copied_and_pickled_with_its_devices(copied: Any) -> None:
+    trainer = L.Trainer(accelerator="cpu", devices=2, max_epochs=3)
+    other = copied(trainer)
+    assert (other.devices, other.max_epochs, len(other.callbacks)) == (trainer.devices, 3, len(trainer.callbacks))

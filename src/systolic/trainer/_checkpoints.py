@@ -102,11 +102,23 @@ def load(run: Run, path: Any, weights_only: bool | None = None) -> dict[str, Any
     if datamodule is not None and type(datamodule).__qualname__ in checkpoint:
         datamodule.load_state_dict(checkpoint[type(datamodule).__qualname__])
     if "callbacks" in checkpoint:
+        if run.call is not None and run.call.stage is Stage.FIT:
+            _warn_of_missing_callbacks(run, checkpoint["callbacks"])
         run.hooks.callbacks("on_load_checkpoint", checkpoint)
         for callback in run.config.callbacks:
             if state := checkpoint["callbacks"].get(callback.state_key):
                 callback.load_state_dict(copy.deepcopy(state))
     return checkpoint
+
+
+def _warn_of_missing_callbacks(run: Run, states: dict[str, Any]) -> None:
+    missing = [key for key in states if key not in {callback.state_key for callback in run.config.callbacks}]
+    if missing:
+        warnings.warn(
+            f"The checkpoint holds the state of callbacks that this Trainer does not have: {missing}. To go on with them, "
+            "please add the following callbacks to Trainer(callbacks=[...]), with the arguments that they had.",
+            stacklevel=2,
+        )
 
 
 def restore_training(run: Run, checkpoint: dict[str, Any] | None) -> None:

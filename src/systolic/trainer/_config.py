@@ -28,6 +28,7 @@ from ._options import (
     require_nodes,
     require_positive,
     seconds_of,
+    tell_of_one,
 )
 from ._stage import Stage
 
@@ -180,6 +181,7 @@ def configuration(
 def _checked(quick: int, **given: Any) -> dict[str, Any]:
     """Arguments that need nothing but themselves and `quick`, the number of steps of a development run, or 0."""
     require_clipping(given["gradient_clip_val"], given["gradient_clip_algorithm"])
+    tell_of_one(given)
     require_positive("grace_period", given["grace_period"])
     minima = {
         "reload_dataloaders_every_n_epochs": 0,

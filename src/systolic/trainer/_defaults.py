@@ -49,11 +49,11 @@ def training_length(max_epochs: int | None, max_steps: int, quick: int) -> tuple
 
 
 def loggers(logger: Any, root: str, quick: int) -> list[LoggerProtocol]:
-    """The loggers: TensorBoard by default, none in a quick development run."""
-    if quick and logger not in (None, False):
-        return [DummyLogger()]
-    if logger is False or quick:
+    """The loggers: TensorBoard by default, one that does nothing in a quick development run."""
+    if logger is False:
         return []
+    if quick:
+        return [DummyLogger()]
     if logger is None or logger is True:
         return [TensorBoardLogger(root)]
     listed = list(logger) if isinstance(logger, Sequence) else [logger]

@@ -52,6 +52,12 @@ class FitLoopLimits:
         self._trainer.max_steps = steps
 
     @property
+    def restarting(self) -> bool:
+        """Whether training is about to go on in the middle of an epoch."""
+        run = self._trainer.run
+        return run.progress.resumed is not None and run.counters.in_epoch
+
+    @property
     def _batches_that_stepped(self) -> int:
         """Under Lightning's name, which callbacks written for it read."""
         return self._trainer.batches_that_stepped

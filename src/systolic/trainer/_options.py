@@ -11,6 +11,7 @@ from ..distributed import process_count
 from ..exceptions import MisconfigurationException
 from ..utilities._suggest import suggest
 from ..utilities._validation_due import batches_between
+from ..utilities.rank_zero import rank_zero_info
 
 
 def require_known_arguments(function: Callable[..., Any], unknown: dict[str, Any]) -> None:
@@ -116,6 +117,27 @@ def require_interval(interval: Any, every_n_epochs: int | None) -> Any:
             f"across epochs, so it must be an integer. Received: {interval!r}."
         )
     return interval
+
+
+def tell_of_one(given: dict[str, Any]) -> None:
+    """Say what 1 and 1.0 mean where they differ: one batch, and all batches."""
+    for name, value in given.items():
+        if name not in _COUNTED or isinstance(value, bool) or not isinstance(value, int | float) or value != 1:
+            continue
+        whole = isinstance(value, float)
+        if name == "val_check_interval":
+            meaning = (
+                "validation will run at the end of the training epoch" if whole else "validation will run after every batch"
+            )
+        else:
+            meaning = f"{'100% of the batches' if whole else '1 batch'} will be used"
+        rank_zero_info(f"`Trainer({name}={value})` was configured so {meaning}.")
+
+
+_COUNTED = {
+    "limit_train_batches", "limit_val_batches", "limit_test_batches", "limit_predict_batches", "overfit_batches",
+    "val_check_interval",
+}  # fmt: skip
 
 
 def validation_interval(interval: int | float | timedelta, batches: int | float, every_n_epochs: int | None) -> int | float:

@@ -57,7 +57,7 @@ class TrainerProperties(TrainerMembers):
     @property
     def state(self) -> TrainerState:
         """State of the run: what it is doing."""
-        return self._run.state
+        return self._run.seen_from_step()
 
     @property
     def should_stop(self) -> bool:
@@ -233,7 +233,7 @@ class TrainerProperties(TrainerMembers):
     @property
     def sanity_checking(self) -> bool:
         """Whether the validation before training is running."""
-        return self._run.sanity_checking
+        return self._run.seen_from_step().stage is RunningStage.SANITY_CHECKING
 
     @property
     def training(self) -> bool:

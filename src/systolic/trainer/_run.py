@@ -13,6 +13,7 @@ import torch
 
 from ..compat import explain_torch_xla
 from ..core import LightningDataModule, LightningModule, Ties
+from ..core._hparams import drop_what_cannot_be_pickled
 from ..data import BatchPadder, Processes, SharedBatchSampler, batch_size_of, sharing_of
 from ..distributed import is_main_process, process_count, process_index
 from ..loggers import LoggerProtocol
@@ -123,6 +124,7 @@ class Run:
         should_stop: fit ends after the current batch.
         placement_type: what `placement` is made of.
         symbols: epoch and step while a step is traced; None on the host.
+        steps_see_state: whether a step has asked the Trainer what it is doing.
         signals: what the operating system asked for.
         progress: how far into its epoch training has come.
         step_log: the step method that runs, and where its `self.log` goes; None on the host.
@@ -162,6 +164,7 @@ class Run:
         self.engines: dict[Stage, StepEngine] = {}
         self.in_flight: deque[StepOutcome] = deque()
         self.symbols: Symbols | None = None
+        self.steps_see_state = False
         self.step_log: tuple[str, StepLog] | None = None
         self.evaluated: EvaluatedLoaders | None = None
         self.module_state = ModuleState()
@@ -197,6 +200,11 @@ class Run:
     def writers(self) -> list[LoggerProtocol]:
         """The loggers, in the process that writes."""
         return self.config.loggers if is_main_process() else []
+
+    def seen_from_step(self) -> TrainerState:
+        """The state, for the Trainer's public members: a step that is traced while it is read depends on it."""
+        self.steps_see_state = self.steps_see_state or self.symbols is not None
+        return self.state
 
     @property
     def sanity_checking(self) -> bool:
@@ -243,10 +251,13 @@ class Run:
         self.placement = self.make_placement()
         self.ties = Ties(self.module)
         self.module.trainer = self.trainer
+        drop_what_cannot_be_pickled(self.module)
         self.config = dataclasses.replace(
             self.config, callbacks=_defaults.with_module_callbacks(self.config.callbacks, self.module)
         )
         self.hooks = HookTable(self.trainer, self.config.callbacks, self.module, self.datamodule, self.config.profiler)
+        for callback in self.config.callbacks:
+            callback.log, callback.log_dict = self.module.log, self.module.log_dict
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
@@ -266,11 +277,11 @@ class Run:
                 owner.prepare_data()
         if datamodule is not None:
             datamodule.trainer = self.trainer
-            datamodule.setup(fn.value)
+            datamodule.setup(stage=fn.value)
         if self.config.profiler is not None:
             self.config.profiler.setup(fn.value, local_rank=0, log_dir=self.config.log_dir)
-        self.hooks.callbacks("setup", fn.value)
-        module.setup(fn.value)
+        self.hooks.callbacks_of_stage("setup", fn.value)
+        module.setup(stage=fn.value)
         module.configure_sharded_model()
         module.configure_model()
         self.config.numerics.convert_module(module)
@@ -280,6 +291,8 @@ class Run:
         self.ties = Ties(module)
         if fn == "fit":
             self._log_hyperparameters()
+        else:
+            module.zero_grad()
 
     def _tear_down(self) -> None:
         assert self.state.fn is not None, "a run is of a call"
@@ -287,11 +300,13 @@ class Run:
         with memory_explained(self):
             release_engines(list(self.engines.values()), failing=interrupted)
         if self.datamodule is not None:
-            self.datamodule.teardown(fn)
-        self.hooks.callbacks("teardown", fn)
-        self.module.teardown(fn)
+            self.datamodule.teardown(stage=fn)
+        self.hooks.callbacks_of_stage("teardown", fn)
+        self.module.teardown(stage=fn)
         self.profiler.describe()
         self.profiler.teardown(fn)
+        for callback in self.config.callbacks:
+            del callback.log, callback.log_dict
         for logger in self.writers:
             logger.finalize("success" if self.state.finished else "failed")
         _checkpoints.finish(self)
@@ -307,14 +322,16 @@ class Run:
         return self.placement_type(config.devices, seed=seed, **options)
 
     def _log_hyperparameters(self) -> None:
-        """Give the loggers what `save_hyperparameters` remembered, once."""
+        """Give the loggers what `save_hyperparameters` remembered, once, and the module for its graph."""
         values = _defaults.logged_hyperparameters([o for o in (self.module, self.datamodule) if o is not None])
-        if self.logged_hyperparameters or not values or not self.config.enable_autolog_hparams:
+        if not self.config.enable_autolog_hparams:
             return
         for logger in self.writers:
-            logger.log_hyperparams(values)
+            if values and not self.logged_hyperparameters:
+                logger.log_hyperparams(values)
+            logger.log_graph(self.module)
             logger.save()
-        self.logged_hyperparameters = True
+        self.logged_hyperparameters = self.logged_hyperparameters or bool(values)
 
     # ---- training's parts
 
@@ -341,9 +358,10 @@ class Run:
     def set_validation_interval(self) -> None:
         """After how many batches validation runs, now that they are counted."""
         config = self.config
-        self.val_check_batch = validation_interval(
-            config.val_check_interval, self.num_training_batches, config.check_val_every_n_epoch
-        )
+        if self.enable_validation:
+            self.val_check_batch = validation_interval(
+                config.val_check_interval, self.num_training_batches, config.check_val_every_n_epoch
+            )
 
     def configure_optimizers(self) -> None:
         """Ask the module for its optimizers and schedulers."""
