@@ -381,3 +381,14 @@ def test_arguments_that_cannot_be_meant(arguments: dict[str, Any], message: str)
 def test_several_callbacks_keep_their_own_state() -> None:
     callbacks = [ModelCheckpoint(), ModelCheckpoint(monitor="a"), ModelCheckpoint(every_n_train_steps=5)]
     assert len({callback.state_key for callback in callbacks}) == 3
+
+
+def test_the_scores_of_the_kept_checkpoints_as_yaml(tmp_path: Path) -> None:
+    yaml = pytest.importorskip("yaml")
+    callback = ModelCheckpoint(dirpath=tmp_path, monitor="loss", save_top_k=2)
+    callback.best_k_models = {str(tmp_path / "a: b.ckpt"): torch.tensor(0.5), str(tmp_path / "c.ckpt"): torch.tensor(2.0)}
+    callback.to_yaml()
+    assert yaml.safe_load((tmp_path / "best_k_models.yaml").read_text()) == {
+        str(tmp_path / "a: b.ckpt"): 0.5,
+        str(tmp_path / "c.ckpt"): 2.0,
+    }

@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from trainer.as_lightning import Package, require_same
+from trainer.three_ways import loader
 
 import systolic as L
 
@@ -491,3 +493,44 @@ def test_a_step_notices_a_changed_omegaconf_value() -> None:
         module.config.scale.factor = factor
         values.append(step(x).item())
     assert values == [2.0, 3.0, 4.0, 4.0]
+
+
+class WithFunction:
+    """Hyperparameters of which one cannot be pickled, for a module of either package."""
+
+    def __init__(self, width: int = 3, function: Any = lambda x: x) -> None:
+        super().__init__()
+        self.save_hyperparameters()  # type: ignore[attr-defined]
+
+
+def test_hyperparameters_that_cannot_be_pickled_leave_before_a_run_as_in_lightning() -> None:
+    def scenario(package: Package) -> Any:
+        base = type(package.module())
+        module = type("Functional", (WithFunction, base), {})()
+        warned = package.warned(lambda: package.trainer(max_steps=1).fit(module, loader(4)), "'function'", "cannot be pickled")
+        return warned, dict(module.hparams)
+
+    assert require_same(scenario, ("lightning", "eager")) == (True, {"width": 3})
+
+
+@pytest.mark.parametrize("key", ["hparams", "module_arguments"])
+def test_hyperparameters_of_checkpoints_of_old_lightning(key: str) -> None:
+    def scenario(package: Package) -> Any:
+        cls = type("Wide", (WithFunction, type(package.module())), {})
+        path = package.path / "old.ckpt"
+        told = {"state_dict": cls().state_dict(), "pytorch-lightning_version": "0.7.6", "epoch": 1, "global_step": 1}
+        torch.save({key: {"width": 7}, "checkpoint_callback_best": 0.0, **told}, path)
+        return cls.load_from_checkpoint(path).hparams["width"]
+
+    assert require_same(scenario, ("lightning", "eager")) == 7
+
+
+def test_a_file_of_hyperparameters_that_is_missing_is_told() -> None:
+    def scenario(package: Package) -> Any:
+        cls = type("Wide", (WithFunction, type(package.module())), {})
+        path, found = package.path / "some.ckpt", []
+        torch.save({"state_dict": cls().state_dict(), "pytorch-lightning_version": "2.6.0"}, path)
+        load = lambda: found.append(cls.load_from_checkpoint(path, hparams_file=package.path / "none.yaml"))  # noqa: E731
+        return package.warned(load, "none.yaml"), found[0].hparams["width"]
+
+    assert require_same(scenario, ("lightning", "eager")) == (True, 3)

@@ -25,7 +25,7 @@ class Scaled(L.LightningModule):
 
 
 # PyTorch advises against TorchScript, which Lightning's method of this name exports
-@pytest.mark.filterwarnings("ignore:`torch.jit.:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit.:DeprecationWarning", "ignore:.*to_torchscript:DeprecationWarning")
 @pytest.mark.parametrize("method", ["script", "trace"])
 def test_torchscript_after_training_computes_what_the_module_does(method: str, tmp_path: Path) -> None:
     module, x = Scaled(), torch.randn(4, 3)
@@ -36,6 +36,7 @@ def test_torchscript_after_training_computes_what_the_module_does(method: str, t
     torch.testing.assert_close(torch.jit.load(tmp_path / "model.pt")(x), module(x))
 
 
+@pytest.mark.filterwarnings("ignore:.*to_torchscript:DeprecationWarning")
 def test_an_export_needs_an_input_and_a_method_that_there_is() -> None:
     with pytest.raises(ValueError, match="set the module's `example_input_array`"):
         Scaled().to_torchscript(method="trace")

@@ -261,5 +261,5 @@ def test_callback_that_is_none() -> None:
 def test_validation_interval_longer_than_the_epoch() -> None:
     model = module(validation_step=lambda self, batch: None)
     message = re.escape("`val_check_interval` (9) must be at most the number of training batches (5)")
-    with pytest.raises(L.MisconfigurationException, match=message):
+    with pytest.raises(ValueError, match=message):
         quiet_trainer(compile=False, val_check_interval=9).fit(model, loader(), loader())

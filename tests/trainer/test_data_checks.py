@@ -55,6 +55,49 @@ def test_half_of_what_validation_needs_is_noticed(given: str, has_step: bool) ->
     assert require_same(scenario, ("lightning", "eager")) == (has_step == (given == "none"))
 
 
+@pytest.mark.parametrize("batches", [1, 2, 3])
+@pytest.mark.parametrize("options", [{}, {"fast_dev_run": True}, {"logger": False}], ids=str)
+def test_an_epoch_shorter_than_the_logging_interval_is_noticed(batches: int, options: dict[str, Any], tmp_path: Any) -> None:
+    def scenario(package: Package) -> Any:
+        options_ = {"logger": package.L.loggers.CSVLogger(tmp_path), "log_every_n_steps": 2, **options}
+        fit = lambda: package.trainer(**options_).fit(package.module(), loader(4 * batches))  # noqa: E731
+        return package.warned(fit, "number of training batches", "smaller than the logging interval")
+
+    assert require_same(scenario, ("lightning", "eager")) == (batches < 2 and not options)
+
+
+def test_a_batch_without_a_prediction_is_noticed() -> None:
+    def scenario(package: Package) -> Any:
+        module = package.module(predict_step=lambda self, batch, batch_idx: None if batch_idx else batch[0].sum())
+        return package.warned(lambda: package.trainer().predict(module, loader(8)), "returned None")
+
+    assert require_same(scenario, ("lightning", "eager"))
+
+
+@pytest.mark.parametrize("empty", [[], (), {}], ids=str)
+def test_no_validation_loaders_are_no_validation(empty: Any) -> None:
+    def scenario(package: Package) -> Any:
+        module = package.module(validation_step=_validation, val_dataloader=lambda self: empty)
+        trainer = package.trainer()
+        trainer.fit(module, loader(4))
+        return trainer.global_step, sorted(trainer.callback_metrics)
+
+    require_same(scenario, ("lightning", "eager"))
+
+
+def test_a_development_run_has_a_logger_that_takes_everything() -> None:
+    def scenario(package: Package) -> Any:
+        def training_step(self: Any, batch: Any, batch_idx: int) -> Any:
+            self.logger.experiment.add_image("x", batch[0])
+            return self.loss(batch)
+
+        options = {"fast_dev_run": True, "logger": None}
+        package.trainer(**options).fit(package.module(training_step=training_step), loader(4))
+        return [len(package.trainer(fast_dev_run=True, logger=logger).loggers) for logger in (None, True, False)]
+
+    require_same(scenario)
+
+
 def test_a_fit_without_optimizer_runs_and_says_so() -> None:
     def scenario(package: Package) -> Any:
         module, trainer = package.module(configure_optimizers=lambda self: None), package.trainer(max_epochs=2)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import lightning.pytorch as pl
 import pytest
 import torch
 from trainer.three_ways import loader, quiet_trainer, regression, run
@@ -148,9 +150,24 @@ def test_max_time(limit: Any) -> None:
     assert seen[-1].startswith("done 1 1")
 
 
-def test_default_length_warns() -> None:
-    with pytest.warns(UserWarning, match="`max_epochs` was not set. Setting it to 1000 epochs"):
-        assert L.Trainer(accelerator="cpu", logger=False).max_epochs == 1000
+LENGTHS: list[dict[str, Any]] = [{}, {"max_steps": 1}, {"min_steps": 1}, {"max_steps": 0}, {"max_time": "00:00:00:00"}]
+
+
+@pytest.mark.parametrize("given", [*LENGTHS, {"max_epochs": 1}, {"fast_dev_run": True}], ids=str)
+def test_the_length_that_was_not_given_is_decided_by_fit_as_in_lightning(given: dict[str, Any]) -> None:
+    def lengths(trainer: Any) -> list[Any]:
+        found = [trainer.max_epochs, trainer.max_steps]
+        trainer.should_stop = True
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            trainer.fit(regression(pl.LightningModule)(), loader(4))
+        told = sum("`max_epochs` was not set" in str(warning.message) for warning in caught)
+        return [*found, trainer.max_epochs, trainer.max_steps, trainer.min_epochs, told]
+
+    options: dict[str, Any] = {"accelerator": "cpu", "logger": False, "enable_checkpointing": False, "limit_train_batches": 0}
+    options |= {"enable_progress_bar": False, "enable_model_summary": False, **given}
+    ours, theirs = lengths(L.Trainer(**options)), lengths(pl.Trainer(**options))
+    assert ours == theirs
 
 
 class Data(L.LightningDataModule):

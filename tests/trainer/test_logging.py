@@ -220,10 +220,10 @@ def test_formatting_a_loss_by_percent_names_the_line() -> None:
         quiet_trainer().fit(module, loader())
 
 
-def test_log_without_a_trainer() -> None:
-    module = regression(L.LightningModule)()
-    with pytest.raises(L.MisconfigurationException, match=r"self.log\('x', ...\) was called without a Trainer"):
-        module.log("x", 1.0)
+def test_a_step_that_logs_can_be_called_without_a_trainer() -> None:
+    module = regression(L.LightningModule, training_step=_log("x", 1.0))()
+    with pytest.warns(UserWarning, match=r"self.log\('x', ...\) does nothing without a Trainer"):
+        assert module.training_step(next(iter(loader())), 0).requires_grad
 
 
 def _log(name: str, value: Any, **options: Any) -> Any:
@@ -235,20 +235,24 @@ def _log(name: str, value: Any, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("step", "message"),
+    ("step", "error", "message"),
     [
-        (_log("x", "text"), r"self.log\('x', ...\) expected a number.*Received: str"),
-        (_log("x", lambda m: m.first.weight), r"one element. Received: shape \(8, 4\)"),
-        (_log("x", 1.0, reduce_fx="median"), r"`reduce_fx` of self.log. Expected 'mean'.*'median'"),
-        (_log("x", 1.0, reduce_fx=torch.median), "reduce_fx"),
-        (_log(3, 1.0), r"name.*string.*Received: 3"),  # type: ignore[arg-type]
-        (_log("x", lambda m: {"a": 1}), "Received: dict"),
+        (_log("x", "text"), ValueError, r"self.log\('x', ...\) expected a number.*Received: str"),
+        (_log("x", lambda m: m.first.weight), ValueError, r"one element. Received: shape \(8, 4\)"),
+        (
+            _log("x", 1.0, reduce_fx="median"),
+            L.MisconfigurationException,
+            r"`reduce_fx` of self.log. Expected 'mean'.*'median'",
+        ),
+        (_log("x", 1.0, reduce_fx=torch.median), L.MisconfigurationException, "reduce_fx"),
+        (_log(3, 1.0), L.MisconfigurationException, r"name.*string.*Received: 3"),  # type: ignore[arg-type]
+        (_log("x", lambda m: {"a": 1}), ValueError, "Received: dict"),
     ],
 )
 @pytest.mark.parametrize("compile", [True, False])
-def test_bad_log(step: Any, message: str, compile: bool) -> None:
+def test_bad_log(step: Any, error: type[Exception], message: str, compile: bool) -> None:
     module = regression(L.LightningModule, training_step=step)()
-    with pytest.raises(L.MisconfigurationException, match=message):
+    with pytest.raises(error, match=message):
         quiet_trainer(compile=compile).fit(module, loader())
 
 

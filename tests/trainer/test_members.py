@@ -110,24 +110,25 @@ def Seen(package: Package, seen: dict[str, list[float]]) -> Any:
         (1, {"check_val_every_n_epoch": 2}),
         (2, {"check_val_every_n_epoch": 2, "num_sanity_val_steps": 0}),
         (3, {"val_check_interval": 0.5}),
+        (1, {"num_sanity_val_steps": 0, "check_val_every_n_epoch": 3}),
+        (0, {"num_sanity_val_steps": 0, "check_val_every_n_epoch": 3}),
     ],
 )
 def test_reload_dataloaders_every_n_epochs(every: int, options: dict[str, Any]) -> None:
     def scenario(package: Package) -> Any:
-        asked: list[tuple[str, int]] = []
+        asked: dict[str, list[int]] = {"train": [], "val": [], "sanity": []}
 
         def train_dataloader(self: Any) -> Any:
-            asked.append(("train", self.current_epoch))
+            asked["train"].append(self.current_epoch)
             return loader()
 
         def val_dataloader(self: Any) -> Any:
-            asked.append(("val", self.current_epoch))
+            asked["sanity" if self.trainer.sanity_checking else "val"].append(self.current_epoch)
             return loader(count=8)
 
         module = package.module(validation_step=validating, train_dataloader=train_dataloader, val_dataloader=val_dataloader)
         package.trainer(max_epochs=5, reload_dataloaders_every_n_epochs=every, **options).fit(module)
-        # systolic counts all batches before it starts, Lightning those of validation when it first validates
-        return [entry for entry in asked if entry[0] == "train"], sum(entry[0] == "val" for entry in asked)
+        return asked
 
     require_same(scenario)
 
@@ -148,6 +149,25 @@ def test_validation_by_the_clock_waits() -> None:
     trainer = quiet_trainer(val_check_interval="00:01:00:00", num_sanity_val_steps=0)
     trainer.fit(regression(L.LightningModule, validation_step=validating)(), loader(), loader(count=4))
     assert "val_loss" not in trainer.callback_metrics
+
+
+@pytest.mark.parametrize("return_predictions", [None, True, False])
+def test_predictions_are_kept_unless_they_are_not_wanted(return_predictions: bool | None) -> None:
+    def scenario(package: Package) -> Any:
+        module = package.module(predict_step=lambda self, batch, batch_idx: len(batch[0]))
+        return package.trainer().predict(module, loader(10), return_predictions=return_predictions)
+
+    require_same(scenario)
+
+
+def test_small_answers_that_scripts_build_on() -> None:
+    def scenario(package: Package) -> Any:
+        module = package.module()
+        flags = [package.trainer(fast_dev_run=n).fast_dev_run for n in (True, 1, 2, False)]
+        chained = module.freeze() is module, module.training, module.unfreeze() is module, module.training
+        return flags, package.trainer(num_sanity_val_steps=-1).num_sanity_val_steps, chained
+
+    require_same(scenario)
 
 
 def test_barebones_switches_everything_off() -> None:
@@ -236,3 +256,10 @@ def clipped_by_a_callback(package: Package) -> list[float]:
 
 def test_a_callback_may_change_the_norm_that_gradients_are_clipped_to() -> None:
     require_same(clipped_by_a_callback)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda trainer: pickle.loads(pickle.dumps(trainer))])
+def test_a_trainer_is_copied_and_pickled_with_its_devices(copied: Any) -> None:
+    trainer = L.Trainer(accelerator="cpu", devices=2, max_epochs=3)
+    other = copied(trainer)
+    assert (other.devices, other.max_epochs, len(other.callbacks)) == (trainer.devices, 3, len(trainer.callbacks))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch.optim import lr_scheduler
+from trainer.as_lightning import Package, require_same
 from trainer.three_ways import Outcome, compare, loader, quiet_trainer, regression
 
 import systolic as L
@@ -212,3 +213,15 @@ def test_bad_configuration(configure: Callable[[Any], Any], message: str) -> Non
     module = build(configure)(L.LightningModule)()
     with pytest.raises(L.MisconfigurationException, match=message):
         quiet_trainer().fit(module, loader())
+
+
+def test_a_key_of_somebodys_own_is_passed_over_as_in_lightning() -> None:
+    def scenario(package: Package) -> Any:
+        def configure(self: Any) -> Any:
+            optimizer = adam(self)
+            return {"optimizer": optimizer, "lr_scheduler": {"scheduler": halving(optimizer), "foo": 1}, "hpo": 2}
+
+        module = package.module(configure_optimizers=configure)
+        return [package.warned(lambda: package.trainer().fit(module, loader()), key) for key in ("foo", "hpo")]
+
+    assert require_same(scenario, ("lightning", "eager")) == [True, True]

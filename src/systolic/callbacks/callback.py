@@ -1,5 +1,6 @@
 """The base class of callbacks."""
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
@@ -49,7 +50,12 @@ class Callback:
 
     `load_state_dict` and `on_load_checkpoint` run after `setup`; `state_dict` and `on_save_checkpoint` whenever a
     checkpoint is written.
+
+    During a run `self.log` and `self.log_dict` are the module's.
     """
+
+    log: Callable[..., None]
+    log_dict: Callable[..., None]
 
     @property
     def state_key(self) -> str:

@@ -29,7 +29,7 @@ class GradientAccumulationScheduler(Callback):
         if not scheduling:
             raise TypeError("GradientAccumulationScheduler(scheduling) expects a dict of epochs, such as {4: 2}. It is empty.")
         if any(not isinstance(number, int) for number in (*scheduling, *scheduling.values())):
-            raise TypeError(
+            raise MisconfigurationException(
                 f"GradientAccumulationScheduler(scheduling) expects integers, such as {{4: 2}}. Received: {scheduling}."
             )
         if any(epoch < 0 for epoch in scheduling):

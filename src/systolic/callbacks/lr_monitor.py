@@ -1,5 +1,6 @@
 """Logging learning rates."""
 
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
@@ -61,6 +62,12 @@ class LearningRateMonitor(Callback):
             raise MisconfigurationException(
                 "LearningRateMonitor needs a logger. Pass Trainer(logger=True) or remove the callback."
             )
+        if self.log_momentum and not all(_has_momentum(optimizer) for optimizer in trainer.optimizers):
+            warnings.warn(
+                "LearningRateMonitor(log_momentum=True): some optimizers do not have momentum. It is logged as 0.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         names = [group.name for group in _groups(trainer)]
         self.lrs = {name: [] for name in names}
         self.last_momentum_values = {f"{name}-momentum": None for name in names}
@@ -103,6 +110,10 @@ class LearningRateMonitor(Callback):
             decay = float(group.values.get("weight_decay", 0.0))
             stats[f"{group.name}-weight_decay"] = self.last_weight_decay_values[f"{group.name}-weight_decay"] = decay
         return stats
+
+
+def _has_momentum(optimizer: Optimizer) -> bool:
+    return "momentum" in optimizer.defaults or "betas" in optimizer.defaults
 
 
 def _groups(trainer: TrainerLike) -> Iterator[_Group]:

@@ -13,6 +13,7 @@ from torch import Tensor
 from ..checkpoint import is_inside, location
 from ..core import LightningModule
 from ..exceptions import MisconfigurationException
+from ..loggers._yaml import dump_yaml
 from ._checkpoint_names import default_directory, fill, matches
 from ._console import say
 from ._errors import missing_metric, require_mode
@@ -293,6 +294,17 @@ class ModelCheckpoint(Checkpoint):
             return True
         better = torch.lt if self.mode == "min" else torch.gt
         return bool(better(current, self.best_k_models[self.kth_best_model_path]))
+
+    def to_yaml(self, filepath: str | os.PathLike[str] | None = None) -> None:
+        """Write the kept checkpoints and their scores to a YAML file; default: `best_k_models.yaml` beside them.
+
+        Args:
+            filepath: a local path.
+        """
+        if filepath is None:
+            filepath = os.path.join(self.dirpath or "", "best_k_models.yaml")
+        with open(filepath, "w") as file:
+            file.write(dump_yaml({path: score.item() for path, score in self.best_k_models.items()}))
 
     def format_checkpoint_name(
         self,

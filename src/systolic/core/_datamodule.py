@@ -10,7 +10,7 @@ import torch
 
 from ..checkpoint._location import MapLocation, PathLike
 from . import _loading
-from ._datasets import Datasets, loaders_of
+from ._datasets import Datasets, described, loaders_of
 from ._hparams import HyperparametersMixin
 
 
@@ -28,6 +28,10 @@ class LightningDataModule(HyperparametersMixin, _loading.Checkpointed):
     def __getstate__(self) -> dict[str, Any]:
         """State that is copied and pickled: everything but the Trainer."""
         return {**vars(self), "trainer": None}
+
+    def __str__(self) -> str:
+        """The loaders that there are by now, with the sizes of their datasets."""
+        return described(self)
 
     @property
     def name(self) -> str:

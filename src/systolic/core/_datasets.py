@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import os
+from collections.abc import Mapping, Sequence, Sized
+from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+if TYPE_CHECKING:
+    from ._datamodule import LightningDataModule
 
 Datasets = Dataset[Any] | Sequence[Dataset[Any]] | Mapping[str, Dataset[Any]]
 
@@ -29,3 +33,27 @@ def loaders_of(datasets: Datasets, *, batch_size: int, num_workers: int, shuffle
     if isinstance(datasets, Sequence) and not isinstance(datasets, Dataset):
         return [loader(dataset) for dataset in datasets]
     return loader(datasets)
+
+
+def described(datamodule: LightningDataModule) -> str:
+    """A line for each kind of loader, with the number of samples of its datasets; "None" for those that are not there yet."""
+    kinds = {"Train": "train", "Validation": "val", "Test": "test", "Predict": "predict"}
+    return os.linesep.join(
+        f"{{{kind} dataloader: {_sizes(datamodule, f'{stage}_dataloader')}}}" for kind, stage in kinds.items()
+    )
+
+
+def _sizes(datamodule: LightningDataModule, name: str) -> str:
+    try:
+        loaders: Any = getattr(datamodule, name)()
+    except Exception:  # whatever a loader says before `setup` has made its dataset
+        return "None"
+    if loaders is None or isinstance(loaders, DataLoader):
+        return "None" if loaders is None else f"size={_size(loaders)}"
+    listed = loaders.values() if isinstance(loaders, Mapping) else loaders
+    return " ; ".join(f"{number}. size={_size(loader)}" for number, loader in enumerate(listed, 1))
+
+
+def _size(loader: object) -> str:
+    dataset = loader.dataset if isinstance(loader, DataLoader) else loader
+    return str(len(dataset)) if isinstance(dataset, Sized) else "NA"

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from ..exceptions import MisconfigurationException
+from ..utilities.rank_zero import rank_zero_deprecation
 
 
 class Exported(nn.Module):
@@ -50,7 +51,7 @@ class Exported(nn.Module):
         example_inputs: object = None,
         **kwargs: Any,
     ) -> torch.jit.ScriptModule:
-        """Export to TorchScript.
+        """Export to TorchScript, which PyTorch and Lightning are about to drop; `torch.export.export` is what comes after it.
 
         Args:
             file_path: where to save it; None for nowhere.
@@ -61,13 +62,17 @@ class Exported(nn.Module):
         Raises:
             ValueError: another method, or no input to trace with.
         """
-        if method not in ("script", "trace"):
-            raise ValueError(f"The 'method' parameter only supports 'script' or 'trace', but value given was: {method}")
+        rank_zero_deprecation(
+            "`LightningModule.to_torchscript` has been deprecated in v2.7 and will be removed in v2.8 of Lightning, as PyTorch "
+            "deprecates TorchScript. Export with torch.export.export(module, inputs)."
+        )
         with _evaluating(self):
             if method == "script":
                 exported: Any = torch.jit.script(self, **kwargs)
-            else:
+            elif method == "trace":
                 exported = torch.jit.trace(self, self._sample("to_torchscript", example_inputs), **kwargs)
+            else:
+                raise ValueError(f"The 'method' parameter only supports 'script' or 'trace', but value given was: {method}")
         if file_path is not None:
             torch.jit.save(exported, str(file_path))
         return exported

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import types
 import warnings
 from argparse import Namespace
@@ -21,7 +22,8 @@ class AttributeDict(dict[str, Any]):
         try:
             return self[name]
         except KeyError:
-            raise AttributeError(f"Missing hyperparameter '{name}'. There are: {', '.join(self) or 'none'}.") from None
+            known = ", ".join(map(str, self)) or "none"
+            raise AttributeError(f"Missing hyperparameter '{name}'. There are: {known}.") from None
 
     def __setattr__(self, name: str, value: object) -> None:
         self[name] = value
@@ -125,6 +127,26 @@ def settle(owner: HyperparametersMixin) -> None:
     initial = vars(owner).get("_hparams_initial")
     if initial is not None and not isinstance(initial, _Initial):
         owner._hparams_initial = _Initial(initial)
+
+
+def drop_what_cannot_be_pickled(owner: HyperparametersMixin) -> None:
+    """Forget hyperparameters that no checkpoint could hold, with a warning, before a run that may save one."""
+    for name, value in list(owner.hparams.items()):
+        if not _can_be_pickled(value):
+            warnings.warn(
+                f"The hyperparameter {name!r} of {type(owner).__name__} cannot be pickled, so no checkpoint could hold it: it "
+                f"is removed from hparams. Leave it out with self.save_hyperparameters(ignore=[{name!r}]).",
+                stacklevel=2,
+            )
+            del owner.hparams[name]
+
+
+def _can_be_pickled(value: object) -> bool:
+    try:
+        pickle.dumps(value)
+    except (pickle.PickleError, AttributeError, RuntimeError, TypeError):
+        return False
+    return True
 
 
 def _is_empty(value: Any) -> bool:

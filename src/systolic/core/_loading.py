@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib
 import inspect
+import warnings
 from ast import literal_eval
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -79,7 +80,7 @@ def build(cls: type[Checkpointed], checkpoint: dict[str, Any], hparams_file: Pat
     """
     if hparams_file is not None:
         checkpoint[cls.CHECKPOINT_HYPER_PARAMS_KEY] = _from_file(hparams_file)
-    saved: Any = checkpoint.setdefault(cls.CHECKPOINT_HYPER_PARAMS_KEY, {})
+    saved: Any = checkpoint.setdefault(cls.CHECKPOINT_HYPER_PARAMS_KEY, _of_old_lightning(checkpoint))
     saved.update(given)
     saved = _converted(saved, checkpoint.get(cls.CHECKPOINT_HYPER_PARAMS_TYPE))
     parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]
@@ -89,6 +90,14 @@ def build(cls: type[Checkpointed], checkpoint: dict[str, Any], hparams_file: Pat
     if not any(p.kind is p.VAR_KEYWORD for p in parameters):
         arguments = {name: value for name, value in arguments.items() if name in named}
     return cls(**arguments)
+
+
+def _of_old_lightning(checkpoint: dict[str, Any]) -> dict[str, Any]:
+    """Hyperparameters under the names that Lightning before 0.8 gave them."""
+    found: dict[str, Any] = {}
+    for name in ("hparams", "module_arguments"):
+        found |= checkpoint.get(name, {})
+    return found
 
 
 def _converted(saved: Mapping[str, Any], kind: Callable[[Any], Any] | str | None) -> Any:
@@ -113,10 +122,18 @@ def _from_file(path: PathLike) -> dict[str, Any]:
     kind = Path(path).suffix.lower()
     if kind not in (".csv", ".yaml", ".yml"):
         raise ValueError(f"`hparams_file` must be a .csv, .yaml or .yml file. Received: {str(path)!r}.")
+    if not _exists(str(path)):
+        warnings.warn(f"There is no file of hyperparameters {str(path)!r}: arguments keep their defaults.", stacklevel=4)
+        return {}
     with fsspec.open(str(path), "r", newline="") as file:
         if kind == ".csv":
             return {name: _literal(text) for name, text in list(csv.reader(file))[1:]}
         return _yaml().full_load(file) or {}
+
+
+def _exists(url: str) -> bool:
+    files, path = fsspec.core.url_to_fs(url)
+    return files.exists(path)
 
 
 def _yaml() -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import nn
@@ -22,6 +22,8 @@ from ._export import Exported, is_exporting
 from ._hooks import DataHooks, HostHooks, ModeHooks, TracedHooks
 from ._hparams import HyperparametersMixin
 from ._numbers import as_tensor
+
+T = TypeVar("T")
 
 
 class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, DataHooks, _loading.Checkpointed, Exported, ModeHooks):
@@ -93,10 +95,8 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, DataHooks, _
         gradient_clip_algorithm: str | None = None,
     ) -> None:
         """Clip the gradients of an optimizer's parameters by norm ("norm") or by value; default: as the Trainer says."""
-        if gradient_clip_val is None:
-            gradient_clip_val = self.trainer.gradient_clip_val
-        if gradient_clip_algorithm is None:
-            gradient_clip_algorithm = self.trainer.gradient_clip_algorithm
+        gradient_clip_val = self._agreed("gradient_clip_val", gradient_clip_val)
+        gradient_clip_algorithm = self._agreed("gradient_clip_algorithm", gradient_clip_algorithm)
         if not gradient_clip_val:
             return
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
@@ -104,6 +104,15 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, DataHooks, _
             nn.utils.clip_grad_value_(parameters, gradient_clip_val, foreach=False)
         else:
             nn.utils.clip_grad_norm_(parameters, gradient_clip_val, foreach=False)
+
+    def _agreed(self, name: str, given: T | None) -> T | None:
+        """An argument of `clip_gradients`: the one that is given, or the Trainer's; refused where these differ."""
+        of_trainer: T | None = getattr(self.trainer, name)
+        if given is not None and of_trainer is not None and given != of_trainer:
+            raise MisconfigurationException(
+                f"clip_gradients({name}={given!r}) contradicts Trainer({name}={of_trainer!r}). Leave one of them out."
+            )
+        return of_trainer if given is None else given
 
     def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
         """Advance a learning-rate scheduler; runs on the host."""
@@ -152,7 +161,7 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, DataHooks, _
     @property
     def local_rank(self) -> int:
         """0: one controller process drives all local cores."""
-        return 0
+        return self._trainer.local_rank if self._trainer is not None else 0
 
     @property
     def logger(self) -> Any:
@@ -225,13 +234,15 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, DataHooks, _
             rank_zero_only: has no effect in one process.
 
         Raises:
-            MisconfigurationException: outside of a hook that may log, an unknown `reduce_fx`, a non-scalar value.
+            MisconfigurationException: outside of a hook that may log, or an unknown `reduce_fx`.
+            ValueError: a value that is not one number.
         """
         del enable_graph, sync_dist, sync_dist_group, metric_attribute, rank_zero_only
         if self._trainer is None:
-            raise MisconfigurationException(
-                f"self.log({name!r}, ...) was called without a Trainer. Call it from a step or hook that a Trainer runs."
+            warnings.warn(
+                f"self.log({name!r}, ...) does nothing without a Trainer: the module has not been given to one.", stacklevel=2
             )
+            return
         if self._trainer.barebones:
             warnings.warn(f"self.log({name!r}, ...) does nothing under Trainer(barebones=True).", stacklevel=2)
             return
@@ -282,7 +293,7 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, DataHooks, _
         for other in self.trainer.optimizers:
             for group in other.param_groups:
                 for parameter in group["params"]:
-                    state[parameter] = parameter.requires_grad
+                    state.setdefault(parameter, parameter.requires_grad)  # one that several optimizers share is met again
                     if id(parameter) not in own:
                         parameter.requires_grad_(False)
         self.trainer.run.module_state.toggled = state
@@ -293,17 +304,17 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, DataHooks, _
             parameter.requires_grad_(requires_grad)
         self.trainer.run.module_state.toggled = {}
 
-    def freeze(self) -> None:
-        """Let no parameter require gradients, and switch to eval mode."""
+    def freeze(self) -> Self:
+        """Let no parameter require gradients, and switch to eval mode; returns the module."""
         for parameter in self.parameters():
             parameter.requires_grad_(False)
-        self.eval()
+        return self.eval()
 
-    def unfreeze(self) -> None:
-        """Let all parameters require gradients, and switch to train mode."""
+    def unfreeze(self) -> Self:
+        """Let all parameters require gradients, and switch to train mode; returns the module."""
         for parameter in self.parameters():
             parameter.requires_grad_(True)
-        self.train()
+        return self.train()
 
     def print(self, *args: Any, **kwargs: Any) -> None:
         """Print once, above the progress bar."""
@@ -381,7 +392,12 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, DataHooks, _
                 f"load_from_checkpoint(strict={strict}) contradicts {cls.__name__}.strict_loading = {module.strict_loading}, "
                 "which the module sets. Leave one of them out."
             )
-        module.load_state_dict(checkpoint["state_dict"], strict=module.strict_loading if strict is None else strict)
+        if not checkpoint["state_dict"]:
+            warnings.warn(f"The state dict in {str(checkpoint_path)!r} contains no parameters.", stacklevel=2)
+        fitting = module.load_state_dict(checkpoint["state_dict"], strict=module.strict_loading if strict is None else strict)
+        for keys, lack in ((fitting.missing_keys, "the checkpoint lacks"), (fitting.unexpected_keys, "the module lacks")):
+            if keys:
+                warnings.warn(f"load_from_checkpoint({str(checkpoint_path)!r}): {lack} {keys}.", stacklevel=2)
         return module
 
 

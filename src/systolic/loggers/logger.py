@@ -113,11 +113,11 @@ class DummyLogger(Logger):
         """An object that accepts any call."""
         return self._experiment
 
-    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        """Do nothing."""
+    def log_metrics(self, *args: object, **kwargs: object) -> None:
+        """Do nothing, with the arguments of any logger."""
 
-    def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
-        """Do nothing."""
+    def log_hyperparams(self, *args: object, **kwargs: object) -> None:
+        """Do nothing, with the arguments of any logger."""
 
     def __getitem__(self, index: int) -> "DummyLogger":
         return self

@@ -30,7 +30,7 @@ def reduction_name(reduce_fx: str | Callable[..., Any]) -> str:
         MisconfigurationException: for other functions: they would need every value of the epoch.
     """
     try:
-        return _REDUCTIONS[reduce_fx]
+        return _REDUCTIONS[reduce_fx.lower() if isinstance(reduce_fx, str) else reduce_fx]
     except (KeyError, TypeError):
         raise MisconfigurationException(
             "Invalid value for argument `reduce_fx` of self.log. Expected 'mean', 'sum', 'min', 'max' or the torch "
@@ -147,18 +147,18 @@ def as_scalar(name: str, value: object) -> torch.Tensor:
     """A logged value as a float32 scalar without gradient history.
 
     Raises:
-        MisconfigurationException: for anything that is not one number.
+        ValueError: for anything that is not one number.
     """
     if isinstance(value, (bool, int, float, torch.SymInt, torch.SymFloat)):
         number: Any = value
         return torch.scalar_tensor(number, dtype=torch.float32)
     if not isinstance(value, torch.Tensor):
-        raise MisconfigurationException(
+        raise ValueError(
             f"self.log({name!r}, ...) expected a number, a tensor with one element or a torchmetrics Metric. "
             f"Received: {type(value).__name__}."
         )
     if value.numel() != 1:
-        raise MisconfigurationException(
+        raise ValueError(
             f"self.log({name!r}, ...) expected a tensor with one element. Received: shape {tuple(value.shape)}. "
             "Log its mean, or each element under a name of its own."
         )

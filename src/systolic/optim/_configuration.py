@@ -74,6 +74,8 @@ def read_configuration(module: nn.Module, returned: object, automatic: bool) -> 
     for optimizer in configuration.optimizers:
         _require_own_parameters(module, optimizer)
     for config in configuration.schedulers:
+        if automatic:
+            _require_steppable(config)
         _require_known_optimizer(config.scheduler, configuration.optimizers)
     if returned is None:
         warnings.warn(
@@ -134,10 +136,7 @@ def _read_dict(returned: dict[str, Any]) -> OptimizerConfiguration:
     known = {"optimizer", "lr_scheduler", "monitor"}
     for key in returned:
         if key not in known:
-            raise MisconfigurationException(
-                f"Unknown key {key!r} in what `configure_optimizers` returned. Expected some of {sorted(known)}."
-                f"{suggest(str(key), known)}"
-            )
+            _warn_of_key(key, "what `configure_optimizers` returned", known)
     if not isinstance(returned.get("optimizer"), Optimizer):
         raise MisconfigurationException(
             "The dict returned by `configure_optimizers` needs the key 'optimizer' with a torch.optim.Optimizer. "
@@ -149,6 +148,15 @@ def _read_dict(returned: dict[str, Any]) -> OptimizerConfiguration:
     return OptimizerConfiguration([returned["optimizer"]], [_read_scheduler(scheduler, returned.get("monitor"))])
 
 
+def _warn_of_key(key: object, where: str, known: set[str]) -> None:
+    """Pass over a key of somebody's own, as Lightning does, and refuse one that is probably misspelt."""
+    meant = suggest(str(key), known)
+    told = f"Unknown key {key!r} in {where}. Expected some of {sorted(known)}."
+    if meant:
+        raise MisconfigurationException(told + meant)
+    warnings.warn(f"{told} It is passed over.", RuntimeWarning, stacklevel=6)
+
+
 def _read_scheduler(given: object, monitor: str | None = None) -> LRSchedulerConfig:
     if not isinstance(given, dict):
         config = LRSchedulerConfig(given, monitor=monitor)
@@ -156,13 +164,10 @@ def _read_scheduler(given: object, monitor: str | None = None) -> LRSchedulerCon
         known = {f.name for f in fields(LRSchedulerConfig)}
         for key in given:
             if key not in known:
-                raise MisconfigurationException(
-                    f"Unknown key {key!r} in the 'lr_scheduler' dict of `configure_optimizers`. Expected some of "
-                    f"{sorted(known)}.{suggest(str(key), known)}"
-                )
+                _warn_of_key(key, "the 'lr_scheduler' dict of `configure_optimizers`", known)
         if "scheduler" not in given:
             raise MisconfigurationException("The 'lr_scheduler' dict of `configure_optimizers` needs a 'scheduler'.")
-        config = LRSchedulerConfig(**{"monitor": monitor, **given})
+        config = LRSchedulerConfig(**{"monitor": monitor, **{key: value for key, value in given.items() if key in known}})
     if config.interval not in ("epoch", "step"):
         raise MisconfigurationException(
             f"The 'interval' of an lr_scheduler is 'epoch' or 'step'. Received: {config.interval!r}."
@@ -171,18 +176,22 @@ def _read_scheduler(given: object, monitor: str | None = None) -> LRSchedulerCon
         raise MisconfigurationException(
             f"The 'frequency' of an lr_scheduler is an integer >= 1. Received: {config.frequency!r}."
         )
+    config.reduce_on_plateau = config.reduce_on_plateau or isinstance(config.scheduler, ReduceLROnPlateau)
+    return config
+
+
+def _require_steppable(config: LRSchedulerConfig) -> None:
+    """Refuse a scheduler that automatic optimization cannot step; in manual optimization the module steps it."""
     if not callable(getattr(config.scheduler, "step", None)):
         raise MisconfigurationException(
             "An lr_scheduler of `configure_optimizers` needs a method `step`, as those of torch.optim.lr_scheduler "
             f"have. Received: {_short(config.scheduler)}."
         )
-    config.reduce_on_plateau = config.reduce_on_plateau or isinstance(config.scheduler, ReduceLROnPlateau)
     if config.reduce_on_plateau and config.monitor is None:
         raise MisconfigurationException(
             "`configure_optimizers` must name the metric for ReduceLROnPlateau: return "
             "{'optimizer': optimizer, 'lr_scheduler': scheduler, 'monitor': 'val_loss'}."
         )
-    return config
 
 
 def _require_own_parameters(module: nn.Module, optimizer: Optimizer) -> None:

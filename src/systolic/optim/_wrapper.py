@@ -14,10 +14,10 @@ class LightningOptimizer:
 
     Args:
         optimizer: the torch optimizer.
-        on_step: called after each of its steps.
+        on_step: called after each of its steps; None for nobody.
     """
 
-    def __init__(self, optimizer: Optimizer, on_step: Callable[[], None]) -> None:
+    def __init__(self, optimizer: Optimizer, on_step: Callable[[], None] | None = None) -> None:
         self._optimizer = optimizer
         self._on_step = on_step
 
@@ -29,7 +29,8 @@ class LightningOptimizer:
     def step(self, closure: Callable[[], Any] | None = None, **kwargs: Any) -> Any:
         """Step the optimizer and count the step."""
         result = self._optimizer.step(closure, **kwargs) if closure is not None else self._optimizer.step(**kwargs)
-        self._on_step()
+        if self._on_step is not None:
+            self._on_step()
         return result
 
     @contextlib.contextmanager

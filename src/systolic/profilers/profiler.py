@@ -39,7 +39,7 @@ class Profiler(ABC):
     """
 
     def __init__(self, dirpath: str | os.PathLike[str] | None = None, filename: str | None = None) -> None:
-        self.dirpath = Path(dirpath) if dirpath is not None else None
+        self.dirpath = dirpath
         self.filename = filename
         self._stage: str | None = None
 
@@ -99,7 +99,7 @@ class Profiler(ABC):
         """
         self._stage = stage
         if self.dirpath is None and log_dir is not None:
-            self.dirpath = Path(log_dir)
+            self.dirpath = log_dir
 
     def teardown(self, stage: str | None) -> None:  # noqa: B027
         """The Trainer ends a stage."""
@@ -107,9 +107,10 @@ class Profiler(ABC):
     def _path(self, extension: str, action_name: str | None = None) -> Path:
         """A file of this profiler: stage, filename and action, without characters that some file system refuses."""
         assert self.dirpath is not None, "a file needs a directory"
-        self.dirpath.mkdir(parents=True, exist_ok=True)
+        directory = Path(self.dirpath)
+        directory.mkdir(parents=True, exist_ok=True)
         parts = [part for part in (self._stage, self.filename, action_name) if part]
-        return self.dirpath / (re.sub(r'[\\/:*?"<>|\s_]+', "_", "-".join(parts) or "profile") + extension)
+        return directory / (re.sub(r'[\\/:*?"<>|\s_]+', "_", "-".join(parts) or "profile") + extension)
 
 
 class PassThroughProfiler(Profiler):

@@ -7,6 +7,7 @@ import json
 import os
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -92,7 +93,7 @@ class XLAProfiler(Profiler):
         self._step_number += 1
         if self._step_number == self.trace_steps[0]:
             assert self.dirpath is not None, "setup sets the directory"
-            jax.profiler.start_trace(self.dirpath / "trace", create_perfetto_trace=True)
+            jax.profiler.start_trace(Path(self.dirpath) / "trace", create_perfetto_trace=True)
             self._tracing = True
         if self._tracing:
             self._annotation = jax.profiler.StepTraceAnnotation("training_step", step_num=self._step_number)

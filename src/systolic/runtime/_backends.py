@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copyreg
 import glob
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import jax
@@ -21,6 +23,19 @@ def jax_devices(platform: str | None = None) -> list[Device]:
     """
     _leave_out_absent_tpus()
     return jax.devices(platform)
+
+
+def device_with(platform: str, number: int) -> Device:
+    """The device of a platform that has this number."""
+    return next(device for device in jax_devices(platform) if device.id == number)
+
+
+def _reduced(device: Device) -> tuple[Callable[[str, int], Device], tuple[str, int]]:
+    return device_with, (device.platform, device.id)
+
+
+# JAX cannot pickle or copy its devices; a Trainer holds some, and a module during fit holds the Trainer's
+copyreg.pickle(jax.Device, _reduced)
 
 
 def gpu_files() -> list[str]:

@@ -102,11 +102,23 @@ def load(run: Run, path: Any, weights_only: bool | None = None) -> dict[str, Any
     if datamodule is not None and type(datamodule).__qualname__ in checkpoint:
         datamodule.load_state_dict(checkpoint[type(datamodule).__qualname__])
     if "callbacks" in checkpoint:
+        if run.call is not None and run.call.stage is Stage.FIT:
+            _warn_of_missing_callbacks(run, checkpoint["callbacks"])
         run.hooks.callbacks("on_load_checkpoint", checkpoint)
         for callback in run.config.callbacks:
             if state := checkpoint["callbacks"].get(callback.state_key):
                 callback.load_state_dict(copy.deepcopy(state))
     return checkpoint
+
+
+def _warn_of_missing_callbacks(run: Run, states: dict[str, Any]) -> None:
+    missing = [key for key in states if key not in {callback.state_key for callback in run.config.callbacks}]
+    if missing:
+        warnings.warn(
+            f"The checkpoint holds the state of callbacks that this Trainer does not have: {missing}. To go on with them, "
+            "please add the following callbacks to Trainer(callbacks=[...]), with the arguments that they had.",
+            stacklevel=2,
+        )
 
 
 def restore_training(run: Run, checkpoint: dict[str, Any] | None) -> None:
@@ -150,7 +162,7 @@ def _require_resumable(run: Run, checkpoint: dict[str, Any]) -> None:
             "cannot go on from it; it was saved with weights only. To start anew from its weights, load them with "
             "load_from_checkpoint and call fit without ckpt_path."
         )
-    if run.config.max_epochs != -1 and checkpoint["epoch"] > run.config.max_epochs:
+    if checkpoint["epoch"] > run.config.last_epoch:
         raise MisconfigurationException(
             f"trainer.fit(ckpt_path={path!r}): the checkpoint is of epoch {checkpoint['epoch']}, which is beyond "
             f"Trainer(max_epochs={run.config.max_epochs}). Set max_epochs to how many epochs there shall be in all."

@@ -28,6 +28,7 @@ from ._options import (
     require_nodes,
     require_positive,
     seconds_of,
+    tell_of_one,
 )
 from ._stage import Stage
 
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
 class TrainerConfig:
     """Configuration that a run is made from. `dataclasses.replace` makes a variant for a run of one's own.
 
-    The fields are the Trainer's arguments after their checks; -1 and infinity stand for "no limit".
+    The fields are the Trainer's arguments after their checks; -1 and infinity stand for "no limit". What fit decides about the
+    number of epochs (`_length.py`) is None before.
     """
 
     accelerator: str
@@ -68,12 +70,12 @@ class TrainerConfig:
     log_every_n_steps: int
     loggers: list[LoggerProtocol]
     matmul_precision: str
-    max_epochs: int
+    max_epochs: int | None
     max_steps: int
     max_time: float | None
     min_epochs: int | None
     min_steps: int | None
-    num_sanity_val_steps: int
+    num_sanity_val_steps: int | float
     numerics: Precision
     overfit_batches: int | float
     pad_batches: bool
@@ -100,6 +102,11 @@ class TrainerConfig:
     def log_dir(self) -> str | None:
         """Directory that the first logger writes to; `default_root_dir` without a logger."""
         return _defaults.log_dir(self.loggers[0] if self.loggers else None, self.default_root_dir)
+
+    @property
+    def last_epoch(self) -> int | float:
+        """How many epochs there are in all; infinity where there is no limit."""
+        return float("inf") if self.max_epochs in (None, -1) else self.max_epochs
 
     def limit(self, stage: Stage) -> int | float:
         """How many batches of a stage to use, as a number or as a part."""
@@ -162,7 +169,7 @@ def configuration(
         default_root_dir=root,
         deterministic=deterministic,
         devices=found,
-        fast_dev_run=fast_dev_run,
+        fast_dev_run=True if fast_dev_run == 1 else fast_dev_run,
         loggers=_defaults.loggers(logger, root, quick),
         matmul_precision=matmul_precision,
         numerics=numerics,
@@ -174,6 +181,7 @@ def configuration(
 def _checked(quick: int, **given: Any) -> dict[str, Any]:
     """Arguments that need nothing but themselves and `quick`, the number of steps of a development run, or 0."""
     require_clipping(given["gradient_clip_val"], given["gradient_clip_algorithm"])
+    tell_of_one(given)
     require_positive("grace_period", given["grace_period"])
     minima = {
         "reload_dataloaders_every_n_epochs": 0,
@@ -193,11 +201,8 @@ def _length(quick: int, given: dict[str, Any]) -> dict[str, Any]:
     """How long a run is."""
     require_integers(-1, max_epochs=given["max_epochs"])
     require_integers(0, min_epochs=given["min_epochs"], min_steps=given["min_steps"])
-    max_epochs, max_steps = _defaults.training_length(given["max_epochs"], given["max_steps"], quick, given["max_time"])
-    # as in Lightning, a number of steps to reach means whole epochs, at least one
-    min_epochs = 1 if given["min_epochs"] is None and given["min_steps"] is not None else given["min_epochs"]
-    seconds = seconds_of(given["max_time"])
-    return {"max_epochs": max_epochs, "max_steps": max_steps, "min_epochs": min_epochs, "max_time": seconds}
+    max_epochs, max_steps = _defaults.training_length(given["max_epochs"], given["max_steps"], quick)
+    return {"max_epochs": max_epochs, "max_steps": max_steps, "max_time": seconds_of(given["max_time"])}
 
 
 def _validation(quick: int, given: dict[str, Any]) -> dict[str, Any]:
@@ -211,7 +216,7 @@ def _validation(quick: int, given: dict[str, Any]) -> dict[str, Any]:
     return {
         "check_val_every_n_epoch": every,
         "val_check_interval": require_interval(1.0 if quick or interval is None else interval, every),
-        "num_sanity_val_steps": 0 if quick else 2 if sanity is None else sanity,
+        "num_sanity_val_steps": 0 if quick else 2 if sanity is None else float("inf") if sanity == -1 else sanity,
     }
 
 
@@ -282,12 +287,12 @@ class TrainerSettings:
     log_every_n_steps: int
     loggers: list[LoggerProtocol]
     matmul_precision: str
-    max_epochs: int
+    max_epochs: int | None
     max_steps: int
     max_time: float | None
     min_epochs: int | None
     min_steps: int | None
-    num_sanity_val_steps: int
+    num_sanity_val_steps: int | float
     overfit_batches: int | float
     pad_batches: bool
     prefetch_batches: int

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core import LightningDataModule, LightningModule
 from ..exceptions import MisconfigurationException, PossibleUserWarning
 from ..utilities._overrides import overrides
 from ._config import TrainerConfig
 from ._defaults import require_module
+
+if TYPE_CHECKING:
+    from ._run import Run
 
 
 def require_trainable(config: TrainerConfig, model: Any) -> None:
@@ -64,6 +67,19 @@ def warn_of_unused_validation(model: LightningModule, loaders: Any, datamodule: 
             "to trainer.fit, or define `val_dataloader()`.",
             PossibleUserWarning,
             stacklevel=3,
+        )
+
+
+def warn_of_rare_logs(run: Run) -> None:
+    """Warn when an epoch is shorter than the interval between two logged steps."""
+    batches, every = run.num_training_batches, run.config.log_every_n_steps
+    if batches < every and run.config.loggers and not run.config.fast_dev_run:
+        warnings.warn(
+            f"The number of training batches ({batches}) is smaller than the logging interval "
+            f"Trainer(log_every_n_steps={every}): there are epochs of whose steps the loggers get no value. Set it lower to "
+            "see them.",
+            PossibleUserWarning,
+            stacklevel=4,
         )
 
 

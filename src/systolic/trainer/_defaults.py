@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -38,28 +37,23 @@ def require_strategy(strategy: Any) -> None:
         )
 
 
-def training_length(max_epochs: int | None, max_steps: int, quick: int, max_time: Any) -> tuple[int, int]:
-    """`max_epochs` and `max_steps`, -1 for no limit."""
+def training_length(max_epochs: int | None, max_steps: int, quick: int) -> tuple[int | None, int]:
+    """`max_epochs` and `max_steps`, -1 for no limit; None where fit decides."""
     if quick:
         return 1, quick
     if not isinstance(max_steps, int) or max_steps < -1:
         raise MisconfigurationException(
             f"Invalid value for argument `max_steps`. Expected -1 or an integer >= 0. Received: {max_steps!r}."
         )
-    if max_epochs is None:
-        if max_steps == -1 and max_time is None:
-            warnings.warn("`max_epochs` was not set. Setting it to 1000 epochs; -1 means no limit.", stacklevel=7)
-            return 1000, max_steps
-        return -1, max_steps
     return max_epochs, max_steps
 
 
 def loggers(logger: Any, root: str, quick: int) -> list[LoggerProtocol]:
-    """The loggers: TensorBoard by default, none in a quick development run."""
-    if quick and logger not in (None, False):
-        return [DummyLogger()]
-    if logger is False or quick:
+    """The loggers: TensorBoard by default, one that does nothing in a quick development run."""
+    if logger is False:
         return []
+    if quick:
+        return [DummyLogger()]
     if logger is None or logger is True:
         return [TensorBoardLogger(root)]
     listed = list(logger) if isinstance(logger, Sequence) else [logger]

@@ -55,6 +55,11 @@ class HookTable:
         for hook in self.overridden(name):
             self._call(hook, name, args, self._trainer, self._module, *args)
 
+    def callbacks_of_stage(self, name: str, stage: str) -> None:
+        """Call `setup` or `teardown` of the callbacks, which take the stage by its name, as in Lightning."""
+        for hook in self.overridden(name):
+            self._call(functools.partial(hook, stage=stage), name, (stage,), self._trainer, self._module)
+
     def callbacks_where(self, chosen: Callable[[Callback], bool], name: str) -> None:
         """Call a hook of some of the callbacks."""
         for callback in self._callbacks:
@@ -144,22 +149,30 @@ class HookTable:
         return bool(self.overridden(name)) or self.module_hook(name) is not None
 
 
-def step_arguments(function: Bound, batch: Any, batch_idx: Any, dataloader_idx: int) -> list[Any]:
-    """The positional arguments for a `*_step`: the batch, and as many indices as it takes."""
+def step_arguments(function: Bound, batch: Any, batch_idx: Any, dataloader_idx: int, several: bool) -> list[Any]:
+    """The positional arguments for a `*_step`: the batch, and as many indices as it takes.
+
+    Args:
+        function: the step.
+        batch: its first argument.
+        batch_idx: its second one.
+        dataloader_idx: its third one, which a step with `*args` gets where there are several loaders.
+        several: whether there are.
+    """
     parameters = [
         p for p in inspect.signature(function).parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
     ]
     variadic = any(p.kind is p.VAR_POSITIONAL for p in inspect.signature(function).parameters.values())
     available = [batch, batch_idx, dataloader_idx]
-    return available[:2] if variadic else available[: max(1, len(parameters))]
+    return available[: 2 + several] if variadic else available[: max(1, len(parameters))]
 
 
 def profiled(hook: Callable[..., Any], profiler: Profiler, action: str) -> Callable[..., Any]:
     """A hook whose calls are one action of the profiler."""
 
     @functools.wraps(hook)
-    def call(*args: Any) -> Any:
+    def call(*args: Any, **named: str) -> Any:
         with profiler.profile(action):
-            return hook(*args)
+            return hook(*args, **named)
 
     return call

@@ -62,9 +62,14 @@ def evaluation(run: Run, stage: Stage, given: Any) -> tuple[list[Any], list[int 
             f"No data: pass loaders to the call, or define `{stage.loader}()` in "
             f"{type(run.module).__name__} or in the datamodule."
         )
+    if run.state.fn is TrainerFn.FITTING and isinstance(loaders, (list, tuple, dict)) and not loaders:
+        return [], []
     check_loader(loaders, name=f"{stage.data}_dataloaders")
     loaders = _the_same(run, loaders, stage.data)
-    listed = list(loaders.values()) if isinstance(loaders, dict) else loaders
+    if isinstance(loaders, CombinedLoader) and loaders.mode != "sequential":
+        return _joint(run, stage, loaders)
+    listed = loaders.flattened if isinstance(loaders, CombinedLoader) else loaders
+    listed = list(listed.values()) if isinstance(listed, dict) else listed
     listed = list(listed) if isinstance(listed, (list, tuple)) else [listed]
     scaled = [_scaled(run.config, loader) for loader in listed]
     scaled = scaled if stage is Stage.PREDICT else [_shared(run, loader) for loader in scaled]
@@ -72,6 +77,14 @@ def evaluation(run: Run, stage: Stage, given: Any) -> tuple[list[Any], list[int 
     limit = run.config.limit(stage)
     limits = [limit_batches(num_batches(s), limit, name=f"limit_{stage.data}_batches") for s in scaled]
     return scaled, limits
+
+
+def _joint(run: Run, stage: Stage, combined: CombinedLoader) -> tuple[list[Any], list[int | float]]:
+    """Loaders that a mode other than "sequential" combines are one: its batches have a part of each."""
+    batches = CombinedBatches(_scaled(run.config, combined))
+    run.shown_loaders[stage] = combined.iterables
+    limit = limit_batches(num_batches(batches), run.config.limit(stage), name=f"limit_{stage.data}_batches")
+    return [batches], [limit]
 
 
 def _the_same(run: Run, loaders: Any, data: str) -> Any:
@@ -93,12 +106,22 @@ def _structured(given: Any, scaled: list[Any]) -> Any:
     return given.iterables if isinstance(given, CombinedLoader) else scaled[0]
 
 
+def are_defined(run: Run, stage: Stage) -> bool:
+    """Whether there are loaders of a stage, without asking for them."""
+    owner, base = _owner(run)
+    return run.given.get(stage) is not None or overrides(owner, stage.loader, base)
+
+
 def given_or_own(run: Run, stage: Stage, given: Any) -> Any:
     """The loaders that were given, or those of the datamodule or module."""
     if given is not None:
         return given
-    owner, base = (run.module, LightningModule) if run.datamodule is None else (run.datamodule, LightningDataModule)
+    owner, base = _owner(run)
     return getattr(owner, stage.loader)() if overrides(owner, stage.loader, base) else None
+
+
+def _owner(run: Run) -> tuple[LightningModule | LightningDataModule, type]:
+    return (run.module, LightningModule) if run.datamodule is None else (run.datamodule, LightningDataModule)
 
 
 def _shared(run: Run, loader: Any) -> Any:

@@ -25,12 +25,12 @@ class FitLoopLimits:
         self._trainer = trainer
 
     @property
-    def max_epochs(self) -> int:
-        """How many epochs there are in all; -1 for no limit."""
+    def max_epochs(self) -> int | None:
+        """How many epochs there are in all; -1 for no limit, and None before fit where the Trainer was given no number."""
         return self._trainer.max_epochs
 
     @max_epochs.setter
-    def max_epochs(self, epochs: int) -> None:
+    def max_epochs(self, epochs: int | None) -> None:
         self._trainer.max_epochs = epochs
 
     @property
@@ -50,6 +50,12 @@ class FitLoopLimits:
     @max_steps.setter
     def max_steps(self, steps: int) -> None:
         self._trainer.max_steps = steps
+
+    @property
+    def restarting(self) -> bool:
+        """Whether training is about to go on in the middle of an epoch."""
+        run = self._trainer.run
+        return run.progress.resumed is not None and run.counters.in_epoch
 
     @property
     def _batches_that_stepped(self) -> int:

@@ -70,7 +70,7 @@ class TrainerMembers:
     @property
     def evaluating(self) -> bool:
         """Whether validation or test batches are being run."""
-        stage = self._run.state.stage
+        stage = self._run.seen_from_step().stage
         return stage is not None and RunningStage(stage).evaluating
 
     @property

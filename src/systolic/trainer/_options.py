@@ -11,6 +11,7 @@ from ..distributed import process_count
 from ..exceptions import MisconfigurationException
 from ..utilities._suggest import suggest
 from ..utilities._validation_due import batches_between
+from ..utilities.rank_zero import rank_zero_info
 
 
 def require_known_arguments(function: Callable[..., Any], unknown: dict[str, Any]) -> None:
@@ -118,16 +119,37 @@ def require_interval(interval: Any, every_n_epochs: int | None) -> Any:
     return interval
 
 
+def tell_of_one(given: dict[str, Any]) -> None:
+    """Say what 1 and 1.0 mean where they differ: one batch, and all batches."""
+    for name, value in given.items():
+        if name not in _COUNTED or isinstance(value, bool) or not isinstance(value, int | float) or value != 1:
+            continue
+        whole = isinstance(value, float)
+        if name == "val_check_interval":
+            meaning = (
+                "validation will run at the end of the training epoch" if whole else "validation will run after every batch"
+            )
+        else:
+            meaning = f"{'100% of the batches' if whole else '1 batch'} will be used"
+        rank_zero_info(f"`Trainer({name}={value})` was configured so {meaning}.")
+
+
+_COUNTED = {
+    "limit_train_batches", "limit_val_batches", "limit_test_batches", "limit_predict_batches", "overfit_batches",
+    "val_check_interval",
+}  # fmt: skip
+
+
 def validation_interval(interval: int | float | timedelta, batches: int | float, every_n_epochs: int | None) -> int | float:
     """After how many training batches validation runs; infinity: after the last one only, or when it is time.
 
     Raises:
-        MisconfigurationException: an epoch has fewer batches.
+        ValueError: an epoch has fewer batches.
     """
     if isinstance(interval, timedelta):
         return float("inf")
     if isinstance(interval, int) and interval > batches and every_n_epochs is not None:
-        raise MisconfigurationException(
+        raise ValueError(
             f"`val_check_interval` ({interval}) must be at most the number of training batches ({batches}). To count "
             "batches across epochs, set check_val_every_n_epoch=None."
         )

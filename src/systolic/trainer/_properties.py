@@ -57,7 +57,7 @@ class TrainerProperties(TrainerMembers):
     @property
     def state(self) -> TrainerState:
         """State of the run: what it is doing."""
-        return self._run.state
+        return self._run.seen_from_step()
 
     @property
     def should_stop(self) -> bool:
@@ -233,7 +233,7 @@ class TrainerProperties(TrainerMembers):
     @property
     def sanity_checking(self) -> bool:
         """Whether the validation before training is running."""
-        return self._run.sanity_checking
+        return self._run.seen_from_step().stage is RunningStage.SANITY_CHECKING
 
     @property
     def training(self) -> bool:
@@ -257,8 +257,9 @@ class TrainerProperties(TrainerMembers):
 
     @property
     def num_val_batches(self) -> list[int | float]:
-        """How many batches each validation loader gives."""
-        return self._run.evaluation_loaders(Stage.VALIDATE)[1]
+        """How many batches each validation loader gives; empty before fit asks for the loaders, at its first validation."""
+        run = self._run
+        return run.evaluation_loaders(Stage.VALIDATE)[1] if Stage.VALIDATE in run.loaders else []
 
     @property
     def num_sanity_val_batches(self) -> list[int | float]:
@@ -279,11 +280,11 @@ class TrainerProperties(TrainerMembers):
     def estimated_stepping_batches(self) -> int | float:
         """How many optimizer steps fit will make."""
         config = self.config
-        if config.max_epochs == -1:
-            return float("inf") if config.max_steps == -1 else config.max_steps
+        steps = float("inf") if config.max_steps == -1 else config.max_steps
+        if config.last_epoch == float("inf"):
+            return steps
         per_epoch = -(-self.num_training_batches // config.accumulate_grad_batches)
-        total = per_epoch * config.max_epochs
-        return total if config.max_steps == -1 else min(total, config.max_steps)
+        return min(per_epoch * config.last_epoch, steps)
 
     @property
     def checkpoint_callback(self) -> Checkpoint | None:

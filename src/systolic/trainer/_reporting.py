@@ -109,11 +109,16 @@ class Reporting:
             self._write(chosen, step, in_training)
 
     def _write(self, values: dict[str, float], step: int, with_epoch: bool) -> None:
+        """Send values to the loggers; a value of the name "step" is the x-axis that the user chose."""
         if not values:
             return
-        epoch = {"epoch": self._run.counters.epoch} if with_epoch else {}
+        metrics = dict(values)
+        if with_epoch and "step" in metrics:
+            step = int(metrics.pop("step"))
+        elif with_epoch:
+            metrics = {"epoch": self._run.counters.epoch, **metrics}
         for logger in self._run.writers:
-            logger.log_metrics({**epoch, **values}, step)
+            logger.log_metrics(metrics=metrics, step=step)
             logger.save()
 
     def host_value(self, entry: LogEntry, value: torch.Tensor, in_training: bool) -> None:

@@ -13,6 +13,7 @@ import torch
 
 from ..compat import explain_torch_xla
 from ..core import LightningDataModule, LightningModule, Ties
+from ..core._hparams import drop_what_cannot_be_pickled
 from ..data import BatchPadder, Processes, SharedBatchSampler, batch_size_of, sharing_of
 from ..distributed import is_main_process, process_count, process_index
 from ..loggers import LoggerProtocol
@@ -27,12 +28,13 @@ from ._common_start import share_generators, share_weights
 from ._config import TrainerConfig
 from ._engines import release_engines
 from ._hooks import HookTable
+from ._length import with_length
 from ._logging import log_value
 from ._memory import memory_explained
 from ._options import validation_interval
 from ._progress import Progress
 from ._reporting import Reporting
-from ._signals import Signals
+from ._signals import Signals, exits_on_ctrl_c
 from ._stage import RunningStage, Stage, TrainerState, TrainerStatus
 from ._state_programs import StateProgram
 from ._step_engine import StepEngine, StepOutcome
@@ -124,6 +126,7 @@ class Run:
         skips_backward: training steps have neither gradients nor updates.
         placement_type: what `placement` is made of.
         symbols: epoch and step while a step is traced; None on the host.
+        steps_see_state: whether a step has asked the Trainer what it is doing.
         signals: what the operating system asked for.
         progress: how far into its epoch training has come.
         step_log: the step method that runs, and where its `self.log` goes; None on the host.
@@ -164,6 +167,7 @@ class Run:
         self.state_programs: list[StateProgram] = []
         self.in_flight: deque[StepOutcome] = deque()
         self.symbols: Symbols | None = None
+        self.steps_see_state = False
         self.step_log: tuple[str, StepLog] | None = None
         self.evaluated: EvaluatedLoaders | None = None
         self.module_state = ModuleState()
@@ -172,6 +176,7 @@ class Run:
         self.reporting = Reporting(self)
         self.placement_type = placement
         if call is not None:
+            self.config = with_length(config) if call.stage is Stage.FIT else config
             self.module, self.state.fn, self.state.stage = call.module, call.stage.fn, call.stage.running
             self.state.status = TrainerStatus.RUNNING
             self._take_over(before, call)
@@ -199,6 +204,11 @@ class Run:
         """The loggers, in the process that writes."""
         return self.config.loggers if is_main_process() else []
 
+    def seen_from_step(self) -> TrainerState:
+        """The state, for the Trainer's public members: a step that is traced while it is read depends on it."""
+        self.steps_see_state = self.steps_see_state or self.symbols is not None
+        return self.state
+
     @property
     def sanity_checking(self) -> bool:
         """Whether the validation before training is running."""
@@ -216,11 +226,15 @@ class Run:
         assert self.call is not None, "a run is of a call"
         _defaults.require_module(self.module)
         explain_torch_xla(self.module, self.config.platform)
+        with exits_on_ctrl_c():
+            yield from self._running(self.call)
+
+    def _running(self, call: Call) -> Iterator[dict[str, Any] | None]:
         self._attach()
         try:
             with self.signals.watched(self.is_shared), memory_explained(self):
                 self._set_up()
-                yield _checkpoints.load(self, self.call.ckpt_path, self.call.weights_only)
+                yield _checkpoints.load(self, call.ckpt_path, call.weights_only)
             self.config.checkpoint_io.wait()
             self.state.status = TrainerStatus.FINISHED
         except BaseException as error:
@@ -240,10 +254,13 @@ class Run:
         self.placement = self.make_placement()
         self.ties = Ties(self.module)
         self.module.trainer = self.trainer
+        drop_what_cannot_be_pickled(self.module)
         self.config = dataclasses.replace(
             self.config, callbacks=_defaults.with_module_callbacks(self.config.callbacks, self.module)
         )
         self.hooks = HookTable(self.trainer, self.config.callbacks, self.module, self.datamodule, self.config.profiler)
+        for callback in self.config.callbacks:
+            callback.log, callback.log_dict = self.module.log, self.module.log_dict
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
@@ -263,11 +280,11 @@ class Run:
                 owner.prepare_data()
         if datamodule is not None:
             datamodule.trainer = self.trainer
-            datamodule.setup(fn.value)
+            datamodule.setup(stage=fn.value)
         if self.config.profiler is not None:
             self.config.profiler.setup(fn.value, local_rank=0, log_dir=self.config.log_dir)
-        self.hooks.callbacks("setup", fn.value)
-        module.setup(fn.value)
+        self.hooks.callbacks_of_stage("setup", fn.value)
+        module.setup(stage=fn.value)
         module.configure_sharded_model()
         module.configure_model()
         self.config.numerics.convert_module(module)
@@ -277,6 +294,8 @@ class Run:
         self.ties = Ties(module)
         if fn == "fit":
             self._log_hyperparameters()
+        else:
+            module.zero_grad()
 
     def _tear_down(self) -> None:
         assert self.state.fn is not None, "a run is of a call"
@@ -284,11 +303,13 @@ class Run:
         with memory_explained(self):
             release_engines([*self.engines.values(), *self.state_programs], failing=interrupted)
         if self.datamodule is not None:
-            self.datamodule.teardown(fn)
-        self.hooks.callbacks("teardown", fn)
-        self.module.teardown(fn)
+            self.datamodule.teardown(stage=fn)
+        self.hooks.callbacks_of_stage("teardown", fn)
+        self.module.teardown(stage=fn)
         self.profiler.describe()
         self.profiler.teardown(fn)
+        for callback in self.config.callbacks:
+            del callback.log, callback.log_dict
         for logger in self.writers:
             logger.finalize("success" if self.state.finished else "failed")
         _checkpoints.finish(self)
@@ -304,22 +325,23 @@ class Run:
         return self.placement_type(config.devices, seed=seed, **options)
 
     def _log_hyperparameters(self) -> None:
-        """Give the loggers what `save_hyperparameters` remembered, once."""
+        """Give the loggers what `save_hyperparameters` remembered, once, and the module for its graph."""
         values = _defaults.logged_hyperparameters([o for o in (self.module, self.datamodule) if o is not None])
-        if self.logged_hyperparameters or not values or not self.config.enable_autolog_hparams:
+        if not self.config.enable_autolog_hparams:
             return
         for logger in self.writers:
-            logger.log_hyperparams(values)
+            if values and not self.logged_hyperparameters:
+                logger.log_hyperparams(values)
+            logger.log_graph(self.module)
             logger.save()
-        self.logged_hyperparameters = True
+        self.logged_hyperparameters = self.logged_hyperparameters or bool(values)
 
     # ---- training's parts
 
     def prepare_training(self) -> None:
         """Find out whether and when fit validates, and make the optimizers."""
-        loaders, limits = self.loaders_and_limits(Stage.VALIDATE)
         has_step = overrides(self.module, "validation_step", LightningModule)
-        self.enable_validation = has_step and bool(loaders) and any(limits)
+        self.enable_validation = has_step and _loaders.are_defined(self, Stage.VALIDATE) and self.config.limit_val_batches > 0
         self.set_validation_interval()
         self.configure_optimizers()
 
@@ -334,14 +356,15 @@ class Run:
             self.load_training_data(self.given[Stage.FIT])
             self.set_validation_interval()
         else:
-            del self.loaders[stage]
+            self.loaders.pop(stage, None)
 
     def set_validation_interval(self) -> None:
         """After how many batches validation runs, now that they are counted."""
         config = self.config
-        self.val_check_batch = validation_interval(
-            config.val_check_interval, self.num_training_batches, config.check_val_every_n_epoch
-        )
+        if self.enable_validation:
+            self.val_check_batch = validation_interval(
+                config.val_check_interval, self.num_training_batches, config.check_val_every_n_epoch
+            )
 
     def configure_optimizers(self) -> None:
         """Ask the module for its optimizers and schedulers."""
@@ -399,8 +422,7 @@ class Run:
 
     def sanity_limits(self) -> list[int | float]:
         """How many batches of each validation loader the sanity check takes."""
-        steps = self.config.num_sanity_val_steps
-        return [min(float("inf") if steps == -1 else steps, limit) for limit in self.loaders_and_limits(Stage.VALIDATE)[1]]
+        return [min(self.config.num_sanity_val_steps, limit) for limit in self.loaders_and_limits(Stage.VALIDATE)[1]]
 
     # ---- what steps and modules ask
 

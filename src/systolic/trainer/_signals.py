@@ -20,6 +20,15 @@ from ..exceptions import SIGTERMException
 T = TypeVar("T")
 
 
+@contextlib.contextmanager
+def exits_on_ctrl_c() -> Iterator[None]:
+    """Leave the script with exit code 1 after Ctrl-C, as Lightning does, when everything inside has ended."""
+    try:
+        yield
+    except KeyboardInterrupt as pressed:
+        raise SystemExit(1) from pressed
+
+
 class Signals:
     """Requests of the operating system to a run.
 

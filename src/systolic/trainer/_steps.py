@@ -31,13 +31,14 @@ class Step:
 
     Attributes:
         dataloader_idx: the loader whose batch it gets.
+        of_several: whether there are several loaders.
         statics: what it read of batches besides tensors.
         padded: what it knows of their padding.
     """
 
     def __init__(self, run: Run, stage: Stage, results: Results) -> None:
         self.run, self.stage, self.results = run, stage, results
-        self.dataloader_idx = 0
+        self.dataloader_idx, self.of_several = 0, False
         self.statics = BatchStatics()
         self.padded = PaddedSteps()
 
@@ -57,7 +58,7 @@ class Step:
         """Result of the user's method."""
         function = getattr(self.run.module, self.stage.step)
         with self.run.config.numerics.step_context():
-            return function(*step_arguments(function, batch, batch_idx, self.dataloader_idx))
+            return function(*step_arguments(function, batch, batch_idx, self.dataloader_idx, self.of_several))
 
 
 class TrainStep(Step):

@@ -19,6 +19,7 @@ from ..utilities._traceback import ShortTracebacks
 from . import _checkpoint_choice, _checkpoints, _data_checks, _defaults, _guests, inspection
 from ._barebones import barebones_arguments
 from ._config import TrainerSettings, configuration
+from ._environment import takes_defaults_from_environment
 from ._interception import intercept
 from ._options import require_known_arguments
 from ._properties import TrainerProperties
@@ -68,6 +69,7 @@ class Trainer(TrainerProperties, TrainerSettings):
         >>> trainer.fit(model, train_loader, val_loader)  # doctest: +SKIP
     """
 
+    @takes_defaults_from_environment
     @accepts_legacy_spellings
     def __init__(
         self,
@@ -204,7 +206,7 @@ class Trainer(TrainerProperties, TrainerSettings):
 
     def predict(
         self, model: Any = None, dataloaders: Any = None, datamodule: LightningDataModule | None = None,
-        return_predictions: bool = True, ckpt_path: Any = None, weights_only: bool | None = None,
+        return_predictions: bool | None = None, ckpt_path: Any = None, weights_only: bool | None = None,
     ) -> Any:  # fmt: skip
         """Predict for every batch.
 
@@ -212,14 +214,14 @@ class Trainer(TrainerProperties, TrainerSettings):
             model: the module; default: the one that ran last, with the weights of the last fit's best checkpoint.
             dataloaders: a loader or a sequence of them; default: the module's or datamodule's.
             datamodule: where loaders come from.
-            return_predictions: whether to keep what `predict_step` returns.
+            return_predictions: False does not keep what `predict_step` returns.
             ckpt_path: a checkpoint with the weights to use, "best" or "last"; default: the module that was given as it is,
                 and without one "best".
             weights_only: False also reads objects that are no plain values, from a checkpoint that you trust.
 
         Returns:
             What `predict_step` returned, a list with an entry for every batch, as ordinary CPU tensors; for several
-            loaders a list of such lists; None without `return_predictions`.
+            loaders a list of such lists; None with `return_predictions=False`.
         """
         chosen, model = model is not None, self._model_or_last("predict", model)
         dataloaders, datamodule = _guests.data(dataloaders, datamodule)
@@ -229,8 +231,8 @@ class Trainer(TrainerProperties, TrainerSettings):
         call = Call(Stage.PREDICT, model, datamodule, {Stage.PREDICT: dataloaders}, ckpt_path, weights_only)
         run = Run(self, self.config, call, self._run)
         with ShortTracebacks(), run.running():
-            found = PredictionLoop(run).run(return_predictions)
-        if not return_predictions:
+            found = PredictionLoop(run).run(return_predictions is not False)
+        if return_predictions is False:
             return None
         return found[0] if len(found) == 1 else found
 

@@ -25,7 +25,6 @@ class Due:
         self._run = run
         self._trained_from = self._run.counters.epoch
         self._validated_from = -math.inf
-        self._is_first_validation = True
         self._last_validation = time.monotonic()
 
     def start(self) -> None:
@@ -35,7 +34,6 @@ class Due:
 
     def sanity_checked(self) -> None:
         """The validation loaders were used before training."""
-        self._is_first_validation = False
         if epoch_validates(self._run.counters.epoch, self._run.config.check_val_every_n_epoch):
             self._validated_from = self._run.counters.epoch
 
@@ -76,5 +74,4 @@ class Due:
         if not every or epoch - self._validated_from < every:
             return False
         self._validated_from = epoch
-        was_first, self._is_first_validation = self._is_first_validation, False
-        return not was_first
+        return True

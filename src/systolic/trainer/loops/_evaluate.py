@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...data import sharing_of
+from ...data import set_epoch, sharing_of
 from ...metrics import Results
 from .._common_start import share_generators
 from .._hook_changes import call_on_batch
@@ -68,9 +68,11 @@ class EvaluationLoop:
         assert run.evaluated is not None, "an evaluation has begun"
         self.step.dataloader_idx = run.evaluated.current = index
         run.evaluated.sharing = sharing_of(loader)
-        place = (index,) if run.evaluated.count > 1 else ()
+        self.step.of_several = run.evaluated.count > 1
+        place = (index,) if self.step.of_several else ()
         starts, ends = hooks.anybody(stage.batch_start), hooks.anybody(stage.batch_end)
         share_generators()
+        set_epoch(loader, run.counters.epoch)
         batches = feed(
             loader,
             run.placement,

@@ -15,6 +15,7 @@ from ...utilities.random_state import HostRandomState, isolated_random_state
 from .._anomaly import require_finite
 from .._checkpoints import save_last
 from .._common_start import share_generators
+from .._data_checks import warn_of_rare_logs
 from .._hook_changes import call_on_batch
 from .._modes import warn_of_eval_mode
 from .._padding import padder_for
@@ -44,6 +45,7 @@ def begin_fit(run: Run, given: Any) -> None:
     run.load_training_data(given)
     run.prepare_training()
     run.hooks.both("on_fit_start")
+    run.module.zero_grad()  # gradients from before are nobody's, unless a checkpoint brings some
 
 
 class FitLoop:
@@ -104,6 +106,7 @@ class FitLoop:
         self._started = time.monotonic()
         self.due.start()
         warn_of_eval_mode(run.module)
+        warn_of_rare_logs(run)
         self.start()
         try:
             self._epochs()
@@ -160,9 +163,9 @@ class FitLoop:
             )
 
     def _done(self) -> bool:
-        run, max_epochs = self._run, self._run.config.max_epochs
+        run = self._run
         self._agree_to_stop()
-        epochs_done = max_epochs != -1 and run.counters.epoch >= max_epochs
+        epochs_done = run.counters.epoch >= run.config.last_epoch
         return epochs_done or self._stops() or not run.num_training_batches
 
     def _epoch(self, resumed: Resumed | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ class PredictionLoop:
         self.step = EvaluationStep(run, _STAGE, Results())
         self.runner = BatchRunner(run, self.step, _STAGE)
         self.indices: list[list[int]] | None = None
+        self._told = False
 
     def run(self, keep: bool) -> list[list[Any]]:
         """Predict.
@@ -46,6 +48,7 @@ class PredictionLoop:
         found, writers = run.predictions, prediction_writers(run.config.callbacks)
         keep = keep or any(writer.interval.on_epoch for writer in writers)
         with self.begun():
+            self.step.of_several = len(loaders) > 1
             for index, (loader, limit) in enumerate(zip(loaders, limits, strict=True)):
                 self.step.dataloader_idx = index
                 noting = NotingIndices(loader) if writers else None
@@ -67,6 +70,12 @@ class PredictionLoop:
             self._run.hooks.both(_STAGE.epoch_start)
             yield
 
+    def _warn_of_nothing(self, output: Any) -> None:
+        if output is None and not self._told:
+            self._told = True
+            name = type(self._run.module).__name__
+            warnings.warn(f"`predict_step` of {name} returned None for a batch: there is no prediction for it.", stacklevel=2)
+
     def _outputs(self, loader: Any, limit: int | float, keep: bool) -> Iterator[Any]:
         """Results of predict_step for each batch of a loader, where they are kept."""
         run, runner, index = self._run, self.runner, self.step.dataloader_idx
@@ -80,6 +89,7 @@ class PredictionLoop:
             if runner.starves:
                 runner.pace(result)
             output = result.value()["output"]
+            self._warn_of_nothing(output)
             if self.indices:
                 run.predicted_indices[-1].append(self.indices[batch.index])
             hooks.both(_STAGE.batch_end, output, batch.host, batch.index, *place)
