@@ -31,7 +31,13 @@ class LightningDataModule(HyperparametersMixin, _loading.Checkpointed):
 
     def __str__(self) -> str:
         """The loaders that there are by now, with the sizes of their datasets."""
-        return described(self)
+        makers = {
+            "Train": self.train_dataloader,
+            "Validation": self.val_dataloader,
+            "Test": self.test_dataloader,
+            "Predict": self.predict_dataloader,
+        }
+        return described(makers)
 
     @property
     def name(self) -> str:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence, Sized
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence, Sized
+from typing import Any
 
 from torch.utils.data import DataLoader, Dataset, IterableDataset
-
-if TYPE_CHECKING:
-    from ._datamodule import LightningDataModule
 
 Datasets = Dataset[Any] | Sequence[Dataset[Any]] | Mapping[str, Dataset[Any]]
 
@@ -35,17 +32,18 @@ def loaders_of(datasets: Datasets, *, batch_size: int, num_workers: int, shuffle
     return loader(datasets)
 
 
-def described(datamodule: LightningDataModule) -> str:
-    """A line for each kind of loader, with the number of samples of its datasets; "None" for those that are not there yet."""
-    kinds = {"Train": "train", "Validation": "val", "Test": "test", "Predict": "predict"}
-    return os.linesep.join(
-        f"{{{kind} dataloader: {_sizes(datamodule, f'{stage}_dataloader')}}}" for kind, stage in kinds.items()
-    )
+def described(loaders: Mapping[str, Callable[[], Any]]) -> str:
+    """A line for each kind of loader, with the number of samples of its datasets; "None" for those that are not there yet.
+
+    Args:
+        loaders: by kind, what makes them.
+    """
+    return os.linesep.join(f"{{{kind} dataloader: {_sizes(make)}}}" for kind, make in loaders.items())
 
 
-def _sizes(datamodule: LightningDataModule, name: str) -> str:
+def _sizes(make: Callable[[], Any]) -> str:
     try:
-        loaders: Any = getattr(datamodule, name)()
+        loaders = make()
     except Exception:  # whatever a loader says before `setup` has made its dataset
         return "None"
     if loaders is None or isinstance(loaders, DataLoader):
