@@ -102,3 +102,24 @@ def test_one_optimizer_and_one_scheduler(tmp_path: Any) -> None:
         trainer = quiet_trainer(max_epochs=epochs, max_steps=2, callbacks=[L.callbacks.StochasticWeightAveraging(0.1)])
         with pytest.raises(L.MisconfigurationException, match=match):
             trainer.fit(module(package("compiled", tmp_path), **methods), loaders(1)[0])
+
+
+@pytest.mark.parametrize("epoch", [2, 4])
+def test_a_run_goes_on_in_the_middle_of_an_epoch(epoch: int, tmp_path: Any) -> None:
+    """Of an averaged one, and of the one for the batch norms."""
+
+    class Saving(L.Callback):
+        def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+            if trainer.current_epoch == epoch and batch_idx == 2:
+                trainer.save_checkpoint(tmp_path / "middle.ckpt")
+
+    def fitted(*callbacks: L.Callback, path: Any = None) -> dict[str, Any]:
+        averaging = L.callbacks.StochasticWeightAveraging(0.02, 2, annealing_epochs=2)
+        trainer = quiet_trainer(max_epochs=4, callbacks=[averaging, *callbacks])
+        model = module(package("compiled", tmp_path), validation_step=None)
+        trainer.fit(model, loaders(1)[0], ckpt_path=path)
+        assert model.net[1].momentum == 0.1
+        return {**model.state_dict(), "lr": torch.tensor(trainer.optimizers[0].param_groups[0]["lr"])}
+
+    whole = fitted(Saving())
+    require_close(fitted(path=tmp_path / "middle.ckpt"), whole)

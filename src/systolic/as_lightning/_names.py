@@ -24,13 +24,14 @@ _ELSEWHERE = {
 
 MODULES = frozenset({
     "accelerators", "callbacks", "callbacks.early_stopping", "callbacks.model_checkpoint", "callbacks.progress",
-    "callbacks.progress.rich_progress", "callbacks.spike", "callbacks.stochastic_weight_avg", "callbacks.weight_averaging",
-    "cli", "core", "core.datamodule", "core.hooks", "core.module", "core.optimizer",
-    "core.saving", "demos", "loggers", "loggers.csv_logs", "loggers.logger", "loggers.tensorboard", "plugins",
-    "plugins.environments", "plugins.io", "profilers", "strategies", "trainer", "trainer.states", "trainer.trainer", "tuner",
-    "tuner.tuning", "utilities", "utilities.combined_loader", "utilities.data", "utilities.enums", "utilities.exceptions",
-    "utilities.grads", "utilities.memory", "utilities.model_helpers", "utilities.model_summary", "utilities.parsing",
-    "utilities.rank_zero", "utilities.seed", "utilities.types", "utilities.warnings",
+    "callbacks.progress.rich_progress", "callbacks.progress.tqdm_progress", "callbacks.spike",
+    "callbacks.stochastic_weight_avg", "callbacks.weight_averaging", "cli", "core", "core.datamodule", "core.hooks",
+    "core.module", "core.optimizer", "core.saving", "demos", "loggers", "loggers.csv_logs", "loggers.logger",
+    "loggers.tensorboard", "plugins", "plugins.environments", "plugins.io", "profilers", "strategies", "trainer",
+    "trainer.states", "trainer.trainer", "tuner", "tuner.tuning", "utilities", "utilities.combined_loader", "utilities.data",
+    "utilities.enums", "utilities.exceptions", "utilities.grads", "utilities.memory", "utilities.model_helpers",
+    "utilities.model_summary", "utilities.parsing", "utilities.rank_zero", "utilities.seed", "utilities.types",
+    "utilities.warnings",
 })  # fmt: skip
 """Modules of `lightning.pytorch` that exist under systolic, too, whatever is installed."""
 

@@ -14,7 +14,7 @@ from .model_checkpoint import ModelCheckpoint
 from .model_summary import ModelSummary
 from .on_exception_checkpoint import OnExceptionCheckpoint
 from .prediction_writer import BasePredictionWriter
-from .progress import ProgressBar, RichProgressBar, RichProgressBarTheme
+from .progress import ProgressBar, RichProgressBar, RichProgressBarTheme, TQDMProgressBar
 from .rich_model_summary import RichModelSummary
 from .spike import SpikeDetection
 from .stochastic_weight_avg import StochasticWeightAveraging
@@ -46,6 +46,7 @@ __all__ = [
     "RichProgressBarTheme",
     "SpikeDetection",
     "StochasticWeightAveraging",
+    "TQDMProgressBar",
     "ThroughputMonitor",
     "Timer",
     "WeightAveraging",
