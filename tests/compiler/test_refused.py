@@ -24,8 +24,6 @@ REFUSALS: dict[str, tuple[Callable[[T], object], str]] = {
     "bincount": (lambda x: torch.bincount(x.long().abs().reshape(-1)), "index_add"),
     "repeat_interleave": (lambda x: x.repeat_interleave(x[0].long(), 1), "output_size"),
     "equal": (lambda x: torch.equal(x, x + 1), "Python bool"),
-    "computed_length": (lambda x: x[:, : x.sum().int().item()], "fixed shapes"),
-    "computed_start": (lambda x: x.narrow(1, x.sum().int(), 1), "index_select"),
     "mask_and_index": (lambda x: x.index_put((x[:, 0] > 0, torch.tensor([1])), x[0, 0]), "torch.where"),
     "memory_outside_of_the_tensor": (lambda x: x[1].as_strided((6,), (1,), 0), "memory"),
     "product_of_two_dtypes": (lambda x: x @ x.bfloat16().T, "torch.float32 by torch.bfloat16"),

@@ -246,3 +246,61 @@ def test_programs_keep_no_batch_alive() -> None:
     assert seen
     assert not any(oracle() for oracle in seen)
     assert module.calls == 1
+
+
+def test_text_of_a_value_names_a_part_of_the_model() -> None:
+    experts = nn.ModuleDict({f"expert_{index}": nn.Linear(3, 3) for index in range(3)})
+
+    def step(x: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+        return experts[f"expert_{chosen[0]}"](x).sum()
+
+    compiled = systolic.jit(step)
+    x = torch.randn(2, 3)
+    for index in (2, 0, 2):
+        chosen = torch.tensor([index])
+        torch.testing.assert_close(compiled(x, chosen).cpu(), step(x, chosen))
+    assert len(compiled.compiles) == 2
+
+
+def test_sizes_made_of_values_for_an_interpolation() -> None:
+    def step(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        height, width = mask[:, 0].sum(), mask[0].sum()
+        return torch.nn.functional.interpolate(x, size=(height, width), mode="bilinear", align_corners=True)
+
+    compiled = systolic.jit(step)
+    x = torch.randn(1, 2, 4, 4)
+    for size in (3, 2):
+        mask = torch.zeros(4, 4, dtype=torch.long)
+        mask[:size, :size] = 1
+        torch.testing.assert_close(compiled(x, mask).cpu(), step(x, mask))
+
+
+def test_parts_as_long_as_the_values_say() -> None:
+    weights = torch.randn(3, 4, 2)
+
+    def step(x: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
+        leaf = x.detach().requires_grad_()
+        parts = leaf.split(groups.bincount(minlength=3).tolist())
+        out = torch.cat([part @ weight for part, weight in zip(parts, weights, strict=True)])
+        start = groups[0]
+        loss = out.square().sum() + leaf[start : start + 2].sum() + F.pad(leaf, (0, 0, 0, groups[1])).cos().sum()
+        return torch.autograd.grad(loss, leaf)[0]
+
+    compiled = systolic.jit(step)
+    x = uniform(6, 4, seed=1)
+    for groups in ([0, 1, 1, 2, 2, 2], [1, 0, 0, 1, 1, 1], [0, 1, 1, 2, 2, 2]):
+        given = torch.tensor(groups)
+        torch.testing.assert_close(compiled(x, given).cpu(), step(x, given))
+    assert len(compiled.compiles) == 2
+
+
+def test_a_question_behind_attention_whose_result_lies_otherwise_on_the_host() -> None:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        heads = x.view(2, 4, 2, 3).transpose(1, 2)
+        flat = F.scaled_dot_product_attention(heads, heads, heads).transpose(1, 2).reshape(2, 4, 6)
+        return flat if flat.sum() > 0 else -flat
+
+    compiled = systolic.jit(step)
+    for seed in (1, 2):
+        x = uniform(2, 4, 6, seed=seed)
+        torch.testing.assert_close(compiled(x).cpu(), step(x))

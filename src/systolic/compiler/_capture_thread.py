@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any
 
 # Replacements are put in and taken out in order, so that two threads that capture at once would leave one in place.
@@ -55,3 +57,13 @@ def replaced(owner: object, name: str, replacement: Callable[..., Any]) -> Itera
         setattr(owner, name, original)
         if not is_own:  # a class finds it in its base again
             delattr(owner, name)
+
+
+@contextlib.contextmanager
+def replaced_everywhere(owner: ModuleType, name: str, replacement: Callable[..., Any]) -> Iterator[None]:
+    """The same in every module that imported the function by its name."""
+    original = vars(owner)[name]
+    with contextlib.ExitStack() as stack:
+        for module in [m for m in sys.modules.values() if getattr(m, "__dict__", {}).get(name) is original]:
+            stack.enter_context(replaced(module, name, replacement))
+        yield

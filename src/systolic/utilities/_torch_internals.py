@@ -5,6 +5,8 @@ A release of PyTorch that moves one of them is answered here.
 
 from __future__ import annotations
 
+import importlib
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -53,6 +55,9 @@ from torch.nn.modules.batchnorm import _BatchNorm as _BatchNorm
 
 # takes Python's `min` and `max` of values of tensors; a trace gives it symbolic ones
 from torch.optim import _adafactor as _adafactor
+
+# a look at every op of a function
+from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 
 # PyTorch's registry of containers, where transformers' outputs and users' classes are known
 from torch.utils._pytree import TreeSpec as TreeSpec
@@ -103,6 +108,8 @@ is_functional_tensor = _torch._is_functional_tensor
 apply_pending_writes = _torch._sync
 has_data_mutation = _torch._functionalize_has_data_mutation
 
+# where `associative_scan` is; its package has the function under the module's name
+scans: ModuleType = importlib.import_module("torch._higher_order_ops.associative_scan")
 
 # functions of symbolic numbers, by the names that `math` has for them
 sym_functions = {

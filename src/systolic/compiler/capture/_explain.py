@@ -36,6 +36,8 @@ def explained() -> Iterator[None]:
             raise CaptureError(_transformed(user_line_of(error))) from None
         if "doesn't have storage" in str(error):
             raise CaptureError(_without_storage(user_line_of(error))) from None
+        if "expected to contain only concrete integers" in str(error):
+            raise DataDependentError(_value_needed(user_line_of(error))) from None
         if "data-dependent" in str(error) or "unbacked symint" in str(error).lower():
             raise DataDependentError(_value_needed(user_line_of(error))) from None
         raise

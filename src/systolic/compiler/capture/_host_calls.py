@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
@@ -42,11 +42,16 @@ class _Formatted:
     convert: Callable[[Any], str]
 
 
+class TextIsKeyError(Exception):
+    """Text that is formatted of a value names something (`self.experts[f"expert_{index}"]`): a trace has to know it."""
+
+
 class HostCalls:
     """The host calls of one trace.
 
     Args:
         outputs: the outputs of its graph.
+        decides_text: whether text that is formatted of a whole number is that of this batch's, and no mark.
 
     Attributes:
         calls: the calls, in order.
@@ -54,7 +59,8 @@ class HostCalls:
 
     active: HostCalls | None = None
 
-    def __init__(self, outputs: OutputList) -> None:
+    def __init__(self, outputs: OutputList, decides_text: bool = False) -> None:
+        self._decides_text = decides_text
         self.calls: list[HostCall] = []
         self._outputs = outputs
         self._formatted: list[_Formatted] = []
@@ -79,8 +85,17 @@ class HostCalls:
 
     def mark(self, value: object, convert: Callable[[Any], str]) -> str:
         """Text that stands for a value, until there is one."""
+        if self._decides_text and _is_whole(value):
+            return convert(int(value))
         self._formatted.append(_Formatted(value, convert))
         return f"\x02value {len(self._formatted) - 1}\x03"
+
+    def require_no_key(self, error: Exception) -> None:
+        """Raise where text that stands for a value was looked up, and found nothing."""
+        if self._decides_text or not isinstance(error, LookupError | AttributeError):
+            return
+        if any(isinstance(a, str) and _MARK.search(a) for a in error.args):
+            raise TextIsKeyError from error
 
     def explained(self, error: Exception, number: Callable[[Any], Any] | None) -> None:
         """Put values in place of the marks in an exception of the user's.
@@ -159,6 +174,12 @@ def _handled(
     now = copy.copy(record)
     now.msg, now.args, now.created = message, args, time.time()
     _handle(logger, now)
+
+
+def _is_whole(value: object) -> TypeGuard[torch.Tensor | torch.SymInt]:
+    if isinstance(value, torch.Tensor):
+        return value.numel() == 1 and not value.is_floating_point() and value.dtype != torch.bool
+    return isinstance(value, torch.SymInt)
 
 
 def formatted(value: object, spec: str) -> str:

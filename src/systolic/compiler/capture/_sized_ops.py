@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ...utilities._torch_internals import OpOverload
+from ...utilities._torch_internals import OpOverload, free_unbacked_symbols
 from ._refused import is_mask
 
 aten = torch.ops.aten
@@ -110,6 +110,35 @@ def _runs(
     return values[starts], inverse, counts
 
 
+def _slice(x: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
+    if not _is_of_values((start, end)):
+        return NotImplemented
+    return aten.slice.Tensor(x, dim, *_decided((start, end)), step)
+
+
+def _split(x: torch.Tensor, sizes: Sequence[Any], dim: int = 0) -> Any:
+    return aten.split_with_sizes.default(x, _decided(sizes), dim) if _is_of_values(sizes) else NotImplemented
+
+
+def _pad(x: torch.Tensor, pad: Sequence[Any], value: Any = 0) -> Any:
+    return aten.constant_pad_nd.default(x, _decided(pad), value) if _is_of_values(pad) else NotImplemented
+
+
+def _multinomial(x: torch.Tensor, num_samples: Any, replacement: bool = False, *, generator: Any = None) -> Any:
+    if not _is_of_values((num_samples,)):
+        return NotImplemented
+    return aten.multinomial.default(x, int(num_samples), replacement, generator=generator)
+
+
+def _is_of_values(numbers: Sequence[Any]) -> bool:
+    return any(map(free_unbacked_symbols, numbers))
+
+
+def _decided(numbers: Sequence[Any]) -> list[Any]:
+    """Sizes as plain numbers: those of this batch."""
+    return [int(one) if isinstance(one, torch.SymInt) else one for one in numbers]
+
+
 SIZED: dict[OpOverload, Callable[..., Any]] = {
     aten.nonzero.default: _nonzero,
     aten.argwhere.default: _nonzero,
@@ -118,6 +147,10 @@ SIZED: dict[OpOverload, Callable[..., Any]] = {
     aten._unsafe_index.Tensor: _index,
     aten.index_put.default: _index_put,
     aten._unsafe_index_put.default: _index_put,
+    aten.slice.Tensor: _slice,
+    aten.split_with_sizes.default: _split,
+    aten.constant_pad_nd.default: _pad,
+    aten.multinomial.default: _multinomial,
     aten.equal.default: _equal,
     aten.allclose.default: _allclose,
     aten.is_nonzero.default: lambda x: bool(x.item()),

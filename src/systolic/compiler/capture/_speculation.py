@@ -163,7 +163,8 @@ class Oracle:
             return self._lowered(node)
         args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: self._values[n])
         assert callable(node.target), f"{node.op} does not occur in a trace"
-        return node.target(*args, **kwargs)
+        # strides on the host may be others than in the trace, where a view was possible
+        return (torch.ops.aten.reshape.default if node.target is torch.ops.aten.view.default else node.target)(*args, **kwargs)
 
     def _lowered(self, node: fx.Node) -> Any:
         """The value of an op of ours, which PyTorch has no kernel for, or of one that draws.

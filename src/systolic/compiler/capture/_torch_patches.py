@@ -19,6 +19,7 @@ from ...utilities._torch_internals import _VF, FunctionalTensor, _adafactor, _Ba
 from .._capture_thread import as_capture_thread, only_in_capture, replaced
 from ..kernels import (
     KINDS,
+    assigning_inside,
     averaging_all_batches,
     ctc_loss,
     fresh_flat_weights,
@@ -29,6 +30,7 @@ from ..kernels import (
     refuse_packed,
     refusing_packed,
     scaled_dot_product_attention,
+    scanning_in_pairs,
 )
 from ._host_calls import deferred_handle, deferred_print, formatted, shown
 from ._host_math import symbolic_math
@@ -50,6 +52,14 @@ _FUNCTIONS: list[tuple[Any, str, Any]] = [
         functional,
         "embedding",
         lambda *args, original=functional.embedding, **kwargs: _dense_embedding(original, *args, **kwargs),
+    ),
+    # sizes that are made of values: PyTorch takes no symbols for them, and asks for no values
+    (
+        functional,
+        "interpolate",
+        lambda input, size=None, *args, original=functional.interpolate, **kwargs: original(
+            input, _decided(size), *args, **kwargs
+        ),
     ),
     # what shows or stores something does so after every step
     (builtins, "print", deferred_print),
@@ -76,6 +86,14 @@ _FUNCTIONS: list[tuple[Any, str, Any]] = [
 ]
 """(module or class, name, what capture calls in its place)."""
 
+
+def _decided(size: Any) -> Any:
+    """A size as plain numbers."""
+    if isinstance(size, torch.SymInt):
+        return int(size)
+    return [int(one) for one in size] if isinstance(size, tuple | list) else size
+
+
 _CHECKS = (torch.ops.aten._linalg_check_errors.default,)
 
 
@@ -96,6 +114,8 @@ def capturing() -> Iterator[None]:
         stack.enter_context(_symbolic_extrema())
         stack.enter_context(symbolic_math())
         stack.enter_context(fresh_flat_weights())
+        stack.enter_context(assigning_inside())
+        stack.enter_context(scanning_in_pairs())
         stack.enter_context(numbering_calls())
         stack.enter_context(numbering_draws())
         yield

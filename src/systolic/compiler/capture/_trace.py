@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
@@ -21,7 +22,7 @@ from ._final_tensors import FinalTensors
 from ._fixed_shapes import fix_shapes
 from ._graph import SlotInput, TensorInput, clean_graph
 from ._hook_tables import hook_effects, share_hooks
-from ._host_calls import HostCalls
+from ._host_calls import HostCalls, TextIsKeyError
 from ._host_draws import Draw, HostDraws
 from ._memory_writes import share_memory
 from ._object_graph import ObjectGraph, Path, copied, restoring, set_at
@@ -88,6 +89,7 @@ class Call:
         appended: ids of lists that earlier captures saw growing.
         values: the values of `leaves` on the host; None where they are not known, and no value can decide the way of a trace.
         forced: the answers to the first questions about values.
+        decides_text: whether text that is formatted of a whole number is that of this batch's.
     """
 
     function: Callable[..., Any]
@@ -99,6 +101,7 @@ class Call:
     appended: frozenset[int] = frozenset()
     values: Callable[[], list[torch.Tensor]] | None = None
     forced: tuple[bool | None, ...] = ()
+    decides_text: bool = False
 
 
 def capture(call: Call) -> Captured:
@@ -108,6 +111,13 @@ def capture(call: Call) -> Captured:
         CaptureError: when the step cannot be one program: an op without a lowering, control flow that depends on
             device values, hidden random numbers; with the line of user code.
     """
+    try:
+        return _captured(call)
+    except TextIsKeyError:
+        return _captured(dataclasses.replace(call, decides_text=True))
+
+
+def _captured(call: Call) -> Captured:
     try:
         captured = _Tracing(call, ObjectGraph(call.roots, call.appended)).run()
     except UnattributedDrawError:
@@ -143,7 +153,7 @@ class _Tracing:
         self.symbol_paths = [p for p in objects.values if p in call.variable and _is_number(objects.values[p])]
         self.outputs = OutputList(self.table)
         self.slot_outputs: dict[int, int] = {}
-        self.host_calls = HostCalls(self.outputs)
+        self.host_calls = HostCalls(self.outputs, call.decides_text)
         self.effects: list[Effect] = []
         self.result: OutputTree | None = None
 
@@ -223,6 +233,7 @@ class _Tracing:
             try:
                 result = self.call.function(*arguments, **numbers)
             except Exception as error:
+                self.host_calls.require_no_key(error)
                 self.host_calls.explained(error, None if self.oracle is None else self.oracle.number)
                 raise
         self.closed_over.active = False

@@ -1,5 +1,8 @@
 """Functions of PyTorch that are captured as one op each, with their lowerings."""
 
+from ._assignment import assigning_inside as assigning_inside
+from ._assignment import linear_sum_assignment as linear_sum_assignment
+from ._associative_scan import scanning_in_pairs as scanning_in_pairs
 from ._attention import plain_attention as plain_attention
 from ._attention import scaled_dot_product_attention as scaled_dot_product_attention
 from ._batch_norm import averaging_all_batches as averaging_all_batches

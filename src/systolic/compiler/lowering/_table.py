@@ -11,6 +11,8 @@ Lowering = Callable[..., Any]
 F = TypeVar("F", bound=Lowering)
 
 _TABLE: dict[OpOverload, Lowering] = {}
+# ops of packages that need not be installed, by name
+_NAMED: dict[str, Lowering] = {}
 
 
 def lowers(*ops: OpOverload) -> Callable[[F], F]:
@@ -29,9 +31,24 @@ def lowers(*ops: OpOverload) -> Callable[[F], F]:
     return mark
 
 
+def lowers_named(name: str) -> Callable[[F], F]:
+    """Mark a JAX function as the lowering of an op that another package registers when it is imported.
+
+    Args:
+        name: library, op and overload, without "default": "transformers::grouped_mm_fallback".
+    """
+
+    def mark(function: F) -> F:
+        assert name not in _NAMED, f"{name} is lowered twice"
+        _NAMED[name] = function
+        return function
+
+    return mark
+
+
 def find_lowering(op: OpOverload) -> Lowering | None:
     """Return the lowering of `op`, or None where there is none."""
-    return _TABLE.get(op)
+    return _TABLE[op] if op in _TABLE else _NAMED.get(op.name())
 
 
 def lowered_ops() -> list[OpOverload]:
