@@ -189,3 +189,18 @@ def test_samplers_of_evaluations_are_told_the_epoch() -> None:
         return told
 
     assert require_same(scenario, ("lightning", "eager")) == [0, 0, 1]
+
+
+@pytest.mark.parametrize("method", ["validate", "test", "predict"])
+def test_no_hook_of_an_evaluation_computes_gradients(method: str) -> None:
+    def scenario(package: Package) -> Any:
+        seen: list[tuple[str, bool]] = []
+        name = "validation" if method == "validate" else method
+        hooks = [f"on_{name}_{when}" for when in ("start", "epoch_start", "batch_start", "batch_end", "epoch_end", "end")]
+        noting = {hook: lambda self, *args, hook=hook: seen.append((hook, torch.is_grad_enabled())) for hook in hooks}
+        module = package.module(validation_step=_validation, test_step=_validation, **noting)
+        module.predict_step = lambda batch, *indices: batch[0].sum()
+        getattr(package.trainer(), method)(module, loader(4))
+        return seen
+
+    assert len(require_same(scenario)) == 6
