@@ -29,7 +29,7 @@ def test_gradient_accumulation_scheduler() -> None:
 
 
 @pytest.mark.parametrize(
-    ("schedule", "error"), [({}, TypeError), ({"1": 2}, TypeError), ({-1: 2}, L.MisconfigurationException)]
+    ("schedule", "error"), [({}, TypeError), ({"1": 2}, L.MisconfigurationException), ({-1: 2}, L.MisconfigurationException)]
 )
 def test_gradient_accumulation_scheduler_refuses(schedule: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="Received|empty"):

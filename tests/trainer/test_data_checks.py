@@ -10,6 +10,7 @@ from trainer.as_lightning import Package, misconfiguration, refuses, require_sam
 from trainer.three_ways import loader, quiet_trainer, regression
 
 import systolic as L
+from systolic.data import CombinedLoader
 from systolic.exceptions import PossibleUserWarning
 
 
@@ -151,3 +152,55 @@ def test_messages_say_what_was_received_and_what_to_do() -> None:
         L.MisconfigurationException, match=r"two ModelCheckpoint callbacks.*ModelCheckpoint\{'monitor': None.*such as `monitor`"
     ):
         L.Trainer(accelerator="cpu", logger=False, max_epochs=1, callbacks=twice)
+
+
+@pytest.mark.parametrize("mode", ["min_size", "max_size_cycle", "max_size", "sequential"])
+@pytest.mark.parametrize("method", ["fit", "validate", "test"])
+def test_an_evaluation_gets_combined_batches(mode: str, method: str) -> None:
+    def scenario(package: Package) -> Any:
+        seen: list[Any] = []
+
+        def step(self: Any, batch: Any, *indices: Any) -> None:
+            first = {name: part for name, part in batch.items() if part is not None} if isinstance(batch, dict) else batch
+            seen.append((sorted(first) if isinstance(first, dict) else len(first), len(indices)))
+
+        own = package.kind != "lightning"
+        cls = CombinedLoader if own else package.L.utilities.combined_loader.CombinedLoader
+        combined = cls({"a": loader(4), "b": loader(12, seed=3)}, mode)
+        module = package.module(validation_step=step, test_step=step)
+        trainer = package.trainer(num_sanity_val_steps=0)
+        trainer.fit(module, loader(4), combined) if method == "fit" else getattr(trainer, method)(module, combined)
+        return seen
+
+    require_same(scenario, ("lightning", "eager"))
+
+
+def test_samplers_of_evaluations_are_told_the_epoch() -> None:
+    def scenario(package: Package) -> Any:
+        told: list[int] = []
+
+        class Telling(torch.utils.data.SequentialSampler):
+            def set_epoch(self, epoch: int) -> None:
+                told.append(epoch)
+
+        data = loader(8).dataset
+        given = torch.utils.data.DataLoader(data, batch_size=4, sampler=Telling(data))  # type: ignore[arg-type]
+        package.trainer(max_epochs=2).fit(package.module(validation_step=_validation), loader(4), given)
+        return told
+
+    assert require_same(scenario, ("lightning", "eager")) == [0, 0, 1]
+
+
+@pytest.mark.parametrize("method", ["validate", "test", "predict"])
+def test_no_hook_of_an_evaluation_computes_gradients(method: str) -> None:
+    def scenario(package: Package) -> Any:
+        seen: list[tuple[str, bool]] = []
+        name = "validation" if method == "validate" else method
+        hooks = [f"on_{name}_{when}" for when in ("start", "epoch_start", "batch_start", "batch_end", "epoch_end", "end")]
+        noting = {hook: lambda self, *args, hook=hook: seen.append((hook, torch.is_grad_enabled())) for hook in hooks}
+        module = package.module(validation_step=_validation, test_step=_validation, **noting)
+        module.predict_step = lambda batch, *indices: batch[0].sum()
+        getattr(package.trainer(), method)(module, loader(4))
+        return seen
+
+    assert len(require_same(scenario)) == 6

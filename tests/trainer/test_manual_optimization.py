@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch.nn import functional as F
+from trainer.as_lightning import Package, require_same
 from trainer.three_ways import compare, loader, quiet_trainer, regression
 
 import systolic as L
@@ -149,3 +150,57 @@ def test_accumulation_by_the_trainer_is_refused() -> None:
     module = manual(lambda self, batch, batch_idx: None)(L.LightningModule)()
     with pytest.raises(L.MisconfigurationException, match="accumulate_grad_batches.*manual optimization"):
         quiet_trainer(accumulate_grad_batches=2).fit(module, loader())
+
+
+def test_toggled_optimizers_may_share_parameters() -> None:
+    def scenario(package: Package) -> Any:
+        flags: list[list[bool]] = []
+
+        def configure_optimizers(self: Any) -> Any:
+            first, second = list(self.first.parameters()), list(self.second.parameters())
+            return [torch.optim.SGD(group, lr=0.1) for group in (first, first + second, second)]
+
+        def training_step(self: Any, batch: Any, batch_idx: int) -> None:
+            for optimizer in self.optimizers():
+                self.toggle_optimizer(optimizer)
+                flags.append([parameter.requires_grad for parameter in self.parameters()])
+                self.untoggle_optimizer(optimizer)
+                flags.append([parameter.requires_grad for parameter in self.parameters()])
+
+        module = package.module(training_step=training_step, configure_optimizers=configure_optimizers)
+        module.automatic_optimization = False
+        package.trainer(max_steps=-1).fit(module, loader(4))
+        return flags[:6]
+
+    assert require_same(scenario, ("lightning", "eager"))[1] == [True] * 4
+
+
+@pytest.mark.parametrize("plateau", [True, False])
+def test_schedulers_that_the_module_steps_need_no_metric(plateau: bool) -> None:
+    def scenario(package: Package) -> Any:
+        class Own:
+            """Has no `step`."""
+
+            def __init__(self, optimizer: Any) -> None:
+                self.optimizer = optimizer
+
+            def state_dict(self) -> dict[str, Any]:
+                return {}
+
+            def load_state_dict(self, state: dict[str, Any]) -> None:
+                pass
+
+        def configure_optimizers(self: Any) -> Any:
+            optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+            scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer) if plateau else Own(optimizer)
+            return {"optimizer": optimizer, "lr_scheduler": scheduler}
+
+        def training_step(self: Any, batch: Any, batch_idx: int) -> None:
+            self.optimizers().step()
+
+        module = package.module(training_step=training_step, configure_optimizers=configure_optimizers)
+        module.automatic_optimization = False
+        package.trainer().fit(module, loader(4))
+        return type(module.lr_schedulers()).__name__
+
+    require_same(scenario, ("lightning", "eager"))

@@ -263,3 +263,64 @@ def test_a_trainer_is_copied_and_pickled_with_its_devices(copied: Any) -> None:
     trainer = L.Trainer(accelerator="cpu", devices=2, max_epochs=3)
     other = copied(trainer)
     assert (other.devices, other.max_epochs, len(other.callbacks)) == (trainer.devices, 3, len(trainer.callbacks))
+
+
+def test_callbacks_log_with_the_modules_log() -> None:
+    def scenario(package: Package) -> Any:
+        class Logs(package.L.Callback):
+            def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+                self.log("mine", 2.0)
+                self.log_dict({"more": 3.0})
+
+        trainer = package.trainer(callbacks=[Logs()])
+        trainer.fit(package.module(), loader(4))
+        return {name: float(value) for name, value in trainer.callback_metrics.items()}
+
+    assert require_same(scenario) == {"mine": 2.0, "more": 3.0}
+
+
+def test_loggers_get_the_module_when_fit_begins(tmp_path: Any) -> None:
+    def scenario(package: Package) -> Any:
+        class Graphs(package.L.loggers.CSVLogger):
+            calls: list[str] = []
+
+            def log_graph(self, model: Any, input_array: Any = None) -> None:
+                self.calls.append(type(model).__name__)
+
+        logger = Graphs(package.path)
+        package.trainer(logger=logger, log_every_n_steps=1).fit(package.module(), loader(4))
+        return logger.calls
+
+    assert require_same(scenario) == ["Regression"]
+
+
+def test_gradients_from_before_a_run_are_nobodys() -> None:
+    def scenario(package: Package) -> Any:
+        def training_step(self: Any, batch: Any, batch_idx: int) -> None:
+            self.manual_backward(self.loss(batch))
+            self.optimizers().step()
+
+        module = package.module(training_step=training_step)
+        module.automatic_optimization = False
+        sum(parameter.sum() for parameter in module.parameters()).backward()
+        package.trainer(max_steps=1).fit(module, loader(4))
+        return module.first.weight.detach()
+
+    require_same(scenario)
+
+
+def test_a_datamodule_tells_its_loaders() -> None:
+    def scenario(package: Package) -> Any:
+        class Data(package.L.LightningDataModule):
+            def train_dataloader(self) -> Any:
+                return [loader(8), loader(12)]
+
+            def val_dataloader(self) -> Any:
+                raise RuntimeError("not yet")
+
+            def test_dataloader(self) -> Any:
+                return loader(16)
+
+        return str(Data())
+
+    assert "size=16" in require_same(scenario)

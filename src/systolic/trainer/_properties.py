@@ -18,7 +18,7 @@ from ._config import TrainerConfig
 from ._defaults import first_of
 from ._loop_limits import FitLoopLimits
 from ._members import TrainerMembers
-from ._stage import RunningStage, Stage, TrainerState
+from ._stage import RunningStage, Stage, TrainerFn, TrainerState
 from ._strategy import Strategy
 from .tuning._tuning import Tuning
 
@@ -263,8 +263,8 @@ class TrainerProperties(TrainerMembers):
 
     @property
     def num_sanity_val_batches(self) -> list[int | float]:
-        """How many batches of each validation loader the sanity check takes."""
-        return self._run.sanity_limits()
+        """How many batches of each validation loader the sanity check takes; empty outside of fit."""
+        return self._run.sanity_limits() if self._run.state.fn is TrainerFn.FITTING else []
 
     @property
     def num_test_batches(self) -> list[int | float]:

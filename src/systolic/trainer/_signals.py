@@ -46,6 +46,10 @@ class Signals:
         self._terminated = threading.Event()
         self._ended = threading.Event()
 
+    def __reduce__(self) -> tuple[type[Signals], tuple[float]]:
+        """A copy waits for signals of its own."""
+        return Signals, (self._grace_period,)
+
     @contextlib.contextmanager
     def watched(self, several_processes: bool) -> Iterator[None]:
         """Handle both signals inside, where nobody else does.

@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from ...metrics import Results
 from ...runtime import DeviceTensor
 from ...utilities._torch_internals import tree_map_only
@@ -64,8 +66,11 @@ class PredictionLoop:
 
     @contextlib.contextmanager
     def begun(self) -> Iterator[None]:
-        """Inside, batches may be predicted for: in eval mode, after the first hooks."""
-        with evaluation_mode(self._run, _STAGE):
+        """Inside, batches may be predicted for: in eval mode, without gradients, after the first hooks."""
+        run = self._run
+        # a compiled step has no autograd in either mode
+        eager = run.placement is None and run.config.inference_mode
+        with evaluation_mode(run, _STAGE), torch.inference_mode() if eager else torch.no_grad():
             self._run.hooks.both(_STAGE.start)
             self._run.hooks.both(_STAGE.epoch_start)
             yield

@@ -1,0 +1,189 @@
+"""Write docs/lightning-compat.md: which names of Lightning there are, and why tests of Lightning's own fail here.
+
+    python scripts/lightning_compat.py RESULTS.jsonl FAIR.txt --of "commit abc1234 on 2026-11-22"
+
+RESULTS.jsonl has a line for each phase of a test that said something (`id`, `outcome`, `error`, `text`), FAIR.txt the ids that
+count. Names are compared by introspection of both packages.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+TARGET = Path(__file__).parents[1] / "docs" / "lightning-compat.md"
+
+REASONS: list[tuple[str, str, str]] = [
+    (
+        "wrong",
+        "a step that keeps a value in a list of the function around it keeps the trace's number",
+        r"\[s\d+|s\d+ \+ 1 / 5",
+    ),
+    (
+        "on purpose",
+        "too few workers: whether training waits for data is measured, and told where it does",
+        r"few_workers|persistent_workers",
+    ),
+    ("other words", "the same error or warning, in other words", r"Regex pattern did not match"),
+    (
+        "contract",
+        "the step is traced: it reads one batch, so not `training_step(dataloader_iter)`",
+        r"is not an iterator|dataloader_iter",
+    ),
+    (
+        "contract",
+        "the step is traced: Python in it sees tensors without values, numbers that vary, and runs once (counts of mocks)",
+        r"FunctionalTensor|SymInt|\bs\d+\b|DataDependentError|name='(zero_grad|backward|step)'|test_train_loop_system|"
+        r"hook_system|isinstance\(0, int\)|Closure",
+    ),
+    ("on purpose", "a resume in the middle of an epoch is exact, and not warned of", r"mid_epoch"),
+    ("on purpose", "hyperparameters of a module inside another one are its own", r"ignore_under_composition"),
+    ("on purpose", "an unnecessary `dataloader_idx` is passed, not refused", r"invalid_dataloader_idx"),
+    ("missing", "PyTorchProfiler", r"PyTorchProfiler|Received: 'pytorch'|pytorch_profiler|register_record"),
+    (
+        "missing",
+        "TQDMProgressBar and the inside of Lightning's RichProgressBar",
+        r"tqdm|RichProgressBar|rich_progress|progress_bar|TestRich",
+    ),
+    (
+        "missing",
+        "weight averaging, SpikeDetection, ModelPruning",
+        r"weight_averag|test_spike|pruning|stochastic_weight",
+    ),
+    ("missing", "LightningCLI on systolic's own parser", r"test_cli|cli_integration"),
+    (
+        "missing",
+        "objects as `strategy`, `plugins`, precision and cluster environments",
+        r"`plugins`|`strategy`|DDPStrategy|'Precision' object|replace_distributed_sampler",
+    ),
+    ("missing", "tuning of evaluations, messages of the finders", r"test_scale_batch_size|test_lr_finder|test_tuning"),
+    ("missing", "log directories on remote file systems", r"local directories only"),
+    (
+        "inside",
+        "Lightning's loops, connectors, launchers, and the `loops` of its checkpoints",
+        r"FitLoopLimits|StageLoop|'loops'|_checkpoint_connector|_launcher|'Strategy' object|world_size' of|"
+        r"No `LightningModule` is available|test_loops",
+    ),
+    ("inside", "GPUs", r"No GPU devices|test_passing_env_variables_devices"),
+    (
+        "inside",
+        "private attributes, mocks of functions inside Lightning",
+        r"has no attribute '_|Mock|call_count|assert_called|_experiment|_Initial|_hparams_initial",
+    ),
+    ("differs", "a warning or message that Lightning gives", r"DID NOT WARN|in ''|LogCaptureFixture"),
+    ("differs", "an error that Lightning raises", r"DID NOT RAISE"),
+]
+"""Kind, reason, and a pattern of the test's id and text; the first row that matches counts."""
+
+
+def failures(results: Path, fair: set[str]) -> tuple[int, dict[str, str]]:
+    """How many fair tests passed, and for every failing one its text."""
+    told: dict[str, str] = {}
+    seen: set[str] = set()
+    for line in map(json.loads, results.read_text().splitlines()):
+        if line["id"] not in fair or line["outcome"] in ("skipped", "xfailed"):
+            continue
+        seen.add(line["id"])
+        if line["outcome"] in ("failed", "xpassed"):
+            told.setdefault(line["id"], f"{line['id']} {line.get('error')} {line.get('text', '')}")
+    return len(seen - set(told)), told
+
+
+def reason(text: str) -> tuple[str, str]:
+    """Why a test fails: the first row of REASONS that its text matches."""
+    return next(((kind, why) for kind, why, pattern in REASONS if re.search(pattern, text)), ("differs", "other behaviour"))
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """A table in Markdown."""
+    names = list(head)
+    lines = [names, ["---"] * len(names), *([str(cell) for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def public(found: object) -> set[str]:
+    """Names of an object that are no one's private matter."""
+    return {name for name in dir(found) if not name.startswith("_")}
+
+
+def arguments(function: Any) -> set[str]:
+    """Names of a function's arguments."""
+    return set(inspect.signature(function).parameters) - {"self", "unknown", "args", "kwargs"}
+
+
+def names() -> list[tuple[str, int, int, str]]:
+    """For each kind of name how many Lightning has, how many of them systolic has, and which ones it lacks."""
+    import lightning.pytorch as theirs
+    import torch
+
+    import systolic as ours
+
+    of_torch = public(torch.nn.Module)
+    kinds = {
+        "arguments of Trainer": (arguments(theirs.Trainer.__init__), arguments(ours.Trainer.__init__)),
+        "members of Trainer": (public(theirs.Trainer), public(ours.Trainer)),
+        "members and hooks of LightningModule": (public(theirs.LightningModule) - of_torch, public(ours.LightningModule)),
+        "members and hooks of LightningDataModule": (public(theirs.LightningDataModule), public(ours.LightningDataModule)),
+        "hooks of Callback": (public(theirs.Callback), public(ours.Callback)),
+        "callbacks": (set(theirs.callbacks.__all__), public(ours.callbacks)),
+        "loggers": (set(theirs.loggers.__all__), public(ours.loggers)),
+        "profilers": (set(theirs.profilers.__all__), public(ours.profilers)),
+    }
+    found = []
+    for kind, (wanted, there) in kinds.items():
+        lacking = sorted(wanted - there)
+        found.append((kind, len(wanted), len(wanted) - len(lacking), ", ".join(f"`{name}`" for name in lacking)))
+    return found
+
+
+def page(passed: int, told: dict[str, str], of: str) -> str:
+    """The page."""
+    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for test, text in told.items():
+        groups[reason(text)].append(test)
+    kinds = Counter({kind: 0 for kind, *_ in REASONS})
+    for (kind, _), tests in groups.items():
+        kinds[kind] += len(tests)
+    ordered = sorted(groups.items(), key=lambda item: (list(kinds).index(item[0][0]), -len(item[1])))
+    rows = [(kind, why, len(tests), f"`{tests[0].split('[')[0]}`") for (kind, why), tests in ordered]
+    counted = passed + len(told)
+    return f"""# Lightning's names and Lightning's tests
+
+Written by `python scripts/lightning_compat.py`. How to come from Lightning, and what differs on purpose:
+[lightning.md](lightning.md).
+
+## Names
+
+{table(("kind", "Lightning", "here", "not here"), names())}
+
+## Lightning's own tests
+
+With systolic behind Lightning's names, **{passed} of {counted} tests that concern us pass ({100 * passed / counted:.1f}%)**:
+{of}. {kinds["other words"]} more do the right thing and say it in other words. Why tests fail, by rules on what they say:
+
+{table(("kind", "reason", "tests", "for example"), rows)}
+
+"contract": what a user of systolic relies on excludes it. "on purpose": decided otherwise. "inside": the test looks at parts of
+Lightning that nobody else sees. "missing": not built yet. "differs": to be looked at, one by one. "wrong": to be mended first.
+"""
+
+
+def main() -> None:
+    """Write the page."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("results", type=Path)
+    parser.add_argument("fair", type=Path)
+    parser.add_argument("--of", required=True, help="which commit the results are of, and when they were counted")
+    given = parser.parse_args()
+    fair = {line for line in given.fair.read_text().splitlines() if line and not line.startswith("#")}
+    TARGET.write_text(page(*failures(given.results, fair), given.of))
+
+
+if __name__ == "__main__":
+    main()
