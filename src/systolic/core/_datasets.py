@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence, Sized
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.utils.data import DataLoader, Dataset, IterableDataset
-
-if TYPE_CHECKING:
-    from ._datamodule import LightningDataModule
 
 Datasets = Dataset[Any] | Sequence[Dataset[Any]] | Mapping[str, Dataset[Any]]
 
@@ -35,7 +32,7 @@ def loaders_of(datasets: Datasets, *, batch_size: int, num_workers: int, shuffle
     return loader(datasets)
 
 
-def described(datamodule: LightningDataModule) -> str:
+def described(datamodule: object) -> str:
     """A line for each kind of loader, with the number of samples of its datasets; "None" for those that are not there yet."""
     kinds = {"Train": "train", "Validation": "val", "Test": "test", "Predict": "predict"}
     return os.linesep.join(
@@ -43,7 +40,7 @@ def described(datamodule: LightningDataModule) -> str:
     )
 
 
-def _sizes(datamodule: LightningDataModule, name: str) -> str:
+def _sizes(datamodule: object, name: str) -> str:
     try:
         loaders: Any = getattr(datamodule, name)()
     except Exception:  # whatever a loader says before `setup` has made its dataset
