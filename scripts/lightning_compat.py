@@ -22,7 +22,7 @@ TARGET = Path(__file__).parents[1] / "docs" / "lightning-compat.md"
 REASONS: list[tuple[str, str, str]] = [
     (
         "wrong",
-        "a step that keeps a value in a list of the function around it keeps the trace's number",
+        "a step that keeps a value in a list of the function around it, or of the class, keeps the trace's number",
         r"\[s\d+|s\d+ \+ 1 / 5",
     ),
     (

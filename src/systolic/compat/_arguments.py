@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ..exceptions import MisconfigurationException
+from ._environment_defaults import environment_defaults
 
 Arguments = dict[str, Any]
 P = ParamSpec("P")
@@ -22,11 +24,16 @@ class Refused(Exception):  # noqa: N818  # an answer, not an error: its text bec
 
 
 def accepts_legacy_spellings(init: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S, P], None]:
-    """Let a Trainer's `__init__` take old names and values; each gives one `FutureWarning`."""
+    """Let a Trainer's `__init__` take old names and values; each gives one `FutureWarning`.
+
+    Arguments that are not passed come from `PL_TRAINER_*` variables.
+    """
+    known = [name for name, p in inspect.signature(init).parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY]
 
     @functools.wraps(init)
     def translated(self: S, *args: P.args, **kwargs: P.kwargs) -> None:
-        init(self, *args, **modern(kwargs, stacklevel=2))  # pyright: ignore[reportCallIssue]
+        given = {**environment_defaults(known), **modern(kwargs, stacklevel=2)}
+        init(self, *args, **given)  # pyright: ignore[reportCallIssue]
 
     return translated
 

@@ -19,7 +19,6 @@ from ..utilities._traceback import ShortTracebacks
 from . import _checkpoint_choice, _checkpoints, _data_checks, _defaults, _guests, inspection
 from ._barebones import barebones_arguments
 from ._config import TrainerSettings, configuration
-from ._environment import takes_defaults_from_environment
 from ._interception import intercept
 from ._options import require_known_arguments
 from ._properties import TrainerProperties
@@ -69,7 +68,6 @@ class Trainer(TrainerProperties, TrainerSettings):
         >>> trainer.fit(model, train_loader, val_loader)  # doctest: +SKIP
     """
 
-    @takes_defaults_from_environment
     @accepts_legacy_spellings
     def __init__(
         self,

@@ -3,30 +3,14 @@
 from __future__ import annotations
 
 import ast
-import functools
-import inspect
 import os
 import warnings
-from collections.abc import Callable, Iterable
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from collections.abc import Iterable
+from typing import Any
 
 from ..utilities._suggest import suggest
 
-P = ParamSpec("P")
-S = TypeVar("S")
-
 PREFIX = "PL_TRAINER_"
-
-
-def takes_defaults_from_environment(init: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S, P], None]:
-    """Let an `__init__` take arguments that were not passed from variables such as `PL_TRAINER_MAX_EPOCHS=3`."""
-    known = [name for name, p in inspect.signature(init).parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY]
-
-    @functools.wraps(init)
-    def filled(self: S, *args: P.args, **kwargs: P.kwargs) -> None:
-        init(self, *args, **{**environment_defaults(known), **kwargs})  # pyright: ignore[reportCallIssue]
-
-    return filled
 
 
 def environment_defaults(known: Iterable[str]) -> dict[str, Any]:
@@ -55,7 +39,7 @@ def environment_defaults(known: Iterable[str]) -> dict[str, Any]:
         else:
             warnings.warn(
                 f"The environment variable {variable} is set, and Trainer has no argument `{name}`.{suggest(name, known)}",
-                stacklevel=4,
+                stacklevel=3,
             )
     return found
 
