@@ -30,7 +30,9 @@ with labels that are ignored). Dropout is off, so that eager PyTorch is exact. {
 _RULES = """
 Equal means: every loss within 1e-5, every weight and buffer within 1e-5 + 1e-5 of its size (a weight moves by up to 3e-3 in
 these steps). What is further apart counts as equal only if it is as near to the result in float64 as eager float32's is; such
-rows are marked "rounding". *Traces* is how often the step was traced: once, unless a value decides the way.
+rows are marked "rounding". *Traces* is how often the step was traced: once, unless a value decides the way, or the model sets
+something at its first step. Seconds are those of the machine that ran the sweep, with all that ran beside it; XLA's optimizations
+are off (`--optimized` has them on).
 """
 
 
@@ -60,15 +62,12 @@ def document(results: Sequence[dict[str, Any]]) -> str:
 
 
 def _row(result: dict[str, Any]) -> tuple[str, ...]:
-    times = (f"{result[name]:.1f}" if result["captures"] else "" for name in ("trace_seconds", "compile_seconds"))
-    return (
-        _code(result),
-        result["outcome"],
-        f"{result['parameters']:,}",
-        str(result["captures"] or ""),
-        *times,
-        _cell(result["remark"]),
-    )
+    weights = f"{result['parameters']:,}" if result["parameters"] else ""
+    traces = (
+        str(result["captures"]) if result["compile_seconds"] else ""
+    )  # a step that is only lowered is traced no second time
+    times = (f"{result[name]:.1f}" if result[name] else "" for name in ("trace_seconds", "compile_seconds"))
+    return _code(result), result["outcome"], weights, traces, *times, _cell(result["remark"])
 
 
 def _versions(results: Sequence[dict[str, Any]]) -> list[str]:
