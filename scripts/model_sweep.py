@@ -1,0 +1,124 @@
+"""Train real models by systolic and by eager PyTorch, compare, and write docs/models.md.
+
+Usage: python scripts/model_sweep.py [--only NAME ...] [--family NAME ...] [--seconds 240] [--again OUTCOME ...] [--list]
+
+Every model runs in a process of its own. Results are kept in a file: what is there is not run again. Models of packages
+that are not installed are left out; `pip install --no-deps --target DIR timm ...` with DIR on PYTHONPATH brings them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import multiprocessing
+import os
+import sys
+from collections import Counter
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from _models_report import document
+
+ROOT = Path(__file__).parents[1]
+DOCUMENT = ROOT / "docs" / "models.md"
+RESULTS = Path("model-sweep.json")
+
+
+def main() -> None:
+    """Run the sweep."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="*", help="these models; they run even if their results are there")
+    parser.add_argument("--family", nargs="*", help="these families")
+    parser.add_argument("--again", nargs="*", default=(), help="also run models that had this outcome: crashed, refused, ...")
+    parser.add_argument("--seconds", type=float, default=240.0, help="time limit for one model")
+    parser.add_argument("--json", type=Path, default=RESULTS, help="results so far, and of this run")
+    parser.add_argument("--document", type=Path, nargs="?", const=DOCUMENT, help="write the table, of all results in the file")
+    parser.add_argument("--lower", action="store_true", help="trace and lower only: quick, and compares nothing")
+    parser.add_argument("--list", action="store_true", help="say what there is, and run nothing")
+    parser.add_argument("--optimized", action="store_true", help="with XLA's optimizations, which take three times as long")
+    arguments = parser.parse_args()
+    if not arguments.optimized:
+        os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+    context = multiprocessing.get_context("forkserver")
+    # imported once, not once per model
+    context.set_forkserver_preload(["_models_table", "_models_check"])
+    families = _families(context)
+    results: dict[str, dict[str, Any]] = json.loads(arguments.json.read_text()) if arguments.json.exists() else {}
+    if unknown := sorted({*(arguments.only or ()), *(arguments.family or ())} - {*families, *families.values()}):
+        parser.error(f"no such models or families: {', '.join(unknown)}; --list says what there is")
+    # in the order in which they are given
+    chosen: list[str] = arguments.only or list(families)
+    if arguments.family:
+        chosen = [name for family in arguments.family for name in chosen if families[name] == family]
+    for name in chosen:
+        known = results.get(name)
+        if arguments.list:
+            sys.stdout.write(f"{families[name]:12} {name}\n")
+        elif known is None or arguments.only or known["outcome"] in arguments.again:
+            results[name] = _run(context, name, families[name], arguments.seconds, arguments.lower)
+            arguments.json.write_text(json.dumps(results, indent=1))
+            _print(results[name])
+    sys.stdout.write(f"{dict(Counter(r['outcome'] for r in results.values()))}\n")
+    if arguments.document:
+        arguments.document.write_text(document([results[name] for name in families if name in results]))
+
+
+def _families(context: multiprocessing.context.ForkServerContext) -> dict[str, str]:
+    """Every model with its family; asked of a child, so that this process need not import them all."""
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_list, args=(sender,))
+    process.start()
+    sender.close()
+    families = receiver.recv()
+    process.join()
+    return families
+
+
+def _list(sender: Connection) -> None:
+    from _models_table import ROWS
+
+    sender.send({name: row.family for name, row in ROWS.items()})
+
+
+def _run(
+    context: multiprocessing.context.ForkServerContext, name: str, family: str, seconds: float, lower: bool
+) -> dict[str, Any]:
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_check, args=(name, lower, sender))
+    process.start()
+    sender.close()
+    failed = {"name": name, "family": family, "outcome": "crashed", "seconds": seconds}
+    try:
+        if receiver.poll(seconds):
+            return receiver.recv()
+        return {**_empty(), **failed, "reason": f"takes more than {seconds:g} s"}
+    except EOFError:
+        process.join()
+        return {**_empty(), **failed, "reason": f"the process ended with exit code {process.exitcode}"}
+    finally:
+        process.kill()
+        process.join()
+
+
+def _empty() -> dict[str, Any]:
+    from _models_check import Result
+
+    return dataclasses.asdict(Result("", "", ""))
+
+
+def _check(name: str, lower: bool, sender: Connection) -> None:
+    from _models_check import check
+
+    sender.send(dataclasses.asdict(check(name, lower)))
+
+
+def _print(result: dict[str, Any]) -> None:
+    what = f"{result['outcome']:10} {result['seconds']:6.1f} s  {result['captures']} captures  {result['name']}"
+    sys.stdout.write(f"{what}  {result['reason'] or result['remark']}  {result['where']}"[:400] + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
