@@ -1,4 +1,4 @@
-"""Global variables and plain objects that modules read are watched like attributes (contract C5)."""
+"""Globals, closures, class attributes and plain objects that modules read are watched like attributes (contract C5)."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ class Knobs:
 
 
 class Reader(nn.Module):
+    offset = 0.125
+
     def __init__(self) -> None:
         super().__init__()
         self.knobs = Knobs()
@@ -41,7 +43,7 @@ class Reader(nn.Module):
         return GAIN
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = helped(x * self.gain + SETTINGS["shift"]).clamp(max=SETTINGS["deep"]["clip"])
+        x = helped(x * self.gain + SETTINGS["shift"] + self.offset).clamp(max=SETTINGS["deep"]["clip"])
         return torch.where(x > 0, x, x * self.knobs.slope) if self.knobs.on else x
 
 
@@ -69,7 +71,12 @@ def change_flag_of_object(model: Reader, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(model.knobs, "on", False)
 
 
+def change_class_attribute(model: Reader, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Reader, "offset", 0.25)
+
+
 CHANGES = [
+    change_class_attribute,
     change_global,
     change_helper_flag,
     change_dict,
@@ -137,3 +144,55 @@ class Counting(nn.Module):
 
 def test_large_tables_are_constants() -> None:
     assert systolic.jit(Counting())(torch.ones(1)).item() == 10_000
+
+
+def recorder() -> tuple[nn.Module, list[Any], type[nn.Module]]:
+    """A module that keeps books around itself: in a closure, in a closure's number, and in its class."""
+    kept: list[Any] = []
+    calls = 0
+
+    class Recorder(nn.Module):
+        seen: list[int] = []
+        total = 0
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(2, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            nonlocal calls
+            calls += 1
+            out = self.layer(x).sum()
+            kept.append((calls, out.detach()))
+            self.seen.append(x.shape[0])
+            type(self).total += x.shape[0]
+            return out
+
+    return Recorder(), kept, Recorder
+
+
+def test_what_a_step_keeps_in_closures_and_classes_is_kept_in_every_step() -> None:
+    books = []
+    for compiled in (True, False):
+        torch.manual_seed(0)
+        module, kept, cls = recorder()
+        step = systolic.jit(module) if compiled else module
+        with torch.no_grad():
+            for size in (3, 3, 5, 3):
+                step(torch.arange(2.0 * size).reshape(size, 2))
+        books.append(([(number, round(value.item(), 4)) for number, value in kept], cls.seen, cls.total))
+    assert books[0] == books[1]
+    assert books[0][1:] == ([3, 3, 5, 3], 14)
+
+
+def test_a_number_of_a_closure_that_host_code_changes_is_noticed() -> None:
+    scale = 2.0
+
+    class Scaled(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * scale
+
+    step = systolic.jit(Scaled())
+    assert step(torch.ones(1)).item() == 2.0
+    scale = 3.0
+    assert step(torch.ones(1)).item() == 3.0

@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 
 from .._users import is_the_users
-from ._module_scope import Place, globals_of, is_large, names_in
+from ._module_scope import Place, cells_of, is_large, names_in, variables_of
 from ._object_graph import Attributes
 
 _IGNORED = (types.ModuleType, types.FunctionType, types.MethodType, type)
@@ -36,8 +36,8 @@ def places_of_hooks(name: str, owner: object, hooks: Sequence[Any]) -> dict[str,
     found: dict[str, Place] = {name: (attributes, name)} if hasattr(owner, "__dict__") else {}
     for function in functions:
         if is_the_users(function.__module__):
-            found |= globals_of(function)
-        for variable, cell in _cells(function):
+            found |= variables_of(function)
+        for variable, cell in cells_of(function):
             if not isinstance(cell.cell_contents, _IGNORED) and not is_large(cell.cell_contents):
                 found[f"{function.__qualname__}.{variable}"] = (cell, None)
     return found
@@ -54,7 +54,7 @@ def _functions(owner: object, hooks: Sequence[Any]) -> Iterator[types.FunctionTy
         seen.add(function)
         yield function
         waiting += [_function(inspect.getattr_static(owner, name, None)) for name in names_in(function.__code__)]
-        waiting += [_function(cell.cell_contents) for _, cell in _cells(function)]
+        waiting += [_function(cell.cell_contents) for _, cell in cells_of(function)]
         helpers = [_function(function.__globals__.get(name)) for name in names_in(function.__code__)]
         waiting += [helper for helper in helpers if helper is not None and is_the_users(helper.__module__)]
 
@@ -66,9 +66,3 @@ def _function(member: object) -> types.FunctionType | None:
         member = member.func
     member = getattr(member, "__func__", member)  # of methods, and of static and class methods
     return member if isinstance(member, types.FunctionType) else None
-
-
-def _cells(function: types.FunctionType) -> Iterator[tuple[str, types.CellType]]:
-    for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        if cell != types.CellType():  # a variable that has no value yet
-            yield variable, cell

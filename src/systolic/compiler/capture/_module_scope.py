@@ -1,9 +1,12 @@
-"""The global variables that the methods of modules mention: a traced graph freezes them like attributes (C5)."""
+"""Variables that the methods of modules mention and no object holds: globals, closures, attributes of classes.
+
+A traced graph freezes them like attributes of objects (C5), and what a step appends to them is appended after every step.
+"""
 
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch import nn
@@ -12,31 +15,58 @@ from .._users import is_the_users
 from ._object_graph import is_record
 
 Place = tuple[Any, str | None]
-"""Where a variable is: a dict with the key in it, or a closure's cell with None."""
+"""Where a variable is: a mapping with the key in it, or a closure's cell with None."""
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 # a larger table is data; comparing it before every step would cost more than it protects
 _MAX_ENTRIES = 256
 
 
-def globals_of_modules(module: nn.Module) -> dict[str, Place]:
-    """Plain values, and small containers, that the user's methods read from their files' globals.
+class ClassAttributes(Mapping[str, Any]):
+    """The attributes that a class itself has, by name; they may be set."""
+
+    def __init__(self, cls: type) -> None:
+        self._cls = cls
+
+    def __getitem__(self, name: str) -> Any:
+        return vars(self._cls)[name]
+
+    def __setitem__(self, name: str, value: object) -> None:
+        if vars(self._cls).get(name) is not value:  # to set one makes Python forget which methods the class has
+            setattr(self._cls, name, value)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(vars(self._cls))
+
+    def __len__(self) -> int:
+        return len(vars(self._cls))
+
+
+def variables_of_modules(module: nn.Module) -> dict[str, Place]:
+    """Plain values, and small containers, that the user's methods read from globals, closures and classes.
 
     Args:
-        module: it and its submodules are looked at; classes of installed packages are not, their globals are constants.
+        module: it and its submodules are looked at; classes of installed packages are not, theirs are constants.
     """
     found: dict[str, Place] = {}
     seen: set[int] = set()
-    for cls in dict.fromkeys(cls for part in module.modules() for cls in type(part).__mro__):
-        if is_the_users(cls.__module__):
-            for function in _functions(cls):
-                found |= _globals(function, seen)
+    mentioned: set[str] = set()
+    classes = dict.fromkeys(cls for part in module.modules() for cls in type(part).__mro__)
+    own = [cls for cls in classes if is_the_users(cls.__module__)]
+    for function in (function for cls in own for function in _functions(cls)):
+        found |= _variables(function, seen)
+        mentioned.update(names_in(function.__code__))
+    for cls in own:
+        attributes = ClassAttributes(cls)
+        for name in sorted(mentioned & vars(cls).keys()):
+            if _is_watched(attributes[name]):
+                found[f"{cls.__module__}.{cls.__qualname__}.{name}"] = (attributes, name)
     return found
 
 
-def globals_of(function: types.FunctionType) -> dict[str, Place]:
+def variables_of(function: types.FunctionType) -> dict[str, Place]:
     """The same for one function and the helper functions that it mentions."""
-    return _globals(function, set())
+    return _variables(function, set())
 
 
 def _functions(cls: type) -> Iterator[types.FunctionType]:
@@ -45,7 +75,7 @@ def _functions(cls: type) -> Iterator[types.FunctionType]:
         yield from (part for part in parts if isinstance(part, types.FunctionType))
 
 
-def _globals(function: types.FunctionType, seen: set[int]) -> dict[str, Place]:
+def _variables(function: types.FunctionType, seen: set[int]) -> dict[str, Place]:
     if id(function) in seen:
         return {}
     seen.add(id(function))
@@ -54,10 +84,23 @@ def _globals(function: types.FunctionType, seen: set[int]) -> dict[str, Place]:
     for name in sorted(set(names_in(function.__code__)) & variables.keys()):
         value = variables[name]
         if isinstance(value, types.FunctionType) and is_the_users(value.__module__):
-            found |= _globals(value, seen)
+            found |= _variables(value, seen)
         elif _is_watched(value):
             found[f"{function.__module__}.{name}"] = (variables, name)
+    for name, cell in cells_of(function):
+        value = cell.cell_contents
+        if isinstance(value, types.FunctionType) and is_the_users(value.__module__):
+            found |= _variables(value, seen)
+        elif _is_watched(value):
+            found[f"{function.__qualname__}.{name}"] = (cell, None)
     return found
+
+
+def cells_of(function: types.FunctionType) -> Iterator[tuple[str, types.CellType]]:
+    """The variables of enclosing functions that a function uses, by name."""
+    for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        if cell != types.CellType():  # a variable that has no value yet
+            yield variable, cell
 
 
 def _is_watched(value: object) -> bool:

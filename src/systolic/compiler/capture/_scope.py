@@ -13,7 +13,7 @@ from torch import nn
 
 from .._errors import is_user_frame
 from ._hook_scope import places_of_hooks
-from ._module_scope import Place, globals_of_modules, names_in
+from ._module_scope import Place, cells_of, names_in, variables_of_modules
 from ._object_graph import is_record
 
 
@@ -61,7 +61,7 @@ def scope_with_globals(
         module: its methods and those of its submodules are read, where their classes are the user's.
         guests: other objects of which some methods run in the step: name, object, methods.
     """
-    places = {**_fixed(roots), **globals_of_modules(module)}
+    places = {**_fixed(roots), **variables_of_modules(module)}
     for name, owner, hooks in guests:
         places |= places_of_hooks(name, owner, hooks)
     return Scope(places)
@@ -77,7 +77,7 @@ def _places(function: object, seen: set[int]) -> dict[str, Place]:
         bound = {f"argument{i}": value for i, value in enumerate(function.args)} | function.keywords
         return {**_places(function.func, seen), **_fixed(bound)}
     if isinstance(function, nn.Module):
-        return {**_fixed({"module": function}), **globals_of_modules(function)}
+        return {**_fixed({"module": function}), **variables_of_modules(function)}
     if inspect.ismethod(function):
         return {**_fixed({"self": _walkable(function.__self__)}), **_places(function.__func__, seen)}
     if inspect.isfunction(function):
@@ -101,9 +101,7 @@ def _variables(function: types.FunctionType, seen: set[int]) -> dict[str, Place]
     seen.add(id(function))
     names = set(names_in(function.__code__)) & function.__globals__.keys()
     found: dict[str, Place] = {name: (function.__globals__, name) for name in sorted(names)}
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        if cell != types.CellType():  # a variable that has no value yet
-            found[name] = (cell, None)
+    found |= {name: (cell, None) for name, cell in cells_of(function)}
     for defaults in (_positional_defaults(function), function.__kwdefaults__ or {}):
         found |= _fixed(defaults)
     found = {name: place for name, place in found.items() if _matters(Scope({name: place})[name])}
