@@ -14,7 +14,7 @@ IN_A_TEST = "import pytest\n\ndef test_one():\n    pytest.importorskip({!r})\n"
 IN_A_MODULE = "import pytest\n\npytest.importorskip({!r})\n"
 
 
-@pytest.mark.thin(2)
+@pytest.mark.tables
 @pytest.mark.parametrize(("ci", "failed"), [("true", "1 failed, 2 skipped, 1 error"), ("", "4 skipped")])
 def test_a_skip_for_want_of_a_proof_fails_in_ci_only(ci: str, failed: str, tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST.read_text())

@@ -66,6 +66,7 @@ def test_a_script_runs_unchanged(tmp_path: Path, package: str, name: str, pytorc
     assert done.stdout.split() == ["systolic.trainer._trainer", "4", "2", package], done.stderr
 
 
+@pytest.mark.tables
 def test_what_systolic_lacks_is_lightnings_own_and_a_guest(tmp_path: Path) -> None:
     pytest.importorskip("lightning")
     done = ran(

@@ -73,6 +73,7 @@ def test_a_run_goes_on_with_its_average(name: str) -> None:
     require_close(ours[0], whole[0])
 
 
+@pytest.mark.tables
 def test_steps_are_counted_by_optimizers_that_step() -> None:
     def manual(self: Any, batch: Any, batch_idx: int) -> None:
         if batch_idx % 2:

@@ -77,6 +77,7 @@ for step in itertools.count():
 """
 
 
+@pytest.mark.tables
 def test_a_kill_at_any_instant_leaves_a_whole_file(tmp_path: Path) -> None:
     paths = [tmp_path / f"{i}" / "a.ckpt" for i in range(3)]
     processes = [subprocess.Popen([sys.executable, "-c", _SAVE_FOREVER, str(path)]) for path in paths]

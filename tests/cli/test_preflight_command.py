@@ -91,6 +91,7 @@ def test_a_script_for_a_tpu_is_compiled_instead_of_run(script: Path) -> None:
     assert [path.name for path in Path().iterdir()] == ["project"], "nothing is written where the script was started"
 
 
+@pytest.mark.tables
 def test_options_of_preflight_and_of_the_script(script: Path) -> None:
     slices = ["--slice", "v4-8", "--slice", "v5litepod-1"]
     run = preflight(str(script), *slices, "--batch-size", "16", "--stage", "validate", "--json", "--", "--batch-size", "2")
@@ -146,6 +147,7 @@ def test_a_script_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert "There is no script 'trian.py'" in capsys.readouterr().err
 
 
+@pytest.mark.tables
 def test_without_libtpu_one_line_says_how_to_install_it(script: Path, tmp_path: Path) -> None:
     # everything that is installed, but libtpu
     installed = Path(next(p for p in sys.path if p.endswith("site-packages")))

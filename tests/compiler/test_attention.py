@@ -213,6 +213,7 @@ def attention_of(query: Any, key: Any, value: Any, mask: Any, draw: Any, platfor
         return kernel(query, key, value, mask, draw, causal=causal, scale=0.4, dropout=0.0)
 
 
+@pytest.mark.tables
 def test_the_call_of_cudnn_means_the_same_as_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     reference = jax.nn.dot_product_attention

@@ -61,7 +61,7 @@ def training(cores: int) -> tuple[torch.nn.Module, JitFunction[[torch.Tensor], t
     return model, systolic.jit(step, devices=jax.devices("cpu")[:cores])
 
 
-@pytest.mark.thin(3)
+@pytest.mark.thin(8)
 @pytest.mark.parametrize("cores", [1, 8])
 @pytest.mark.parametrize("size", [8, 6])
 def test_the_state_is_what_it_was_and_training_can_go_on(cores: int, size: int) -> None:

@@ -16,6 +16,7 @@ def product(left: jax.Array, right: jax.Array) -> jax.Array:
     return jnp.tanh(mixed_product(SCORES, left, right)).sum()
 
 
+@pytest.mark.tables
 @pytest.mark.thin(3)
 @pytest.mark.parametrize("shape", [(2, 3, 5, 4), (2, 1, 5, 4), (3, 5, 4), (5, 4)])
 def test_gradients_of_all_orders_are_those_of_einsum(shape: tuple[int, ...]) -> None:

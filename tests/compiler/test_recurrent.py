@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 import systolic
 
-pytestmark = pytest.mark.thin(12)
+pytestmark = pytest.mark.thin(24)
 
 NETWORKS = [nn.LSTM, nn.GRU, nn.RNN]
 

@@ -12,7 +12,7 @@ from systolic.compiler.kernels._attention import plain_attention
 from systolic.compiler.kernels._splash_attention import splash_attention, splash_supports
 from systolic.preflight import parse_slice, slice_devices
 
-pytestmark = pytest.mark.thin(5)
+pytestmark = pytest.mark.thin(10)
 
 
 def operands(heads: int, key_heads: int, lengths: tuple[int, int], features: int, dtype: str) -> list[jax.Array]:

@@ -125,6 +125,7 @@ def test_commands_that_cannot_be(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 # promise 25: X#7974, the others end with the one that fails
+@pytest.mark.tables
 def test_an_error_in_one_process_ends_the_training_of_all(tmp_path: Path) -> None:
     began = time.monotonic()
     output, _ = launch(tmp_path, "raise").communicate(timeout=300)

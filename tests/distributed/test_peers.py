@@ -39,6 +39,7 @@ def found(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], told: dict
     return None if peers is None else (peers.coordinator, peers.processes, peers.process, peers.own_gpus, peers.told_by)
 
 
+@pytest.mark.tables
 @pytest.mark.parametrize(("variables", "index"), [(SLURM, "SLURM_PROCID"), (OPEN_MPI, "OMPI_COMM_WORLD_RANK")])
 def test_processes_that_a_cluster_starts_meet(variables: dict[str, str], index: str) -> None:
     port = {"JAX_COORDINATOR_PORT": str(free_port())}
@@ -78,6 +79,7 @@ def test_systolics_own_variables_come_first(monkeypatch: pytest.MonkeyPatch) -> 
     assert found(monkeypatch, SLURM, own) == ("a:1", 3, 2, None, "SYSTOLIC_COORDINATOR")
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize(
     ("kind", "hosts", "expected"),
     [
@@ -104,6 +106,7 @@ def test_hosts_of_a_slice(kind: str, hosts: str, expected: Any) -> None:
 
 
 # promise 25: J#22436, a process of a pod that was started alone says what is missing
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("process", [0, 1])
 def test_a_process_whose_peers_stay_away_ends_with_an_error(process: int) -> None:
     told = {

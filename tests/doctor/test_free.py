@@ -57,6 +57,7 @@ def test_not_confirmed_is_left_alone(machine: Path) -> None:
         assert process.poll() is None
 
 
+@pytest.mark.tables
 def test_the_process_that_started_the_doctor_is_left_alone(machine: Path) -> None:
     """A notebook's kernel that holds the chips and runs `!systolic doctor --free --yes`."""
     code = (

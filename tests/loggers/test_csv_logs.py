@@ -150,6 +150,7 @@ for step in itertools.count():
 """
 
 
+@pytest.mark.tables
 def test_the_file_is_whole_after_a_kill(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", WRITE_FOREVER, str(tmp_path)], stdout=subprocess.PIPE)
     assert process.stdout is not None

@@ -51,6 +51,7 @@ def test_all_reduce_on_the_sparse_core_of_tpu7x() -> None:
     assert any(one.hidden for one in report.collectives)
 
 
+@pytest.mark.tables
 def test_work_of_the_sparse_core_has_no_estimate() -> None:
     """The compiler gives scatters that it moves there the largest integer as cycles."""
 

@@ -43,6 +43,7 @@ print("alive")
 """
 
 
+@pytest.mark.tables
 def test_a_library_that_puts_signal_handlers_back_does_not_end_the_process() -> None:
     run = subprocess.run([sys.executable, "-c", HANDLERS_PUT_BACK], capture_output=True, text=True, timeout=120)
     assert (run.returncode, run.stdout.strip()) == (0, "alive"), run.stderr

@@ -17,7 +17,7 @@ sys.stdout.write("libtpu" if "libtpu.so" in open("/proc/self/maps").read() else 
 """
 
 
-@pytest.mark.thin(3)
+@pytest.mark.thin(4)
 @pytest.mark.skipif(bool(chip_files()), reason="this machine has TPUs")
 @pytest.mark.parametrize(
     "line",

@@ -135,6 +135,7 @@ def test_cores_are_made_on_demand_with_threads_for_all_of_them() -> None:
     assert in_a_fresh_process(code).stdout.split() == ["4", "4", "16"]
 
 
+@pytest.mark.tables
 def test_a_number_of_cores_from_the_environment_is_respected() -> None:
     flags = "--xla_force_host_platform_device_count=6"
     code = "print(find('cpu', [5]), len(jax.devices()))"
@@ -151,6 +152,7 @@ def test_jax_already_started_with_fewer_cores() -> None:
     assert "restart the kernel" in error
 
 
+@pytest.mark.tables
 def test_fewer_cores_than_before_are_a_part_of_them() -> None:
     assert in_a_fresh_process("find('cpu', 4); print(len(find('cpu', 2)), len(find('cpu')))").stdout.split() == ["2", "1"]
 

@@ -68,6 +68,7 @@ def replicated() -> Trained:
     return Trained(replicate_state)
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("split", SPLIT)
 def test_a_split_parameter_trains_as_a_whole_one(split: str, replicated: Trained) -> None:
     sharded = Trained(shard_by_name({r"table\.weight": SPLIT[split]}))

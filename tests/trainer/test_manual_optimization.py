@@ -56,6 +56,7 @@ def gan(base: Any) -> Any:
     return Gan
 
 
+@pytest.mark.tables
 def test_gan() -> None:
     outcome = compare(gan, max_epochs=2)
     assert outcome.trainer.global_step == 20

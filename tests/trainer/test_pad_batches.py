@@ -56,6 +56,7 @@ def fitted(module: L.LightningModule, batch_size: int = 32, **options: Any) -> t
     return run, recorder.losses
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("options", [{"devices": 1}, {"devices": 8}, {"compile": False}], ids=str)
 def test_losses_and_logged_means_are_those_of_the_real_samples(options: dict[str, Any]) -> None:
     plain, expected = fitted(Digits(), compile=False)

@@ -74,6 +74,7 @@ def unpadded_losses(epochs: int, drop_last: bool = True) -> list[float]:
 
 
 # promise 7: R#1433, TRL PR 2001
+@pytest.mark.thin(2)
 @pytest.mark.thin(3)
 @pytest.mark.parametrize("devices", [1, 8])
 def test_ragged_text_needs_one_program_a_bucket_and_has_the_unpadded_losses(devices: int) -> None:

@@ -72,7 +72,7 @@ SLOW = pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "devices", "chosen"),
     [
-        pytest.param("drawing", 1, INSTANTS[3:4]),
+        pytest.param("drawing", 1, INSTANTS[3:4], marks=pytest.mark.tables),
         *(pytest.param(kind, devices, INSTANTS[3:8], marks=SLOW) for kind in LOADERS for devices in (1, 8)),
     ],
 )

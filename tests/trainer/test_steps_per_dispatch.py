@@ -90,6 +90,7 @@ def test_results_are_those_of_single_steps(devices: int) -> None:
         assert b == pytest.approx(a, rel=1e-5)
 
 
+@pytest.mark.tables
 def test_dropout_draws_are_those_of_single_steps() -> None:
     first = [row["loss_step"] for _, row in fitted(1)[2].rows if "loss_step" in row]
     second = [row["loss_step"] for _, row in fitted(4)[2].rows if "loss_step" in row]
@@ -104,6 +105,7 @@ def test_no_step_is_left_over_at_a_stop() -> None:
     torch.testing.assert_close(grouped.net[0].weight, single.net[0].weight, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.tables
 def test_checkpoints_between_steps_hold_all_of_them(tmp_path: Any) -> None:
     def saved(size: int) -> Any:
         keep = L.callbacks.ModelCheckpoint(dirpath=tmp_path / str(size), every_n_train_steps=7, save_top_k=-1)
