@@ -112,7 +112,9 @@ def load(run: Run, path: Any, weights_only: bool | None = None) -> dict[str, Any
 
 
 def _warn_of_missing_callbacks(run: Run, states: dict[str, Any]) -> None:
-    missing = [key for key in states if key not in {callback.state_key for callback in run.config.callbacks}]
+    present = {callback.state_key for callback in run.config.callbacks}
+    # one that keeps files is added by the Trainer itself: who goes on without it has switched it off, and loses nothing
+    missing = [key for key in states if key not in present and not key.startswith("ModelCheckpoint")]
     if missing:
         warnings.warn(
             f"The checkpoint holds the state of callbacks that this Trainer does not have: {missing}. To go on with them, "
