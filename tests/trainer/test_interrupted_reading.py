@@ -19,9 +19,6 @@ from systolic.exceptions import SIGTERMException
 
 HERE = os.getpid()
 
-# the run that saves keeps checkpoints; the one that goes on needs none
-pytestmark = pytest.mark.filterwarnings("ignore:The checkpoint holds the state of callbacks that this Trainer does not have")
-
 
 def run(*arguments: Any, **options: Any) -> Story:
     return resuming.run(*arguments, val_check_interval=3, **options)

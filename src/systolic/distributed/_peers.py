@@ -105,10 +105,13 @@ def _of_slice(seconds: int) -> Peers | None:
     if hosts and "," not in hosts and "MEGASCALE_NUM_SLICES" not in os.environ:
         return None  # JAX would ask a metadata server about further slices, for minutes where there is none
     cluster = next((c for c in _TPU_CLUSTERS if c.is_env_present()), None)
-    if cluster is None or cluster.get_process_count() == 1:
+    processes = (
+        1 if cluster is None else cluster.get_process_count()
+    )  # on a TPU VM each of these questions goes over the network
+    if cluster is None or processes == 1:
         return None
     where = cluster.get_coordinator_address(seconds, _port())
-    return Peers(where, cluster.get_process_count(), cluster.get_process_id(), None, "the hosts of the TPU slice")
+    return Peers(where, processes, cluster.get_process_id(), None, "the hosts of the TPU slice")
 
 
 def _port() -> str | None:

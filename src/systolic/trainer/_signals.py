@@ -100,7 +100,7 @@ class Signals:
 
     def check_alone(self) -> None:
         """Raise what a signal asks for, where this process is the only one; see `check`."""
-        if self.pending is not None and not self._several:
+        if not self._several:
             self.check()
 
     def check_together(self) -> None:
