@@ -11,14 +11,14 @@ from ...core import LightningModule
 from .._protocol import TrainerLike
 from ._bar import Bar, format_metrics
 from ._displays import Display, LineDisplay, TerminalDisplay
+from ._switched import SwitchedProgressBar
 from ._theme import RichProgressBarTheme
-from .progress_bar import ProgressBar
 
 _NEVER = math.inf
 _SHARE_OF_TIME = 0.02
 
 
-class RichProgressBar(ProgressBar):
+class RichProgressBar(SwitchedProgressBar):
     """A progress bar on a terminal, and one line for each epoch where there is none.
 
     It never waits for the devices, is redrawn at most `refresh_rate` times a second, and takes at most 2% of the
@@ -47,7 +47,6 @@ class RichProgressBar(ProgressBar):
         self._console_kwargs = console_kwargs or {}
         self._console: Console | None = None
         self._display: Display | None = None
-        self._enabled = True
         self._due = _NEVER
         self._is_busy = False
         self._train: Bar | None = None
@@ -59,23 +58,9 @@ class RichProgressBar(ProgressBar):
         """How often a second the bar is redrawn."""
         return self._refresh_rate
 
-    @property
-    def is_enabled(self) -> bool:
-        """Whether progress is shown."""
-        return self._enabled and self._refresh_rate > 0
-
-    @property
-    def is_disabled(self) -> bool:
-        """Whether nothing is shown."""
-        return not self.is_enabled
-
-    def enable(self) -> None:
-        """Show progress, from the next `fit`, `validate`, `test` or `predict` on."""
-        self._enabled = True
-
     def disable(self) -> None:
         """Show nothing from now on."""
-        self._enabled = False
+        super().disable()
         self._close()
 
     def print(self, *values: Any, sep: str = " ", end: str = "\n") -> None:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from ...core import LightningModule
 from .._protocol import TrainerLike
-from .progress_bar import ProgressBar
+from ._switched import SwitchedProgressBar
 
 if TYPE_CHECKING:
     from ._tqdm import Tqdm
 
 
-class TQDMProgressBar(ProgressBar):
+class TQDMProgressBar(SwitchedProgressBar):
     """Up to two bars of tqdm's: one for the epoch, and below it one for each loader of an evaluation.
 
     Override `init_train_tqdm` and the like to change a bar, and `get_metrics` to change what stands behind it. It shows the
@@ -53,7 +53,6 @@ class TQDMProgressBar(ProgressBar):
         self._refresh_rate = _resolved(refresh_rate)
         self._process_position = process_position
         self._leave = leave
-        self._enabled = True
         self._bars: dict[str, Tqdm | None] = dict.fromkeys(("train", "val", "test", "predict"))
         self._batches: list[int | float] = []
         self._loader = -1
@@ -115,24 +114,6 @@ class TQDMProgressBar(ProgressBar):
     def process_position(self) -> int:
         """How many pairs of lines are left free above."""
         return self._process_position
-
-    @property
-    def is_enabled(self) -> bool:
-        """Whether progress is shown."""
-        return self._enabled and self._refresh_rate > 0
-
-    @property
-    def is_disabled(self) -> bool:
-        """Whether nothing is shown."""
-        return not self.is_enabled
-
-    def enable(self) -> None:
-        """Show progress, from the next bar on."""
-        self._enabled = True
-
-    def disable(self) -> None:
-        """Show nothing, from the next bar on."""
-        self._enabled = False
 
     def init_sanity_tqdm(self) -> Tqdm:
         """Make the bar of the sanity check."""
