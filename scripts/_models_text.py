@@ -25,6 +25,15 @@ from torch import nn
 
 ENCODERS, DECODERS, PAIRS, VARIANTS = "text encoders", "text decoders", "text to text", "variants"
 
+_REFORMER = {
+    "attn_layers": ["local", "local"],
+    "axial_pos_shape": [4, 8],
+    "axial_pos_embds_dim": [16, 16],
+    "feed_forward_size": 64,
+    "local_attn_chunk_length": 8,
+    "attention_head_size": 8,
+}
+
 hub(
     ENCODERS,
     masked,
@@ -102,15 +111,7 @@ hub(
     ENCODERS,
     _reformed,
     "ReformerForMaskedLM",
-    given={
-        "attn_layers": ["local", "local"],
-        "axial_pos_shape": [4, 8],
-        "axial_pos_embds_dim": [16, 16],
-        "feed_forward_size": 64,
-        "local_attn_chunk_length": 8,
-        "attention_head_size": 8,
-        "is_decoder": False,
-    },
+    given=_REFORMER | {"is_decoder": False},
 )
 
 hub(
@@ -243,15 +244,7 @@ hub(
     DECODERS,
     causal_long,
     "ReformerModelWithLMHead",
-    given={
-        "attn_layers": ["local", "local"],
-        "axial_pos_shape": [4, 8],
-        "axial_pos_embds_dim": [16, 16],
-        "feed_forward_size": 64,
-        "local_attn_chunk_length": 8,
-        "attention_head_size": 8,
-        "is_decoder": True,
-    },
+    given=_REFORMER | {"is_decoder": True},
 )
 hub(DECODERS, causal, "XLNetLMHeadModel")
 hub(

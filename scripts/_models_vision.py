@@ -11,6 +11,8 @@ from torch import nn
 
 CLASSIFIERS, DENSE, DETECTORS, VIDEO = "image classifiers", "segmentation and depth", "detection", "video"
 
+_MOBILE_VIT = {"image_size": 64, "patch_size": 2, "hidden_sizes": [16, 32, 32], "expand_ratio": 2.0}
+
 hub(
     CLASSIFIERS,
     image_label,
@@ -62,12 +64,7 @@ hub(
     CLASSIFIERS,
     image_label,
     "MobileViTForImageClassification",
-    given={
-        "image_size": 64,
-        "patch_size": 2,
-        "hidden_sizes": [16, 32, 32],
-        "expand_ratio": 2.0,
-    },
+    given=_MOBILE_VIT,
 )
 hub(
     CLASSIFIERS,
@@ -180,12 +177,7 @@ hub(
     DENSE,
     image_classes,
     "MobileViTForSemanticSegmentation",
-    given={
-        "image_size": 64,
-        "patch_size": 2,
-        "hidden_sizes": [16, 32, 32],
-        "expand_ratio": 2.0,
-    },
+    given=_MOBILE_VIT,
 )
 hub(
     DENSE,
