@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-tables test-all lint format bench ops promises tpu-models install
+.PHONY: demo test test-tables test-all test-versions lint format bench docs dist ops promises bad-input tpu-models install
 
 install: $(STAMP)
 
@@ -45,11 +45,24 @@ bench: $(STAMP)
 	$(BIN)/python -m pip install --quiet --editable ".[bench]"
 	$(BIN)/python benchmarks/run.py
 
+# the site, in site/; a warning is an error
+docs: $(STAMP)
+	$(BIN)/python scripts/reference_docs.py --check
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+# the wheel and the sdist, in dist/; scripts/check_dist.py installs and tries them
+dist: $(STAMP)
+	rm -rf dist
+	$(BIN)/python -m build
+
 ops: $(STAMP)
 	$(BIN)/python scripts/op_coverage.py
 
 promises: $(STAMP)
 	$(BIN)/python scripts/promises.py
+
+bad-input: $(STAMP)
+	$(BIN)/python scripts/bad_input_page.py
 
 tpu-models: $(STAMP)
 	$(BIN)/python benchmarks/tpu_models.py

@@ -2,8 +2,11 @@
 
     python scripts/lightning_compat.py RESULTS.jsonl FAIR.txt --of "commit abc1234 on 2026-11-22"
 
-RESULTS.jsonl has a line for each phase of a test that said something (`id`, `outcome`, `error`, `text`), FAIR.txt the ids that
-count. Names are compared by introspection of both packages.
+    python scripts/lightning_compat.py --names
+
+The second form writes the table of names only, and leaves the count of tests as it is. RESULTS.jsonl has a line for each phase
+of a test that said something (`id`, `outcome`, `error`, `text`), FAIR.txt the ids that count. Names are compared by
+introspection of both packages.
 """
 
 from __future__ import annotations
@@ -121,8 +124,10 @@ def names() -> list[tuple[str, int, int, str]]:
     """For each kind of name how many Lightning has, how many of them systolic has, and which ones it lacks."""
     import lightning.pytorch as theirs
     import torch
+    from lightning.pytorch import cli as theirs_cli
 
     import systolic as ours
+    from systolic.pytorch import cli as ours_cli
 
     of_torch = public(torch.nn.Module)
     kinds = {
@@ -134,12 +139,22 @@ def names() -> list[tuple[str, int, int, str]]:
         "callbacks": (set(theirs.callbacks.__all__), public(ours.callbacks)),
         "loggers": (set(theirs.loggers.__all__), public(ours.loggers)),
         "profilers": (set(theirs.profilers.__all__), public(ours.profilers)),
+        "members and hooks of LightningCLI": (public(theirs_cli.LightningCLI), public(ours_cli.LightningCLI)),
+        "members of LightningArgumentParser": (
+            public(theirs_cli.LightningArgumentParser),
+            public(ours_cli.LightningArgumentParser),
+        ),
     }
     found = []
     for kind, (wanted, there) in kinds.items():
         lacking = sorted(wanted - there)
         found.append((kind, len(wanted), len(wanted) - len(lacking), ", ".join(f"`{name}`" for name in lacking)))
     return found
+
+
+def names_table() -> str:
+    """The names as a table."""
+    return table(("kind", "Lightning", "here", "not here"), names())
 
 
 def page(passed: int, told: dict[str, str], of: str) -> str:
@@ -160,7 +175,7 @@ Written by `python scripts/lightning_compat.py`. How to come from Lightning, and
 
 ## Names
 
-{table(("kind", "Lightning", "here", "not here"), names())}
+{names_table()}
 
 ## Lightning's own tests
 
@@ -177,10 +192,18 @@ Lightning that nobody else sees. "missing": not built yet. "differs": to be look
 def main() -> None:
     """Write the page."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("results", type=Path)
-    parser.add_argument("fair", type=Path)
-    parser.add_argument("--of", required=True, help="which commit the results are of, and when they were counted")
+    parser.add_argument("results", type=Path, nargs="?")
+    parser.add_argument("fair", type=Path, nargs="?")
+    parser.add_argument("--of", help="which commit the results are of, and when they were counted")
+    parser.add_argument("--names", action="store_true", help="write the table of names only")
     given = parser.parse_args()
+    if given.names:
+        head, rest = TARGET.read_text().split("\n## Names\n")
+        tests = rest[rest.index("\n## ") :]
+        TARGET.write_text(f"{head}\n## Names\n\n{names_table()}\n{tests}")
+        return
+    if given.results is None or given.fair is None or given.of is None:
+        parser.error("give RESULTS.jsonl, FAIR.txt and --of, or --names")
     fair = {line for line in given.fair.read_text().splitlines() if line and not line.startswith("#")}
     TARGET.write_text(page(*failures(given.results, fair), given.of))
 

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
+from _page import write_or_check
 from _promise_rows import DEFECTS, PROMISES, Row
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -82,11 +83,7 @@ def _table(kind: str, rows: Sequence[Row], kept: Kept) -> list[str]:
 
 def main(arguments: Sequence[str]) -> int:
     """Write the page, or check it."""
-    text = page(find_marks(ROOT / "tests"))
-    if "--check" in arguments:
-        return 0 if PAGE.exists() and PAGE.read_text() == text else 1
-    PAGE.write_text(text)
-    return 0
+    return write_or_check(PAGE, page(find_marks(ROOT / "tests")), arguments)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ LAYERS = [
         "doctor",
         "core",
         "precision",
+        "strategies",
     },
     {"compiler"},
     {"runtime"},

@@ -59,7 +59,10 @@ def ran(tmp_path: Path, text: str, *arguments: str) -> subprocess.CompletedProce
 
 @pytest.mark.parametrize(
     ("package", "name", "pytorch"),
-    [("lightning", "L", "lightning.pytorch"), ("pytorch_lightning", "pl", "pytorch_lightning")],
+    [
+        ("lightning", "L", "lightning.pytorch"),
+        pytest.param("pytorch_lightning", "pl", "pytorch_lightning", marks=pytest.mark.tables),
+    ],
 )
 def test_a_script_runs_unchanged(tmp_path: Path, package: str, name: str, pytorch: str) -> None:
     done = ran(tmp_path, SCRIPT.format(package=package, name=name, pytorch=pytorch), "--epochs", "2")
@@ -72,16 +75,17 @@ def test_what_systolic_lacks_is_lightnings_own_and_a_guest(tmp_path: Path) -> No
     done = ran(
         tmp_path,
         "import lightning as L\n"
-        "from lightning.pytorch.callbacks import Callback, ModelPruning\n"
+        "from lightning.pytorch.callbacks import Callback\n"
+        "from lightning.pytorch.strategies import SingleDeviceStrategy\n"
         "from lightning.pytorch.demos.boring_classes import BoringModel\n"
         "trainer = L.Trainer(accelerator='cpu', devices=1, max_epochs=1, limit_train_batches=2, logger=False,\n"
         "    limit_val_batches=0, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)\n"
         "trainer.fit(BoringModel())\n"
-        "print(ModelPruning.__module__, Callback.__module__, type(trainer).__module__, trainer.global_step)\n",
+        "print(SingleDeviceStrategy.__module__, Callback.__module__, type(trainer).__module__, trainer.global_step)\n",
     )
     found = done.stdout.split()
     assert found == [
-        "lightning.pytorch.callbacks.pruning", "systolic.callbacks.callback", "systolic.trainer._trainer", "2",
+        "lightning.pytorch.strategies.single_device", "systolic.callbacks.callback", "systolic.trainer._trainer", "2",
     ], done.stderr  # fmt: skip
 
 
@@ -96,16 +100,17 @@ def test_without_lightning_what_is_missing_is_named() -> None:
         "import systolic.as_lightning\n"
         "import lightning as L\n"
         "import lightning.pytorch.callbacks as callbacks\n"
+        "import lightning.pytorch.loggers as loggers\n"
         "print(L.Trainer.__module__, callbacks.ModelCheckpoint.__module__)\n"
         "try:\n"
-        "    callbacks.ModelPruning\n"
+        "    loggers.LitLogger\n"
         "except AttributeError as error:\n"
         "    print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120)
     first, second = done.stdout.splitlines()
     assert first == "systolic.trainer._trainer systolic.callbacks.model_checkpoint", done.stderr
-    assert "no `ModelPruning` of `lightning.pytorch.callbacks`" in second
+    assert "no `LitLogger` of `lightning.pytorch.loggers`" in second
 
 
 def test_a_script_that_is_not_there(tmp_path: Path) -> None:
@@ -123,3 +128,54 @@ def test_systolic_pytorch_is_systolic() -> None:
 
     assert L.pytorch.Trainer is L.Trainer
     assert callbacks is L.callbacks
+
+
+CLI_SCRIPT = """
+import torch
+import lightning.pytorch as pl
+from lightning.pytorch.cli import LightningCLI
+
+
+class Model(pl.LightningModule):
+    def __init__(self, lr: float = 0.1) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+
+    def training_step(self, batch, batch_idx):
+        return self.layer(batch).square().mean()
+
+    def train_dataloader(self):
+        return torch.utils.data.DataLoader(torch.ones(8, 4), batch_size=4)
+
+
+cli = LightningCLI(Model, save_config_callback=None)
+print(type(cli).__module__, cli.trainer.global_step, type(cli.trainer.callbacks[0]).__module__)
+"""
+
+CLI_CONFIG = """
+trainer:
+  accelerator: cpu
+  devices: 1
+  max_epochs: 1
+  logger: false
+  enable_progress_bar: false
+  enable_checkpointing: false
+  callbacks:
+    class_path: lightning.pytorch.callbacks.EarlyStopping
+    init_args:
+      monitor: loss
+      strict: false
+optimizer:
+  class_path: torch.optim.SGD
+  init_args:
+    lr: 0.1
+"""
+
+
+@pytest.mark.tables
+def test_a_command_line_reads_configurations_that_name_lightnings_classes(tmp_path: Path) -> None:
+    pytest.importorskip("jsonargparse")
+    (tmp_path / "config.yaml").write_text(CLI_CONFIG)
+    done = ran(tmp_path, CLI_SCRIPT, "fit", "--config", "config.yaml")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "systolic.pytorch.cli._lightning_cli 2 systolic.callbacks.early_stopping"

@@ -29,6 +29,8 @@ def noting(base: type[Any], counts: list[Any]) -> type[Any]:
     """A bar that notes how long each bar was when it was closed."""
 
     class Noting(base):
+        made: list[Any] = []  # held, because tqdm closes a bar that is garbage, whenever it is collected
+
         def init_train_tqdm(self) -> Any:
             return self.noted("train", super().init_train_tqdm())
 
@@ -44,6 +46,7 @@ def noting(base: type[Any], counts: list[Any]) -> type[Any]:
                 close()
 
             bar.close = closed
+            self.made.append(bar)
             return bar
 
     return Noting
@@ -61,7 +64,7 @@ def test_bars_are_lightnings(arguments: dict[str, Any], capsys: pytest.CaptureFi
         shown = screens(capsys.readouterr().out)
         assert trainer.progress_bar_callback is bar
         assert sorted(bar.get_metrics(trainer, module)) == ["v"]
-        return counts, sorted(shown & {(f"Epoch {i}", "5/5") for i in range(2)})
+        return list(counts), sorted(shown & {(f"Epoch {i}", "5/5") for i in range(2)})
 
     counts, _ = require_same(scenario, ("lightning", "eager"))
     assert ("validation", 3, 3) in {count[:3] for count in counts}

@@ -1,6 +1,8 @@
 """Checkpoint files: whole at every moment, and errors that say what to do."""
 
+import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +14,9 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from trainer import three_ways
 
+import systolic as L
 from systolic.checkpoint import (
     CheckpointFormatError,
     CheckpointNotFoundError,
@@ -100,6 +104,125 @@ def test_what_a_killed_process_left_is_removed_later(tmp_path: Path) -> None:
     os.utime(old, (time.time() - 7200,) * 2)
     atomic_save(checkpoint(), tmp_path / "a.ckpt")
     assert sorted(os.listdir(tmp_path)) == [young.name, "a.ckpt"]
+
+
+_HALF_SAVED = """
+import os, signal, sys, torch
+from systolic.checkpoint import _files
+def killed(checkpoint, file, **options):
+    file.write(b"half")
+    print("writing", flush=True)
+    sys.stdin.read()
+torch.save = killed
+_files.save({"state_dict": {}}, sys.argv[1])
+"""
+
+
+@pytest.mark.tables
+def test_what_a_killed_save_left_is_removed_by_the_next_one_and_a_live_one_stays(tmp_path: Path) -> None:
+    def half_saved(name: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", _HALF_SAVED, str(tmp_path / name)]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"writing\n"
+        return process
+
+    killed, live = half_saved("killed.ckpt"), half_saved("live.ckpt")
+    killed.kill()
+    killed.communicate()
+    for left in tmp_path.iterdir():  # as if some seconds had passed
+        os.utime(left, (time.time() - 60,) * 2)
+    atomic_save(checkpoint(), tmp_path / "a.ckpt")
+    left = sorted(name.partition(".ckpt")[0] for name in os.listdir(tmp_path))
+    live.kill()
+    live.communicate()
+    assert left == [".live", "a"]
+
+
+@pytest.mark.skipif(os.getuid() != 0 or shutil.which("mount") is None, reason="only root can mount a small file system")
+def test_a_full_disk_is_told_as_such_with_its_path(tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(small)], capture_output=True).returncode:
+        pytest.skip("this container cannot mount")
+    try:
+        atomic_save(checkpoint(1), small / "a.ckpt")
+        with pytest.raises(OSError, match="cannot be saved: No space left on device. Make room.*b.ckpt") as caught:
+            atomic_save({"state_dict": {"x": torch.ones(500_000)}}, small / "b.ckpt")
+        assert caught.value.errno == errno.ENOSPC
+        assert caught.value.filename == str(small / "b.ckpt")
+        assert os.listdir(small) == ["a.ckpt"]
+        assert load(small / "a.ckpt")["global_step"] == 1
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+
+
+def test_a_write_that_fails_is_told_with_the_checkpoints_path(tmp_path: Path) -> None:
+    """A limit on the size of files instead of a full disk, which needs no rights."""
+    code = (
+        "import resource, signal, sys, torch; from systolic.checkpoint import atomic_save\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\nresource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
+        "try:\n    atomic_save({'state_dict': {'x': torch.ones(500_000)}}, sys.argv[1])\n"
+        "except OSError as error:\n    print(type(error).__name__, error)"
+    )
+    run = subprocess.run([sys.executable, "-c", code, str(tmp_path / "a.ckpt")], capture_output=True, text=True, timeout=120)
+    assert "OSError [Errno 27] The checkpoint cannot be saved: File too large" in run.stdout, run.stderr
+    assert "a.ckpt" in run.stdout
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_way_on_that_is_told_exists_in_that_call(tmp_path: Path) -> None:
+    path = tmp_path / "a.ckpt"
+    model = three_ways.regression(L.LightningModule)()
+    trainer = three_ways.quiet_trainer(compile=False)
+    trainer.fit(model, three_ways.loader())
+    trainer.save_checkpoint(path)
+    torch.save({**torch.load(path), "mine": Opaque()}, path)
+    evaluated = three_ways.regression(
+        L.LightningModule, validation_step=lambda self, batch: None, test_step=lambda self, b: None
+    )()
+    options = {"ckpt_path": path}
+    for call in (
+        lambda **weights: three_ways.quiet_trainer(compile=False, max_epochs=2).fit(
+            model, three_ways.loader(), **options, **weights
+        ),
+        lambda **weights: trainer.validate(evaluated, three_ways.loader(), verbose=False, **options, **weights),
+        lambda **weights: trainer.test(evaluated, three_ways.loader(), verbose=False, **options, **weights),
+        lambda **weights: trainer.predict(model, [torch.ones(2, 4)], **options, **weights),
+        lambda **weights: type(model).load_from_checkpoint(path, **weights),
+    ):
+        with pytest.raises(CheckpointFormatError, match=r"test_files\.Opaque.*weights_only=False"):
+            call()
+        call(weights_only=False)
+
+
+def test_hyperparameters_of_foreign_files_instantiate_nothing(tmp_path: Path) -> None:
+    (tmp_path / "planted.py").write_text("raise SystemExit('imported')")
+    path = tmp_path / "a.ckpt"
+
+    class Takes(three_ways.regression(L.LightningModule)):
+        def __init__(self, lr: float = 0.1, **others: Any) -> None:
+            super().__init__()
+            self.lr, self.others = lr, others
+
+    planted = {"lr": 0.5, "_instantiator": "planted.build", "_target_": "planted.build", "class_path": "planted.Build"}
+    torch.save({"state_dict": Takes().state_dict(), "hyper_parameters": planted}, path)
+    sys.path.insert(0, str(tmp_path))
+    try:
+        with pytest.raises(ValueError, match="another function could run any code"):
+            Takes.load_from_checkpoint(path)
+        del planted["_instantiator"]
+        torch.save({"state_dict": Takes().state_dict(), "hyper_parameters": planted}, path)
+        found = Takes.load_from_checkpoint(path)
+    finally:
+        sys.path.remove(str(tmp_path))
+    assert "planted" not in sys.modules
+    assert found.lr == 0.5
+    assert all(isinstance(value, str) for value in found.others.values())
+    (tmp_path / "hparams.yaml").write_text("lr: !!python/object/apply:os.system ['touch ran']\n")
+    with pytest.raises(Exception, match="could not determine a constructor"):
+        Takes.load_from_checkpoint(path, hparams_file=tmp_path / "hparams.yaml")
+    assert not Path("ran").exists()
 
 
 def test_objects_that_weights_only_refuses_are_named_when_saving_and_when_loading(tmp_path: Path) -> None:

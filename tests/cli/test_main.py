@@ -26,6 +26,7 @@ def test_unknown_command_lists_the_known(capsys: pytest.CaptureFixture[str]) -> 
     assert "doctor" in capsys.readouterr().err
 
 
+@pytest.mark.tables
 def test_the_command_as_a_process() -> None:
     run = subprocess.run(
         [sys.executable, "-m", "systolic", "doctor", "--json"],

@@ -78,6 +78,7 @@ def preflight(*words: str, **environment: str) -> subprocess.CompletedProcess[st
     )
 
 
+@pytest.mark.tables
 def test_a_script_for_a_tpu_is_compiled_instead_of_run(script: Path) -> None:
     run = preflight(str(script), "--slice", "v5litepod-8", "--json", "--width", "32")
     assert run.returncode == 0, run.stderr

@@ -203,6 +203,43 @@ def test_transformers_model_uses_the_op() -> None:
     assert count(compiled, JAX_CALL) == 4
 
 
+def masked(compiled: Any) -> list[bool]:
+    """Whether the calls of attention take a mask."""
+    from systolic.compiler.kernels import calls_of
+
+    graph = compiled._engine._entries[0].program.captured.graph
+    return [mask is not None for _, (_, _, _, mask, _) in calls_of(graph, _attention.plain_attention)]
+
+
+@pytest.mark.parametrize(
+    ("positions", "mask"), [(None, False), ([0, 1, 2, 3, 4, 5, 6, 7], True), ([0, 1, 2, 3, 0, 1, 2, 3], True)]
+)
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_a_model_without_its_cache_needs_no_mask(positions: list[int] | None, mask: bool, checkpointing: bool) -> None:
+    """Positions that a batch brings may be those of packed sequences; those that the model counts are not."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    sizes = {
+        "num_hidden_layers": 2,
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "vocab_size": 32,
+        "max_position_embeddings": 16,
+    }
+    config = transformers.LlamaConfig(**sizes, num_attention_heads=2, use_cache=False, bos_token_id=0, eos_token_id=0)
+    model = transformers.LlamaForCausalLM(config).train()
+    if checkpointing:
+        # the old name is deprecated in transformers 5
+        getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)()
+    tokens = torch.randint(0, 32, (2, 8))
+    if positions is None:
+        compiled = check_step(lambda t: model(t, labels=t).loss, tokens, module=model)
+    else:
+        given = torch.tensor([positions, positions])
+        compiled = check_step(lambda t, p: model(t, labels=t, position_ids=p).loss, tokens, given, module=model)
+    assert masked(compiled) == [mask] * (4 if checkpointing else 2)
+
+
 def plain(*arrays: Any, **options: Any) -> Any:
     return _attention.plain_attention(*arrays, **options)
 

@@ -51,6 +51,7 @@ def test_the_gradient_takes_its_input_for_a_log_softmax_as_pytorchs_does() -> No
     require_equal(logits(7, 4, 5), TARGETS, INPUTS, LABELS, zero_infinity=True, normalised=False)
 
 
+@pytest.mark.tables
 def test_one_sequence_another_blank_and_nothing_to_say() -> None:
     require_equal(logits(6, 5), torch.tensor([1, 2, 1]), torch.tensor(6), torch.tensor(3))
     require_equal(logits(6, 2, 5), torch.tensor([[0, 2, 1], [3, 3, 0]]), (6, 5), (3, 2), blank=4)

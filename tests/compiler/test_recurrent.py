@@ -205,6 +205,7 @@ def test_eager_use_between_compiled_steps_sees_the_new_weights() -> None:
     assert len(compiled.compiles) == 1
 
 
+@pytest.mark.tables
 def test_weight_norm_on_a_recurrent_weight() -> None:
     model = make(nn.LSTM)
     nn.utils.parametrizations.weight_norm(model, "weight_hh_l0")

@@ -66,3 +66,34 @@ def test_optimizers_are_recognised(kind: Any) -> None:
 
     step(torch.ones(3, 2))
     assert torch.ops.systolic.one_minus_pow.default in targets(step)
+
+
+def make_adam(parameters: Any, **options: Any) -> torch.optim.Optimizer:
+    return torch.optim.Adam(parameters, lr=0.0, **options)
+
+
+def make_adamw(parameters: Any, **options: Any) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(parameters, lr=0.0, **options)
+
+
+@pytest.mark.parametrize("options", [{}, {"amsgrad": True}], ids=["plain", "amsgrad"])
+@pytest.mark.parametrize("make", [make_adam, make_adamw])
+def test_a_warm_up_from_zero_leaves_what_has_no_gradient(make: Callable[..., torch.optim.Optimizer], options: Any) -> None:
+    """PyTorch's form for traces divides by the learning rate: rows of an embedding that no batch had became NaN."""
+    weights = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        embedding = nn.Embedding(4, 2)
+        optimizer = make(embedding.parameters(), **options)
+
+        def step(words: torch.Tensor, embedding: nn.Embedding = embedding, optimizer: Any = optimizer) -> None:
+            optimizer.zero_grad()
+            embedding(words).square().sum().backward()
+            optimizer.step()
+
+        run = systolic.jit(step) if compiled else step
+        for lr in (0.0, 0.1, 0.2):
+            optimizer.param_groups[0]["lr"] = lr
+            run(torch.tensor([0, 1]))
+        weights.append(embedding.weight.detach().clone())
+    torch.testing.assert_close(weights[1], weights[0], rtol=1e-5, atol=1e-6)

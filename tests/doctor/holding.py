@@ -8,7 +8,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-_HOLD = "import os, sys\nfiles = [open(path) for path in sys.argv[1:]]\n"
+_HOLD = "import fcntl, os, sys\nfiles = [open(path) for path in sys.argv[1:]]\n"
+_LOCKED = "fcntl.flock(files[-1], fcntl.LOCK_EX)\n"
 _WAIT = "print('holding', flush=True)\nsys.stdin.read()\n"
 _STUBBORN = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
 
@@ -23,11 +24,17 @@ def make_machine(root: Path, *files: str) -> Path:
 
 
 @contextlib.contextmanager
-def held(*files: Path, stubborn: bool = False, uid: int | None = None) -> Iterator[subprocess.Popen[str]]:
-    """A process that has the files open until the block ends; a stubborn one does not end when it is asked to."""
+def held(*files: Path, stubborn: bool = False, uid: int | None = None, locked: bool = False) -> Iterator[subprocess.Popen[str]]:
+    """A process that has the files open, the last one locked, until the block ends; a stubborn one does not end when asked."""
     become = f"os.setuid({uid})\n" if uid is not None else ""
     process = subprocess.Popen(
-        [sys.executable, "-S", "-c", (_STUBBORN if stubborn else "") + _HOLD + become + _WAIT, *map(str, files)],
+        [
+            sys.executable,
+            "-S",
+            "-c",
+            (_STUBBORN if stubborn else "") + _HOLD + (_LOCKED if locked else "") + become + _WAIT,
+            *map(str, files),
+        ],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -1,9 +1,10 @@
 """What every logger must do, whatever it writes to."""
 
+import gc
 import math
 import threading
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,19 @@ import numpy as np
 import pytest
 import torch
 from loggers.log_readers import read_csv, read_events
+from loggers.tracker_readers import read_comet, read_mlflow, read_wandb
 
 from systolic.exceptions import MisconfigurationException
-from systolic.loggers import CSVLogger, DummyLogger, Logger, TensorBoardLogger, require_logger
+from systolic.loggers import (
+    CometLogger,
+    CSVLogger,
+    DummyLogger,
+    Logger,
+    MLFlowLogger,
+    TensorBoardLogger,
+    WandbLogger,
+    require_logger,
+)
 
 yaml = pytest.importorskip("yaml")
 
@@ -23,13 +34,27 @@ Series = dict[str, list[tuple[int, float]]]
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of logger, and how to read back what it wrote."""
+    """A kind of logger, and how to read back what it wrote; a tracker keeps it where its package wants."""
 
     make: Callable[..., Any]
-    read: Callable[[str], Series]
+    read: Callable[[Any], Series]
+    package: str | None = None
 
 
-KINDS = {"csv": Kind(CSVLogger, read_csv), "tensorboard": Kind(TensorBoardLogger, read_events)}
+def make_comet(directory: Path, **kwargs: Any) -> CometLogger:
+    quiet = dict.fromkeys(("log_code", "log_git_metadata", "log_git_patch", "log_env_details", "parse_args"), False)
+    return CometLogger(online=False, offline_directory=str(directory), display_summary_level=0, **quiet, **kwargs)
+
+
+KINDS = {
+    "csv": Kind(CSVLogger, lambda logger: read_csv(logger.log_dir)),
+    "tensorboard": Kind(TensorBoardLogger, lambda logger: read_events(logger.log_dir)),
+}
+TRACKERS = {
+    "wandb": Kind(lambda d, **kwargs: WandbLogger(save_dir=d, offline=True, **kwargs), read_wandb, "wandb"),
+    "mlflow": Kind(lambda d, **kwargs: MLFlowLogger(tracking_uri=f"file:{d}", **kwargs), read_mlflow, "mlflow"),
+    "comet": Kind(make_comet, read_comet, "comet_ml"),
+}
 
 CASES: dict[str, tuple[list[tuple[dict[str, Any], Any]], Series]] = {
     "scalars at steps": (
@@ -66,6 +91,16 @@ def kind(request: pytest.FixtureRequest) -> Kind:
     return KINDS[request.param]
 
 
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.chdir(tmp_path)
+    yield
+    gc.collect()  # the packages leave sockets open
+
+
 def assert_same(got: Series, expected: Series) -> None:
     assert got.keys() == expected.keys()
     for name, points in expected.items():
@@ -84,14 +119,39 @@ def test_logged_values_are_read_back(kind: Kind, case: str, save_each: bool, tmp
             logger.save()
             logger.save()
     logger.finalize("success")
-    assert_same(kind.read(str(tmp_path / "lightning_logs" / "version_0")), expected)
+    assert logger.log_dir == str(tmp_path / "lightning_logs" / "version_0")
+    assert_same(kind.read(logger), expected)
+
+
+# a tracker's run takes a second or two
+TRACKED = [
+    pytest.param(name, case, marks=() if (name, case) == ("wandb", "scalars at steps") else pytest.mark.tables)
+    for name in TRACKERS
+    for case in CASES
+    if (name, case) != ("mlflow", "awkward names")  # it has few characters for names: test_trackers.py
+]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.usefixtures("offline")
+@pytest.mark.parametrize(("name", "case"), TRACKED)
+def test_trackers_keep_values(name: str, case: str, tmp_path: Path) -> None:
+    kind = TRACKERS[name]
+    pytest.importorskip(kind.package or "")
+    calls, expected = CASES[case]
+    logger = require_logger(kind.make(tmp_path))
+    for metrics, step in calls:
+        logger.log_metrics(metrics, step)
+        logger.save()
+    logger.finalize("success")
+    assert_same(kind.read(logger), expected)
 
 
 def test_what_is_saved_can_be_read_before_the_run_ends(kind: Kind, tmp_path: Path) -> None:
     logger = kind.make(tmp_path)
     logger.log_metrics({"loss": 1.0}, 0)
     logger.save()
-    assert_same(kind.read(logger.log_dir), {"loss": [(0, 1.0)]})
+    assert_same(kind.read(logger), {"loss": [(0, 1.0)]})
     logger.finalize("failed")
 
 
@@ -100,7 +160,7 @@ def test_logging_after_finalize_is_kept(kind: Kind, tmp_path: Path) -> None:
     for step, status in enumerate(["success", "finished", "success"]):
         logger.log_metrics({"loss": float(step)}, step)
         logger.finalize(status)
-    assert_same(kind.read(logger.log_dir), {"loss": [(0, 0.0), (1, 1.0), (2, 2.0)]})
+    assert_same(kind.read(logger), {"loss": [(0, 0.0), (1, 1.0), (2, 2.0)]})
 
 
 def test_resume_into_the_same_version(kind: Kind, tmp_path: Path) -> None:
@@ -112,7 +172,7 @@ def test_resume_into_the_same_version(kind: Kind, tmp_path: Path) -> None:
     second.log_metrics({"acc": 0.5}, 1)
     second.finalize("success")
     assert second.log_dir == first.log_dir
-    assert_same(kind.read(second.log_dir), {"loss": [(0, 1.0), (1, 2.0)], "acc": [(1, 0.5)]})
+    assert_same(kind.read(second), {"loss": [(0, 1.0), (1, 2.0)], "acc": [(1, 0.5)]})
 
 
 HPARAMS = {
@@ -159,7 +219,7 @@ def test_hyperparameters_with_metrics(kind: Kind, tmp_path: Path) -> None:
     logger = kind.make(tmp_path, prefix="run")
     logger.log_hyperparams({"lr": 0.5}, metrics={"acc": 0.25})
     logger.finalize("success")
-    assert_same(kind.read(logger.log_dir), {"run-acc": [(0, 0.25)]})
+    assert_same(kind.read(logger), {"run-acc": [(0, 0.25)]})
 
 
 VERSIONS: list[tuple[list[str], dict[str, Any], str]] = [

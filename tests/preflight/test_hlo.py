@@ -170,6 +170,51 @@ def test_groups_are_read_in_every_notation() -> None:
     assert (permuted.kind, permuted.group_size, permuted.groups) == ("collective-permute", 2, "{{0,1},{1,0}}")
 
 
+FUSED = """HloModule step, is_scheduled=true
+
+%begin (a: bf16[8]) -> (bf16[8], bf16[64]) {
+  %a = bf16[8]{0} parameter(0)
+  %all-gather.1 = bf16[64]{0} all-gather(%a), channel_id=3, replica_groups=[1,8]<=[8], dimensions={0}, frontend_attributes={chain_id="0"}
+  ROOT %started = (bf16[8]{0}, bf16[64]{0}) custom-call(%all-gather.1), custom_call_target="AsyncCollectiveStart"
+}
+
+%async_collective_fusion.1 (b: bf16[8], w: f32[8]) -> (f32[8], bf16[64]) {
+  %b = bf16[8]{0} parameter(0)
+  %w = f32[8]{0} parameter(1)
+  %work = f32[8]{0} add(%w, %w)
+  %all-gather.2 = bf16[64]{0} all-gather(%b), channel_id=3, replica_groups=[1,8]<=[8], dimensions={0}, frontend_attributes={chain_id="0"}
+  ROOT %both = (f32[8]{0}, bf16[64]{0}) tuple(%work, %all-gather.2)
+}
+
+%another (c: bf16[8]) -> bf16[64] {
+  %c = bf16[8]{0} parameter(0)
+  ROOT %all-gather.3 = bf16[64]{0} all-gather(%c), channel_id=3, replica_groups=[1,8]<=[8], dimensions={0}, frontend_attributes={chain_id="1"}
+}
+
+%all-reduce-scatter.1 (input: f32[64]) -> f32[8] {
+  %input = f32[64]{0} parameter(0)
+  %all-reduce.1 = f32[64]{0} all-reduce(%input), channel_id=1, replica_groups={{0,1,2,3,4,5,6,7}}, to_apply=%add
+  %me = u32[] partition-id()
+  ROOT %mine = f32[8]{0} dynamic-slice(%all-reduce.1, %me), dynamic_slice_sizes={8}
+}
+
+ENTRY %main (p: bf16[8], q: f32[8], g: f32[64]) -> f32[8] {
+  %p = bf16[8]{0} parameter(0)
+  %q = f32[8]{0} parameter(1)
+  %g = f32[64]{0} parameter(2)
+  %fusion.1 = (bf16[8]{0}, bf16[64]{0}) fusion(%p), kind=kCustom, calls=%begin
+  %fusion.2 = (f32[8]{0}, bf16[64]{0}) fusion(%p, %q), kind=kOutput, calls=%async_collective_fusion.1
+  %fusion.3 = bf16[64]{0} fusion(%p), kind=kCustom, calls=%another
+  ROOT %fusion.4 = f32[8]{0} fusion(%g), kind=kCustom, calls=%all-reduce-scatter.1
+}
+"""
+
+
+def test_a_collective_beside_several_fusions_counts_once() -> None:
+    found = [(c.kind, c.bytes, c.overlaps) for c in analyse(FUSED).collectives]
+    assert found == [("all-gather", 128, True), ("all-gather", 128, True), ("reduce-scatter", 256, True)]
+
+
 def test_types_are_read_with_layouts_and_memory_spaces() -> None:
     text = "(bf16[8,12]{1,0:T(8,128)(2,1)S(1)}, /*index=1*/f8e4m3fn[4]{0}, s4[3]{0}, u32[]{:S(2)}, token[])"
     found = list(arrays(text))

@@ -77,6 +77,7 @@ def test_a_comparison_has_a_table_and_every_report() -> None:
 CHROMIUM = next((p for name in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(name))), None)
 
 
+@pytest.mark.tables
 @pytest.mark.skipif(CHROMIUM is None, reason="no browser on this machine")
 def test_page_in_a_real_browser(tmp_path: Path) -> None:
     # fills enough of the memory to be seen

@@ -18,6 +18,7 @@ import torch
 
 import systolic
 from systolic.runtime._compile_cache import cache_directory, keep_compiled_programs, watched_cache
+from systolic.utilities._private import make_directories, why_not_private
 
 SETTINGS = (
     "jax_compilation_cache_dir",
@@ -162,6 +163,78 @@ def test_a_directory_that_cannot_be_made_is_told_once(tmp_path: Path) -> None:
         warnings.simplefilter("error")
         keep_compiled_programs(environment)
     assert settings()[0] is None
+
+
+def _planted(kind: str, tmp_path: Path) -> Path:
+    """A directory for the cache into which somebody else could put a program, which would be run."""
+    theirs, cache = tmp_path / "theirs", tmp_path / "cache"
+    theirs.mkdir()
+    if kind == "link":
+        own = Path(cache_directory({"SYSTOLIC_CACHE_DIR": str(cache)}))
+        own.parent.mkdir()
+        own.symlink_to(theirs)
+    elif kind == "link above":
+        theirs.chmod(0o777)
+        cache.symlink_to(theirs)
+        return cache / "programs"
+    elif kind == "everybody's":
+        cache.mkdir()
+        cache.chmod(0o777)
+    elif kind == "below everybody's":
+        theirs.chmod(0o777)
+        return theirs / "cache"
+    elif kind == "a group's":
+        cache.mkdir()
+        os.chown(cache, os.getuid(), 65534)
+        cache.chmod(0o770)
+    elif kind == "another user's":
+        cache.mkdir()
+        os.chown(cache, 65534, 65534)
+    else:
+        os.chown(theirs, 65534, 65534)
+        return theirs / "cache"
+    return cache
+
+
+@pytest.mark.usefixtures("untouched")
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("link", "is a link"),
+        ("link above", "can be written to by everybody"),
+        ("everybody's", "can be written to by everybody"),
+        ("below everybody's", "can be written to by everybody"),
+        ("a group's", "can be written to by group 65534"),
+        ("another user's", r"belongs to another user \(uid 65534\)"),
+        ("below another user's", r"belongs to another user \(uid 65534\)"),
+    ],
+)
+def test_a_directory_into_which_others_can_put_programs_is_refused(kind: str, reason: str, tmp_path: Path) -> None:
+    if os.getuid() != 0 and "another" in kind + reason or (os.getuid() != 0 and kind == "a group's"):
+        pytest.skip("only root can give files away")
+    directory = _planted(kind, tmp_path)
+    with pytest.warns(UserWarning, match=f"not kept for the next run: .*{reason}"):
+        keep_compiled_programs({"SYSTOLIC_CACHE_DIR": str(directory)})
+    assert settings()[0] is None
+
+
+def test_new_directories_are_private_all_the_way(tmp_path: Path) -> None:
+    previous = os.umask(0)
+    try:
+        make_directories(tmp_path / "a" / "b" / "c")
+    finally:
+        os.umask(previous)
+    for path in ("a", "a/b", "a/b/c"):
+        assert (tmp_path / path).stat().st_mode & 0o777 == 0o700
+    assert why_not_private(tmp_path / "a" / "b" / "c") is None
+
+
+def test_a_link_of_ones_own_above_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "scratch").mkdir(mode=0o700)
+    (tmp_path / "cache").symlink_to(tmp_path / "scratch")
+    (tmp_path / "scratch/programs").mkdir(mode=0o700)
+    (tmp_path / "scratch").chmod(0o1777)  # as /tmp is: others cannot exchange what is in it
+    assert why_not_private(tmp_path / "cache" / "programs") is None
 
 
 def test_folders_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import nn
 
+from systolic.compiler.capture import ObjectGraph
 from systolic.compiler.driver._engine import bind, release
 from systolic.runtime._cells import flush, make_cells
 from systolic.runtime._device_tensor import DeviceTensor, to_plain
@@ -30,7 +31,7 @@ def module(placement: Placement) -> nn.Module:
     """A linear layer whose weight has an array of its own and whose bias shares one with the counter."""
     layer = nn.Linear(50, 60)
     layer.register_buffer("mean", torch.zeros(3))
-    bind({"module": layer}, placement, set())
+    bind(ObjectGraph({"module": layer}), placement)
     return layer
 
 
@@ -51,7 +52,7 @@ def single(values: Any, placement: Placement) -> DeviceTensor:
 def test_binding_keeps_objects_kinds_and_values() -> None:
     layer = nn.Linear(4, 3)
     weight, expected = layer.weight, layer.weight.detach().clone()
-    bind({"module": layer}, Placement(jax.devices("cpu")[:1]), set())
+    bind(ObjectGraph({"module": layer}), Placement(jax.devices("cpu")[:1]))
     assert layer.weight is weight
     assert isinstance(weight, DeviceTensor)
     assert isinstance(weight, nn.Parameter)

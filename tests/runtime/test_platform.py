@@ -143,6 +143,7 @@ def test_a_number_of_cores_from_the_environment_is_respected() -> None:
     assert finished.stdout.split() == ["[CpuDevice(id=5)]", "6"], finished.stderr
 
 
+@pytest.mark.tables
 def test_jax_already_started_with_fewer_cores() -> None:
     finished = in_a_fresh_process("jax.devices(); find('cpu', 8)")
     assert finished.returncode != 0
@@ -157,6 +158,7 @@ def test_fewer_cores_than_before_are_a_part_of_them() -> None:
     assert in_a_fresh_process("find('cpu', 4); print(len(find('cpu', 2)), len(find('cpu')))").stdout.split() == ["2", "1"]
 
 
+@pytest.mark.tables
 def test_libtpu_starts_in_silence_where_there_is_no_chip() -> None:
     pytest.importorskip("libtpu")
     code = "from systolic.runtime._platform import find_devices; print(find_devices('cpu')[0].platform)"

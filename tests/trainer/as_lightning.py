@@ -94,13 +94,16 @@ def _comparable(value: Any) -> Any:
     return value.tolist() if isinstance(value, torch.Tensor) else value
 
 
-def _approximately(value: Any) -> Any:
-    value = _comparable(value)
+def _approximately(value: Any, near_zero: float = 1e-7) -> Any:
     if isinstance(value, dict):
         return {key: _approximately(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_approximately(one) for one in value]
-    return pytest.approx(value, rel=1e-5, abs=1e-7, nan_ok=True) if isinstance(value, float) else value
+    if isinstance(value, torch.Tensor):
+        # a weight that ends near zero has the rounding of the sums that brought it there: here a tenth of what
+        # torch.testing allows for float32
+        return _approximately(value.tolist(), 1e-6)
+    if isinstance(value, list | tuple):
+        return [_approximately(one, near_zero) for one in value]
+    return pytest.approx(value, rel=1e-5, abs=near_zero, nan_ok=True) if isinstance(value, float) else value
 
 
 def refuses(function: Callable[[], Any], *errors: type[Exception]) -> bool:

@@ -155,10 +155,16 @@ class Counting(L.Callback):
     """Has a state of its own."""
 
     def __init__(self) -> None:
-        self.batches = self.validations = self.epochs = 0
+        self.batches = self.validations = self.epochs = self.begun = self.validated = 0
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         self.batches += 1
+
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        self.begun += not trainer.sanity_checking
+
+    def on_validation_batch_end(self, trainer: Any, pl_module: Any, *args: Any) -> None:
+        self.validated += not trainer.sanity_checking
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         self.validations += not trainer.sanity_checking
@@ -167,10 +173,11 @@ class Counting(L.Callback):
         self.epochs += 1
 
     def state_dict(self) -> dict[str, int]:
-        return {"batches": self.batches, "validations": self.validations, "epochs": self.epochs}
+        names = ("batches", "validations", "epochs", "begun", "validated")
+        return {name: getattr(self, name) for name in names}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        self.batches, self.validations, self.epochs = state["batches"], state["validations"], state["epochs"]
+        vars(self).update(state)
 
 
 class SavesEverywhere(L.Callback):

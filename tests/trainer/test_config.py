@@ -24,7 +24,7 @@ TRANSLATED = {
     "num_nodes",
     "model_registry",
 }
-SHOWN_OTHERWISE = {"numerics": "precision", "profiler": "profiler"}
+SHOWN_OTHERWISE = {"sharding": "strategy", "numerics": "precision", "profiler": "profiler"}
 
 
 def test_every_argument_is_a_field_of_the_configuration() -> None:

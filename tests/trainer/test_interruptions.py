@@ -90,6 +90,7 @@ L.Trainer(accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=Fa
 """
 
 
+@pytest.mark.tables
 def test_a_process_that_cannot_end_by_itself_ends_after_the_grace_period(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", STUCK], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

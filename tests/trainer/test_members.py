@@ -254,6 +254,7 @@ def clipped_by_a_callback(package: Package) -> list[float]:
     return [float(value) for parameter in module.parameters() for value in parameter.detach().flatten()]
 
 
+@pytest.mark.tables
 def test_a_callback_may_change_the_norm_that_gradients_are_clipped_to() -> None:
     require_same(clipped_by_a_callback)
 

@@ -52,6 +52,7 @@ def run_digits(directory: Path) -> float:
 
 
 # promise 10: L#18131
+@pytest.mark.tables
 def test_two_thousand_trivial_steps_on_eight_cores_finish(tmp_path: Path) -> None:
     assert "steps: 2000" in run(["-c", TRIVIAL], tmp_path, seconds=240)
 

@@ -101,6 +101,7 @@ def test_neither_data_nor_module_is_copied() -> None:
 
 
 # promise 11: L#18176, a dataset of more than 2**15 samples
+@pytest.mark.tables
 def test_large_datasets() -> None:
     count = 2**15 + 1000
     run = trainer(8)

@@ -88,6 +88,7 @@ def test_own_backward() -> None:
     compare(lambda base: regression(base, backward=backward), max_epochs=1)
 
 
+@pytest.mark.tables
 def test_warm_up_by_global_step() -> None:
     def optimizer_step(self: Any, epoch: Any, batch_idx: Any, optimizer: Any, optimizer_closure: Any = None) -> None:
         optimizer.step(closure=optimizer_closure)

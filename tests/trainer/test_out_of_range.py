@@ -79,7 +79,7 @@ def test_fit_ends_with_the_state_before_the_step(options: dict[str, Any]) -> Non
         torch.testing.assert_close(received, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("devices", [1, 8])
+@pytest.mark.parametrize("devices", [pytest.param(1, marks=pytest.mark.tables), 8])
 def test_a_smaller_last_batch_is_checked_too(devices: int) -> None:
     with pytest.raises(L.OutOfRangeError, match="batch_idx 3"):
         trainer(devices).fit(Tokens(), data(4, bad=3, last=5))

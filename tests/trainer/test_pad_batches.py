@@ -68,6 +68,7 @@ def test_losses_and_logged_means_are_those_of_the_real_samples(options: dict[str
         assert len(run.compiles) == 2  # training and validation
 
 
+@pytest.mark.tables
 def test_buckets_that_are_not_full_need_no_program_of_their_own() -> None:
     recorder = Recorder()
     run = trainer(max_epochs=2, callbacks=[recorder], pad_batches=True)
@@ -126,6 +127,7 @@ def test_predictions_are_those_of_the_real_samples() -> None:
     assert [len(output) for output in outputs] == [32, 32, 32, 32, 22]
 
 
+@pytest.mark.tables
 def test_several_steps_a_dispatch() -> None:
     found = []
     for options in ({"compile": False}, {"pad_batches": True, "steps_per_dispatch": 2}):

@@ -76,6 +76,7 @@ def test_no_float64_reaches_the_compiler() -> None:
     assert "c128" not in report.dtypes
 
 
+@pytest.mark.tables
 def test_half_precision_halves_the_parameters_and_leaves_the_module_alone() -> None:
     model = Digits()
     report = trainer(precision="bf16-true").preflight(model, loader(), slice="v5litepod-8")
@@ -93,6 +94,7 @@ def test_unknown_arguments_say_what_is_known() -> None:
         trainer().preflight(Digits(), loader(), slice="v5litepod-8", batch_size=0)
 
 
+@pytest.mark.tables
 def test_several_slices_share_a_trace_and_come_in_order() -> None:
     reports = trainer().preflight(Digits(), loader(), slice=["v3-8", "v5litepod-8", "v4-8"])
     assert [report.slice.name for report in reports] == ["v3-8", "v5litepod-8", "v4-8"]
@@ -114,6 +116,7 @@ def test_evaluation_steps_have_no_optimizer() -> None:
     assert all(module.training for module in model.modules())
 
 
+@pytest.mark.tables
 def test_the_batch_is_that_of_a_core_however_little_data_there_is() -> None:
     few = trainer().preflight(Digits(), loader(size=8, samples=10), slice="v5litepod-256")
     assert (few.batch.per_core, few.batch.total, few.batch.samples_per_epoch) == (8, 2048, 10)
@@ -139,11 +142,13 @@ def test_a_batch_that_does_not_fit_is_reported_with_the_compilers_figures() -> N
     assert report.to_dict()["fits"] is False
 
 
+@pytest.mark.tables
 def test_accumulation_is_reported_with_its_gradients() -> None:
     report = trainer(accumulate_grad_batches=4).preflight(Digits(), loader(), slice="v5litepod-8")
     assert report.memory.other_state >= 4 * PARAMETERS
 
 
+@pytest.mark.tables
 def test_manual_optimization_with_two_optimizers_and_a_datamodule() -> None:
     class Adversaries(L.LightningModule):
         def __init__(self) -> None:
@@ -177,6 +182,7 @@ def test_manual_optimization_with_two_optimizers_and_a_datamodule() -> None:
     assert report.memory.optimizer_state == 4 * (2 * (64 * 64 + 64) + 2) + 4 * 65
 
 
+@pytest.mark.tables
 def test_a_measurement_runs_the_step_and_leaves_the_module_alone() -> None:
     model = Digits()
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -190,6 +196,7 @@ def test_a_measurement_runs_the_step_and_leaves_the_module_alone() -> None:
         torch.testing.assert_close(value, before[name], rtol=0, atol=0)
 
 
+@pytest.mark.tables
 def test_a_trainer_that_groups_steps_is_looked_at_step_by_step() -> None:
     grouping = trainer(devices=2, steps_per_dispatch=4)
     report = grouping.preflight(Digits(), loader(), slice="v5litepod-8", measure=True)
@@ -198,6 +205,7 @@ def test_a_trainer_that_groups_steps_is_looked_at_step_by_step() -> None:
     assert grouping.steps_per_dispatch == 4
 
 
+@pytest.mark.tables
 def test_a_preflight_forgets_nothing_of_a_run_before_it() -> None:
     model, mine = Digits(), trainer(max_epochs=1)
     mine.fit(model, loader())
@@ -217,6 +225,7 @@ def test_every_figure_says_how_it_was_obtained() -> None:
     assert {"HBM per core", "prediction", "compilation"} <= {figure.group for figure in figures}
 
 
+@pytest.mark.tables
 def test_the_longest_operations_name_the_users_module_and_line() -> None:
     report = trainer().preflight(Digits(), loader(), slice="v5litepod-8", batch_size=1024)
     modules = {one.module for one in report.operations}

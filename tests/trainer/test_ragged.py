@@ -74,9 +74,7 @@ def unpadded_losses(epochs: int, drop_last: bool = True) -> list[float]:
 
 
 # promise 7: R#1433, TRL PR 2001
-@pytest.mark.thin(2)
-@pytest.mark.thin(3)
-@pytest.mark.parametrize("devices", [1, 8])
+@pytest.mark.parametrize("devices", [pytest.param(1, marks=pytest.mark.tables), 8])
 def test_ragged_text_needs_one_program_a_bucket_and_has_the_unpadded_losses(devices: int) -> None:
     recorder = Recorder()
     run = trainer(devices, max_epochs=2, callbacks=[recorder])
@@ -88,6 +86,7 @@ def test_ragged_text_needs_one_program_a_bucket_and_has_the_unpadded_losses(devi
     assert expected[-1] < expected[0]
 
 
+@pytest.mark.tables
 def test_the_example_of_the_docs_runs() -> None:
     code = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)[0]
     code = code.replace("L.Trainer(", "L.Trainer(enable_progress_bar=False, enable_model_summary=False, logger=False, ")

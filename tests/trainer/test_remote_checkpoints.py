@@ -47,6 +47,7 @@ def trainer(*callbacks: L.Callback, epochs: int = 1, **options: Any) -> L.Traine
 
 
 # defect 15
+@pytest.mark.tables
 @pytest.mark.parametrize("plugins", [None, "async"])
 def test_resuming_from_another_file_system_equals_resuming_from_a_local_file(plugins: str | None, tmp_path: Path) -> None:
     found = []

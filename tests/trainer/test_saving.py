@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -108,6 +109,33 @@ def test_a_failed_save_ends_the_run_and_keeps_the_old_file(tmp_path: Path) -> No
         trainer.fit(Line(), batches(2))
     assert trainer.state.status == "interrupted"
     assert [path.name for path in tmp_path.iterdir()] == ["epoch=1-step=4.ckpt"]
+
+
+def test_a_failed_save_is_raised_after_the_next_step(tmp_path: Path) -> None:
+    failed = threading.Event()
+
+    class FullDisk(TorchCheckpointIO):
+        def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: Any = None) -> None:
+            try:
+                raise OSError(28, "No space left on device", str(path))
+            finally:
+                failed.set()
+
+    io = AsyncCheckpointIO(FullDisk())
+
+    class Waits(L.Callback):
+        def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+            if batch_idx == 2:  # the save was asked for after the second batch
+                assert failed.wait(60)
+                while not all(future.done() for future in io._pending):
+                    time.sleep(0.01)
+
+    saves = ModelCheckpoint(tmp_path, every_n_train_steps=2, save_top_k=-1)
+    options = {**QUIET, "enable_checkpointing": True, "max_epochs": 1, "compile": False}
+    trainer = L.Trainer(plugins=[io], callbacks=[saves, Waits()], **options)
+    with pytest.raises(OSError, match="No space left"):
+        trainer.fit(Line(), batches(20))
+    assert trainer.global_step in (2, 3)  # at once, or after the step that follows
 
 
 def test_a_failed_last_save_is_raised_by_fit(tmp_path: Path) -> None:

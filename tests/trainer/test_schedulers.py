@@ -91,6 +91,7 @@ def test_form(form: str) -> None:
     assert len(outcome.trainer.compiles) == 1, "a new learning rate is no reason to compile"
 
 
+@pytest.mark.tables
 def test_frequency_with_accumulation() -> None:
     compare(build(_with_scheduler(interval="step", frequency=3)), max_epochs=2, accumulate_grad_batches=3)
 

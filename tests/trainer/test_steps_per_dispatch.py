@@ -77,7 +77,7 @@ def fitted(size: int, **options: Any) -> tuple[L.Trainer, Digits, Steps]:
     return trainer, module, logger
 
 
-@pytest.mark.thin(8)
+@pytest.mark.tables
 @pytest.mark.parametrize("devices", [1, 4])
 def test_results_are_those_of_single_steps(devices: int) -> None:
     _, single, rows = fitted(1, devices=devices)
@@ -98,6 +98,7 @@ def test_dropout_draws_are_those_of_single_steps() -> None:
     assert len(set(first)) == len(first)
 
 
+@pytest.mark.tables
 def test_no_step_is_left_over_at_a_stop() -> None:
     trainer, grouped, _ = fitted(8, max_steps=13, max_epochs=-1)
     _, single, _ = fitted(1, max_steps=13, max_epochs=-1)
@@ -123,6 +124,7 @@ class Watches(L.Callback):
         """Needs every batch."""
 
 
+@pytest.mark.tables
 @pytest.mark.thin(4)
 @pytest.mark.parametrize(
     ("options", "reason"),

@@ -57,6 +57,7 @@ def test_updated_and_logged_at_the_epochs_end() -> None:
     assert outcome.metrics["mean"] == pytest.approx(sum(outcome.losses[3:]) / 3, rel=1e-5)
 
 
+@pytest.mark.tables
 def test_computed_by_hand() -> None:
     def training(self: Any, batch: Any, batch_idx: int) -> Any:
         value = self.error(self(batch[0]), batch[1])

@@ -261,6 +261,7 @@ def test_other_errors_are_not_swallowed() -> None:
     assert module.hparams.batch_size == 3
 
 
+@pytest.mark.tables
 def test_batch_size_stops_at_the_dataset() -> None:
     module = parts(L.LightningModule)
     assert Tuner(trainer()).scale_batch_size(module, steps_per_trial=1, init_val=24) == 64 == module.batch_size

@@ -14,6 +14,9 @@ _FACES = (
 )  # fmt: skip
 """Modules of systolic in which the names of Lightning's mean the same; of equal names the first counts."""
 
+_MOVED = {"cli": "pytorch.cli"}
+"""Modules of Lightning's that lie at another place here. What they need may not be installed."""
+
 _ELSEWHERE = {
     "CombinedLoader": "data",
     "LightningOptimizer": "optim",
@@ -24,10 +27,11 @@ _ELSEWHERE = {
 
 MODULES = frozenset({
     "accelerators", "callbacks", "callbacks.early_stopping", "callbacks.model_checkpoint", "callbacks.progress",
-    "callbacks.progress.rich_progress", "callbacks.progress.tqdm_progress", "callbacks.spike",
+    "callbacks.progress.rich_progress", "callbacks.progress.tqdm_progress", "callbacks.pruning", "callbacks.spike",
     "callbacks.stochastic_weight_avg", "callbacks.weight_averaging", "cli", "core", "core.datamodule", "core.hooks",
-    "core.module", "core.optimizer", "core.saving", "demos", "loggers", "loggers.csv_logs", "loggers.logger",
-    "loggers.tensorboard", "plugins", "plugins.environments", "plugins.io", "profilers", "strategies", "trainer",
+    "core.module", "core.optimizer", "core.saving", "demos", "loggers", "loggers.comet", "loggers.csv_logs",
+    "loggers.logger", "loggers.mlflow", "loggers.tensorboard", "loggers.wandb", "plugins", "plugins.environments", "plugins.io",
+    "profilers", "strategies", "trainer",
     "trainer.states", "trainer.trainer", "tuner", "tuner.tuning", "utilities", "utilities.combined_loader", "utilities.data",
     "utilities.enums", "utilities.exceptions", "utilities.grads", "utilities.memory", "utilities.model_helpers",
     "utilities.model_summary", "utilities.parsing", "utilities.rank_zero", "utilities.seed", "utilities.types",
@@ -62,7 +66,7 @@ def ours(module: str, name: str) -> Any:
 
 def counterpart(module: str) -> types.ModuleType | None:
     """Systolic's module at the same place, or None."""
-    return _systolic(module) if module in _FACES else None
+    return _systolic(_MOVED.get(module, module)) if module in _FACES or module in _MOVED else None
 
 
 @functools.cache

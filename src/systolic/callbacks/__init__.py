@@ -15,6 +15,7 @@ from .model_summary import ModelSummary
 from .on_exception_checkpoint import OnExceptionCheckpoint
 from .prediction_writer import BasePredictionWriter
 from .progress import ProgressBar, RichProgressBar, RichProgressBarTheme, TQDMProgressBar
+from .pruning import ModelPruning
 from .rich_model_summary import RichModelSummary
 from .spike import SpikeDetection
 from .stochastic_weight_avg import StochasticWeightAveraging
@@ -39,6 +40,7 @@ __all__ = [
     "LearningRateFinder",
     "LearningRateMonitor",
     "ModelCheckpoint",
+    "ModelPruning",
     "ModelSummary",
     "ProgressBar",
     "RichModelSummary",

@@ -7,6 +7,7 @@ from string import Formatter
 from typing import Any
 
 from ..checkpoint import location
+from ..exceptions import MisconfigurationException
 from ._protocol import TrainerLike
 
 
@@ -27,8 +28,19 @@ def fill(template: str, metrics: Mapping[str, Any], equals: str | None) -> str:
 
 
 def _fill_field(name: str, spec: str, metrics: Mapping[str, Any], equals: str | None) -> str:
-    value = format(metrics.get(name, 0), spec)
+    try:
+        value = format(metrics.get(name, 0), spec)
+    except (TypeError, ValueError) as error:
+        raise MisconfigurationException(
+            f"The file name of a ModelCheckpoint has {{{name}:{spec}}}, and its value is {metrics.get(name, 0)!r}: {error}. "
+            "Expected a format of numbers, such as {val_loss:.2f}."
+        ) from error
     return value if equals is None else f"{name}{equals}{value}"
+
+
+def unknown_names(template: str, metrics: Mapping[str, Any]) -> list[str]:
+    """The names in a template for which there is no metric."""
+    return [name for _, name, _, _ in Formatter().parse(template) if name is not None and name not in metrics]
 
 
 def matches(file_name: str, template: str, join: str, extension: str, equals: str | None) -> bool:

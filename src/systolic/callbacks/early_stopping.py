@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ..core import LightningModule
+from ._arguments import require_integer, require_number, require_text
 from ._console import say
 from ._errors import missing_metric, require_mode
 from ._protocol import TrainerLike, is_fitting, validates_once_an_epoch
@@ -62,7 +63,14 @@ class EarlyStopping(Callback):
         check_on_train_epoch_end: bool | None = None,
         log_rank_zero_only: bool = False,
     ) -> None:
-        require_mode(type(self).__name__, mode)
+        owner = type(self).__name__
+        require_mode(owner, mode)
+        require_text(owner, "monitor", monitor, "val_loss")
+        require_integer(owner, "patience", patience, 0)
+        require_number(owner, "min_delta", min_delta)
+        for name, threshold in (("stopping_threshold", stopping_threshold), ("divergence_threshold", divergence_threshold)):
+            if threshold is not None:
+                require_number(owner, name, threshold)
         self.monitor = monitor
         self.mode = mode
         # Signed as Lightning's attribute is, so that `current - min_delta` must beat the best score in both modes.

@@ -28,6 +28,8 @@ class GradientAccumulationScheduler(Callback):
     def __init__(self, scheduling: dict[int, int]) -> None:
         if not scheduling:
             raise TypeError("GradientAccumulationScheduler(scheduling) expects a dict of epochs, such as {4: 2}. It is empty.")
+        if not isinstance(scheduling, dict):
+            raise TypeError(f"GradientAccumulationScheduler({scheduling!r}): expected a dict of epochs, such as {{4: 2}}.")
         if any(not isinstance(number, int) for number in (*scheduling, *scheduling.values())):
             raise MisconfigurationException(
                 f"GradientAccumulationScheduler(scheduling) expects integers, such as {{4: 2}}. Received: {scheduling}."

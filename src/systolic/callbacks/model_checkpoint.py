@@ -14,7 +14,9 @@ from ..checkpoint import is_inside, location
 from ..core import LightningModule
 from ..exceptions import MisconfigurationException
 from ..loggers._yaml import dump_yaml
-from ._checkpoint_names import default_directory, fill, matches
+from ..utilities._suggest import suggest
+from ._arguments import require_integer, require_interval, require_path, require_template, require_text
+from ._checkpoint_names import default_directory, fill, matches, unknown_names
 from ._console import say
 from ._errors import missing_metric, require_mode
 from ._protocol import (
@@ -83,7 +85,15 @@ class ModelCheckpoint(Checkpoint):
         save_on_train_epoch_end: bool | None = None,
         enable_version_counter: bool = True,
     ) -> None:
-        require_mode(type(self).__name__, mode)
+        owner = type(self).__name__
+        require_mode(owner, mode)
+        require_path(owner, "dirpath", dirpath)
+        require_template(owner, filename)
+        require_interval(owner, "train_time_interval", train_time_interval)
+        if monitor is not None:
+            require_text(owner, "monitor", monitor, "val_loss")
+        if save_last not in (None, True, False, "link"):
+            raise MisconfigurationException(f"{owner}(save_last={save_last!r}): expected True, False, None or 'link'.")
         self.dirpath = None if dirpath is None else location(dirpath)
         self.filename = filename
         self.monitor = monitor
@@ -116,13 +126,13 @@ class ModelCheckpoint(Checkpoint):
         self._last_time_checked = time.monotonic()
         self._waits_for_metric = False
         self._validated = False
+        self._told_of_unknown = False
 
     def _require_consistent(self) -> None:
         limits = {"save_top_k": -1, "every_n_train_steps": 0, "every_n_epochs": 0}
         steps, epochs, interval = self._every_n_train_steps, self._every_n_epochs, self._train_time_interval
         for name, value in zip(limits, (self.save_top_k, steps, epochs), strict=True):
-            if value < limits[name]:
-                raise MisconfigurationException(f"ModelCheckpoint({name}={value}): expected {limits[name]} or more.")
+            require_integer("ModelCheckpoint", name, value, limits[name])
         if (steps > 0) + (epochs > 0) + (interval is not None) > 1:
             raise MisconfigurationException(
                 f"ModelCheckpoint(every_n_train_steps={steps}, every_n_epochs={epochs}, train_time_interval={interval})"
@@ -322,6 +332,18 @@ class ModelCheckpoint(Checkpoint):
         name = join.join(part for part in (prefix, name, None if ver is None else f"v{ver}") if part)
         return os.path.join(self.dirpath or "", name + self.FILE_EXTENSION)
 
+    def _warn_of_unknown(self, template: str, metrics: dict[str, Tensor]) -> None:
+        """Say once that a name of the template is no metric: every file would have a 0 there."""
+        unknown = [] if self._told_of_unknown else unknown_names(template, metrics)
+        if unknown:
+            self._told_of_unknown = True
+            logged = [name for name in metrics if name not in ("epoch", "step")]
+            warnings.warn(
+                f"{type(self).__name__}(filename={template!r}): nothing was logged as {', '.join(map(repr, unknown))}, so the "
+                f"file's name has 0 there.{suggest(unknown[0], logged)} Logged so far: {logged}.",
+                stacklevel=2,
+            )
+
     def find_last_checkpoints(self, trainer: TrainerLike) -> set[str]:
         """All `last` checkpoints in the directory, versions included: where `ckpt_path="last"` looks."""
         directory = self.dirpath or default_directory(trainer)
@@ -411,6 +433,7 @@ class ModelCheckpoint(Checkpoint):
             logger.after_save_checkpoint(self)
 
     def _free_path(self, trainer: TrainerLike, metrics: dict[str, Tensor], filename: str | None, may_replace: str) -> str:
+        self._warn_of_unknown(filename or self.filename or "", metrics)
         path = self.format_checkpoint_name(metrics, filename)
         versions = itertools.count(self.STARTING_VERSION)
         while self._enable_version_counter and path != may_replace and trainer.checkpoint_io.exists(path):

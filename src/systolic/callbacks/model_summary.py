@@ -15,6 +15,10 @@ class ModelSummary(Callback):
     """
 
     def __init__(self, max_depth: int = 1) -> None:
+        if isinstance(max_depth, bool) or not isinstance(max_depth, int) or max_depth < -1:
+            raise ValueError(
+                f"ModelSummary(max_depth={max_depth!r}): expected how many levels to show, -1 for all of them, or 0 for none."
+            )
         self._max_depth = max_depth
 
     def on_fit_start(self, trainer: object, pl_module: nn.Module) -> None:

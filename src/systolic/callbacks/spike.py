@@ -3,6 +3,7 @@
 import json
 import os
 from collections import deque
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from ..core import LightningModule
 from ..distributed import is_main_process
 from ..exceptions import TrainingSpikeException
+from ..utilities._private import make_directories
 from ._protocol import TrainerLike
 from .callback import Callback
 
@@ -56,6 +58,8 @@ class SpikeDetection(Callback):
     ) -> None:
         if mode not in ("min", "max"):
             raise ValueError(f"SpikeDetection(mode={mode!r}): expected 'min' or 'max'.")
+        if isinstance(window, bool) or not isinstance(window, int) or window < 1:
+            raise ValueError(f"SpikeDetection(window={window!r}): expected 1 or more, an integer.")
         self.mode: str = mode
         self.warmup = warmup
         self.atol = atol
@@ -81,7 +85,7 @@ class SpikeDetection(Callback):
         if batch_idx >= self.warmup and self._is_spike(loss):
             self.bad_batches += [batch_idx - 1, batch_idx]
             if is_main_process():
-                os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+                make_directories(Path(path).absolute().parent)
                 with open(path, "w") as file:
                     json.dump(self.bad_batches, file, indent=4)
             raise TrainingSpikeException(batch_idx)

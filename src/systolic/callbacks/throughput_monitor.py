@@ -13,6 +13,7 @@ from ..hardware import peak_flops
 from ..runtime import wait_for
 from ..utilities._torch_internals import tree_leaves
 from ..utilities.throughput import Throughput
+from ._arguments import require_integer
 from ._protocol import DeviceTrainerLike
 from .callback import Callback
 
@@ -59,6 +60,7 @@ class ThroughputMonitor(Callback):
         window_size: int = 100,
         separator: str = "/",
     ) -> None:
+        require_integer("ThroughputMonitor", "window_size", window_size, 1)
         self.batch_size_fn = batch_size_fn
         self.length_fn = length_fn
         self.window_size = window_size

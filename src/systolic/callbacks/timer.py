@@ -132,8 +132,10 @@ def _seconds(duration: str | timedelta | dict[str, int]) -> float:
         return duration.total_seconds()
     if isinstance(duration, dict):
         return timedelta(**duration).total_seconds()
-    parts = re.fullmatch(r"(\d+):(\d\d):(\d\d):(\d\d)", duration.strip())
+    parts = re.fullmatch(r"(\d+):(\d\d):(\d\d):(\d\d)", str(duration).strip())
     if parts is None:
-        raise MisconfigurationException(f"Timer(duration={duration!r}): expected 'DD:HH:MM:SS', as in '00:12:00:00'.")
+        raise MisconfigurationException(
+            f"Timer(duration={duration!r}): expected 'DD:HH:MM:SS', as in '00:12:00:00', a timedelta or a dict."
+        )
     days, hours, minutes, seconds = map(int, parts.groups())
     return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds).total_seconds()

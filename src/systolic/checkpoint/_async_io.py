@@ -14,8 +14,8 @@ class AsyncCheckpointIO(CheckpointIO):
     """Write checkpoints in a thread while training goes on.
 
     Everything happens in the order in which it was asked for: an old checkpoint is removed when the new one is
-    complete, and not at all when writing that failed. What went wrong is raised by the next save, or at the end of
-    the run. One checkpoint is in memory at a time: a save waits until the one before it is written.
+    complete, and not at all when writing that failed. What went wrong is raised after the next step, or at the
+    end of the run. One checkpoint is in memory at a time: a save waits until the one before it is written.
 
     Args:
         checkpoint_io: what writes; a `TorchCheckpointIO` by default.
@@ -78,15 +78,19 @@ class AsyncCheckpointIO(CheckpointIO):
         self.wait()
         return self.checkpoint_io.modified(path)
 
+    def check(self) -> None:
+        """Raise what has gone wrong in the background so far; waits for nothing."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
     def wait(self) -> None:
         """Return when everything is written; raises what went wrong in the background."""
         for future in self._pending:
             future.result()
         self._pending.clear()
         self._coming.clear()
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
+        self.check()
         self.checkpoint_io.wait()
 
     def teardown(self) -> None:

@@ -4,6 +4,8 @@ A name only ever appears in a directory when its file is complete: data goes to 
 process killed at any instant leaves the old checkpoint or the new one.
 """
 
+import errno
+import io
 import os
 import shutil
 import time
@@ -11,33 +13,99 @@ import uuid
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 import torch
 
+from ..utilities._private import make_directories
 from ._contents import damaged_part, read, require_dict, warn_if_not_plain
 from ._errors import CheckpointNotFoundError, missing_checkpoint
 from ._location import TEMPORARY_SUFFIX, MapLocation
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
 _ABANDONED_AFTER_S = 3600.0
+_BEFORE_THE_LOCK_S = 2.0
+"""A process that was stopped between making its file and locking it is not taken for a dead one."""
 
 
-def save(checkpoint: dict[str, Any], path: str, *, make_directories: bool = True) -> None:
+def save(checkpoint: dict[str, Any], path: str, *, makes_directories: bool = True) -> None:
     """Write a checkpoint so that `path` holds the whole of it or what it held before, whatever happens."""
     require_dict(checkpoint)
-    with _replacing(path, make_directories) as temporary:
-        with open(temporary, "xb") as file:
-            torch.save(checkpoint, file)
+    with _told_of(path), _replacing(path, makes_directories) as temporary:
+        with _begun(temporary) as file:
+            kept = _FailuresKept(file)
+            try:
+                torch.save(checkpoint, kept)  # pyright: ignore[reportArgumentType]  # it needs `write` only
+            except RuntimeError as error:  # PyTorch's writer tells of positions, not of the disk
+                raise (kept.failure or error) from error
             file.flush()
             os.fsync(file.fileno())
-        warn_if_not_plain(temporary, path)
+            warn_if_not_plain(temporary, path)
+
+
+class _FailuresKept(io.RawIOBase):
+    """A file that keeps the error of a write, such as that of a full disk.
+
+    Args:
+        file: the open file.
+
+    Attributes:
+        failure: the first error.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        super().__init__()
+        self._file = file
+        self.failure: OSError | None = None
+
+    def writable(self) -> bool:
+        """As any file that is written to."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Write, and remember what went wrong."""
+        try:
+            return self._file.write(data)
+        except OSError as error:
+            self.failure = self.failure or error
+            raise
+
+
+@contextmanager
+def _told_of(path: str) -> Iterator[None]:
+    """Inside the block, errors of the operating system name the checkpoint, not the temporary file beside it."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        reason = "there is a directory of this name" if error.errno == errno.EISDIR else error.strerror
+        ways = f" {_WAYS_ON[error.errno]}" if error.errno in _WAYS_ON else ""
+        # the class follows from the number: FileNotFoundError, PermissionError, ...
+        raise OSError(
+            error.errno, f"The checkpoint cannot be saved: {reason}.{ways} What was there before is intact", path
+        ) from error
+
+
+_WAYS_ON = {
+    errno.ENOSPC: "Make room on this file system, keep fewer files (ModelCheckpoint(save_top_k=...)), or save elsewhere.",
+    errno.EDQUOT: "Your quota there is used up: make room, keep fewer files, or save elsewhere.",
+    errno.EROFS: "Save elsewhere.",
+    errno.EACCES: "Save where this user may write.",
+}
 
 
 def copy(source: str, target: str) -> None:
     """Make `target` a copy of the file `source`, complete at every moment that it can be seen."""
     with _replacing(target) as temporary:
-        shutil.copyfile(source, temporary)
-        with open(temporary, "rb+") as file:
+        with open(source, "rb") as original, _begun(temporary) as file:
+            shutil.copyfileobj(original, file, 2**20)
+            file.flush()
             os.fsync(file.fileno())
 
 
@@ -85,11 +153,11 @@ def names_in(directory: str) -> list[str]:
 
 
 @contextmanager
-def _replacing(target: str, make_directories: bool = True) -> Iterator[str]:
+def _replacing(target: str, makes_directories: bool = True) -> Iterator[str]:
     """Yield the name of a temporary file that takes the place of `target` when the block ends well."""
     directory, name = os.path.split(target)
-    if make_directories:
-        os.makedirs(directory, exist_ok=True)
+    if makes_directories:
+        make_directories(Path(directory))
     # Unique, so that two processes which write the same checkpoint cannot mix their bytes.
     temporary = os.path.join(directory, f".{name[:100]}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}")
     try:
@@ -114,14 +182,42 @@ def _sync_directory(directory: str) -> None:
 
 
 def _remove_abandoned(directory: str) -> None:
-    """Delete temporary files of processes that were killed while they saved; a live one changes its file all along."""
-    oldest = time.time() - _ABANDONED_AFTER_S
+    """Delete temporary files of processes that were killed while they saved: a live one has its file locked."""
+    now = time.time()
     with os.scandir(directory) as entries:
         names = [entry.path for entry in entries if entry.name.endswith(TEMPORARY_SUFFIX)]
     for name in names:
         with suppress(FileNotFoundError):
-            if os.lstat(name).st_mtime < oldest:
+            age = now - os.lstat(name).st_mtime
+            if age > _ABANDONED_AFTER_S or (age > _BEFORE_THE_LOCK_S and _is_abandoned(name)):
                 os.unlink(name)
+
+
+@contextmanager
+def _begun(temporary: str) -> Iterator[IO[bytes]]:
+    """A new file that is locked while it is written, so that others can tell it from what a killed process left."""
+    with open(temporary, "xb") as file:
+        if fcntl is not None:
+            with suppress(OSError):  # a file system without locks: there the age decides
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield file
+        os.utime(temporary)  # between the end of the lock and the new name it is young
+
+
+def _is_abandoned(name: str) -> bool:
+    """Whether nobody writes to a temporary file; False where that cannot be told."""
+    if os.path.islink(name):
+        return True  # renamed at once when it is made
+    if fcntl is None:
+        return False
+    try:
+        with open(name, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:  # locked, another user's, or no locks here
+        return False
+    return True
 
 
 def _require_file(path: str) -> None:

@@ -61,6 +61,9 @@ class CheckpointIO:
         del path
         return True
 
+    def check(self) -> None:
+        """Raise what has gone wrong in the background so far; waits for nothing. Called after every step of training."""
+
     def wait(self) -> None:
         """Return when everything that was asked for is done; raises what went wrong."""
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from ..exceptions import MisconfigurationException
+
 PathLike = str | os.PathLike[str]
 MapLocation = str | torch.device | dict[str, str] | Callable[[Any, str], Any] | None
 """Where tensors of a checkpoint go, as in `torch.load`."""
@@ -18,15 +20,29 @@ TEMPORARY_SUFFIX = ".systolic-tmp"
 _LOCAL = ("file://", "local://")
 
 
+def require_path(path: object) -> str:
+    """A path as text.
+
+    Raises:
+        MisconfigurationException: it is something else.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise MisconfigurationException(
+            "Expected the path or the URL of a checkpoint, as text or as a pathlib.Path. Received: "
+            f"{path!r} of type {type(path).__name__}."
+        )
+    return str(os.fspath(path))
+
+
 def is_remote(path: PathLike) -> bool:
     """Whether the path is a URL such as `gs://bucket/a.ckpt`; `file://` is local."""
-    text = os.fspath(path)
+    text = require_path(path)
     return "://" in text and not text.startswith(_LOCAL)
 
 
 def location(path: PathLike) -> str:
     """The one spelling of a path: a URL as it is, a local one absolute, with `~` and environment variables expanded."""
-    text = os.fspath(path)
+    text = require_path(path)
     if is_remote(text):
         return text.rstrip("/")
     for prefix in _LOCAL:

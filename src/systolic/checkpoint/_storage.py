@@ -44,7 +44,7 @@ def atomic_save(checkpoint: dict[str, Any], path: PathLike, storage_options: Opt
         _remote.save(checkpoint, where, storage_options or {})
         return
     _require_local_options(where, storage_options or {})
-    _files.save(checkpoint, where, make_directories=(storage_options or {}).get("auto_mkdir", True))
+    _files.save(checkpoint, where, makes_directories=(storage_options or {}).get("auto_mkdir", True))
 
 
 def load(

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ..doctor import as_text, examine, free_chips
+from ..exceptions import MisconfigurationException
 from ..hardware import Holder, find_holders
 from ._command import Command
 
@@ -23,6 +24,8 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 def _run(options: Namespace) -> int:
+    if options.yes and not options.free:
+        raise MisconfigurationException("--yes belongs to --free: systolic doctor --free --yes. Alone, doctor changes nothing.")
     return _free(options) if options.free else _examine(options)
 
 

@@ -39,6 +39,10 @@ _count.__name__ = "positive number"
 
 
 def _run(options: Namespace) -> int:
+    if options.max_restarts < 0:
+        raise MisconfigurationException(f"--max-restarts expects an integer >= 0. Received: {options.max_restarts}.")
+    if not options.grace_period > 0:
+        raise MisconfigurationException(f"--grace-period expects seconds, more than 0. Received: {options.grace_period}.")
     command = options.rest
     if not command:
         raise MisconfigurationException(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import runpy
 import sys
@@ -13,9 +14,11 @@ from typing import Any, NoReturn
 
 from rich.console import Console
 
+from ..compiler import REMATS
 from ..exceptions import MisconfigurationException
 from ..preflight import Comparison, PreflightReport, parse_slice, slice_devices
 from ..runtime import Devices, find_devices
+from ..strategies import STRATEGIES, choose_strategy
 from ..trainer import Intended, intercepting
 from ._command import Command
 from ._sweep import parse_sweep
@@ -43,6 +46,8 @@ def _add_arguments(parser: ArgumentParser) -> None:
         default=[],
         help="a table instead: batch_size=8..512 (doubling), batch_size=8,24 or slice=v5litepod-8,v6e-8; twice for both",
     )
+    parser.add_argument("--strategy", choices=STRATEGIES, help="in place of the Trainer's: how the state is divided")
+    parser.add_argument("--remat", choices=REMATS, help="in place of the Trainer's: what backward computes again")
     parser.add_argument(
         "--advise",
         action="store_true",
@@ -78,9 +83,13 @@ class _Preflight:
 
     def reached(self, intended: Intended) -> NoReturn:
         """Compile the step that the script was about to run."""
-        options = self._options
+        options, trainer = self._options, intended.trainer
+        if options.strategy:
+            trainer.reconfigure(dataclasses.replace(trainer.config, sharding=choose_strategy(options.strategy)))
+        if options.remat:
+            trainer.reconfigure(dataclasses.replace(trainer.config, remat=options.remat))
         measured = find_devices(*self._requested) if options.measure else False
-        found = intended.trainer.preflight(
+        found = trainer.preflight(
             intended.model,
             intended.data,
             intended.datamodule,
@@ -99,6 +108,8 @@ def _run(options: Namespace) -> int:
     options.batch_sizes = sweep.batch_sizes
     if options.batch_size and sweep.batch_sizes:
         raise MisconfigurationException("--batch-size and --sweep batch_size=... exclude each other; give one of them.")
+    if options.batch_size is not None and options.batch_size < 1:
+        raise MisconfigurationException(f"--batch-size expects an integer >= 1. Received: {options.batch_size}.")
     if not options.slices:
         raise MisconfigurationException("Say for which slice: --slice v5litepod-8, or --sweep slice=v5litepod-8,v6e-8.")
     if options.html and not options.html.parent.is_dir():
@@ -136,6 +147,11 @@ def _reports(options: Namespace) -> list[PreflightReport]:
             runpy.run_path(str(script), run_name="__main__")
         except _Reached as reached:
             return reached.reports
+        except SystemExit as error:
+            raise MisconfigurationException(
+                f"{script} ended with sys.exit({error.code!r}) before it called fit, validate, test or predict of a systolic "
+                "Trainer. Give it the arguments with which it does, behind its name."
+            ) from error
     raise MisconfigurationException(
         f"{script} ended without calling fit, validate, test or predict of a systolic Trainer. Give it the arguments with "
         "which it does, behind its name."

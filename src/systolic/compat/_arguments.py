@@ -28,13 +28,17 @@ def accepts_legacy_spellings(init: Callable[Concatenate[S, P], None]) -> Callabl
 
     Arguments that are not passed come from `PL_TRAINER_*` variables.
     """
-    known = [name for name, p in inspect.signature(init).parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY]
+    signature = inspect.signature(init)
+    known = [name for name, p in signature.parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY]
 
     @functools.wraps(init)
     def translated(self: S, *args: P.args, **kwargs: P.kwargs) -> None:
         given = {**environment_defaults(known), **modern(kwargs, stacklevel=2)}
         init(self, *args, **given)  # pyright: ignore[reportCallIssue]
 
+    # what catches misspelt names is no argument: help and command lines do not show it
+    shown = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    vars(translated)["__signature__"] = signature.replace(parameters=shown)
     return translated
 
 

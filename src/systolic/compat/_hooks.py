@@ -67,7 +67,8 @@ def require_current_hooks(model: nn.Module, base: type[nn.Module]) -> None:
                 f"Instead, {instead}."
             )
     for (name, parameter), instead in REMOVED_PARAMETERS.items():
-        if overrides(model, name, base) and parameter in _required(getattr(model, name)):
+        method = getattr(model, name, None)
+        if callable(method) and overrides(model, name, base) and parameter in _required(method):
             raise MisconfigurationException(
                 f"`{type(model).__name__}.{name}` takes `{parameter}`, which Lightning 2.0 removed. Instead, {instead}."
             )

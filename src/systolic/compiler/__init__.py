@@ -15,13 +15,16 @@ from .capture import TrainState as TrainState
 from .capture import names_in as names_in
 from .capture import scope_of as scope_of
 from .capture import scope_with_globals as scope_with_globals
+from .driver import REMATS as REMATS
 from .driver import CheckWatch as CheckWatch
 from .driver import Compile as Compile
 from .driver import Engine as Engine
 from .driver import JitFunction as JitFunction
 from .driver import MultiStepEngine as MultiStepEngine
 from .driver import Program as Program
+from .driver import RematPolicy as RematPolicy
 from .driver import StepResult as StepResult
+from .driver import choose_remat as choose_remat
 from .driver import jit as jit
 from .kernels import jax_op as jax_op
 from .lowering import LINE as LINE

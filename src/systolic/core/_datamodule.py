@@ -151,6 +151,7 @@ class LightningDataModule(HyperparametersMixin, _loading.Checkpointed):
         """
         checkpoint = _loading.read(checkpoint_path, map_location, weights_only)
         datamodule = _loading.build(cls, checkpoint, hparams_file, kwargs)
-        if cls.__qualname__ in checkpoint:
-            datamodule.load_state_dict(checkpoint[cls.__qualname__])
+        name = type(datamodule).__qualname__
+        if name in checkpoint:
+            datamodule.load_state_dict(checkpoint[name])
         return datamodule

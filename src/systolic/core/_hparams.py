@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from ._arguments import calling_frame, init_arguments
+from ._given import given_to
 
 
 class AttributeDict(dict[str, Any]):
@@ -75,7 +76,8 @@ class HyperparametersMixin:
         if len(args) == 1 and _is_empty(args[0]):
             return
         skipped = {ignore} if isinstance(ignore, str) else {name for name in ignore or () if isinstance(name, str)}
-        found = init_arguments(self, frame or calling_frame())
+        given = given_to(self)
+        found = init_arguments(self, frame or calling_frame()) if given is None else given
         values = {name: value for name, value in found.items() if name not in skipped}
         chosen, self._hparams_name = _chosen(args, values)
         self._keep(_as_container(chosen))

@@ -16,9 +16,13 @@ import fsspec
 from ..checkpoint._location import MapLocation, PathLike
 from ..exceptions import MisconfigurationException
 from ._hparams import AttributeDict, is_omegaconf
+from ._instantiation import instantiate_module, is_instantiated
 
 OMEGACONF = "omegaconf"
 """What a checkpoint of systolic says of the type of its hyperparameters; Lightning's hold the class itself."""
+
+_OWN = "systolic_"
+"""Beginning of the entry that says so: under Lightning's name Lightning would call what it finds there."""
 
 
 class Checkpointed:
@@ -59,7 +63,7 @@ def hyperparameters_of(owner: _WithHyperparameters) -> dict[str, Any]:
     if not is_omegaconf(owner.hparams):
         return {**found, owner.CHECKPOINT_HYPER_PARAMS_KEY: dict(owner.hparams)}
     plain = importlib.import_module(OMEGACONF).OmegaConf.to_container(owner.hparams, resolve=False)
-    return {**found, owner.CHECKPOINT_HYPER_PARAMS_KEY: plain, owner.CHECKPOINT_HYPER_PARAMS_TYPE: OMEGACONF}
+    return {**found, owner.CHECKPOINT_HYPER_PARAMS_KEY: plain, _OWN + owner.CHECKPOINT_HYPER_PARAMS_TYPE: OMEGACONF}
 
 
 def read(path: PathLike, map_location: MapLocation, weights_only: bool | None) -> dict[str, Any]:
@@ -82,7 +86,10 @@ def build(cls: type[Checkpointed], checkpoint: dict[str, Any], hparams_file: Pat
         checkpoint[cls.CHECKPOINT_HYPER_PARAMS_KEY] = _from_file(hparams_file)
     saved: Any = checkpoint.setdefault(cls.CHECKPOINT_HYPER_PARAMS_KEY, _of_old_lightning(checkpoint))
     saved.update(given)
-    saved = _converted(saved, checkpoint.get(cls.CHECKPOINT_HYPER_PARAMS_TYPE))
+    kind = cls.CHECKPOINT_HYPER_PARAMS_TYPE
+    saved = _converted(saved, checkpoint.get(_OWN + kind, checkpoint.get(kind)))
+    if is_instantiated(saved, cls):
+        return instantiate_module(cls, saved)
     parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]
     named = {p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
     whole = checkpoint.get(cls.CHECKPOINT_HYPER_PARAMS_NAME)

@@ -45,8 +45,9 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, DataHooks, _
     """
 
     __jit_unused_properties__ = (
-        "current_epoch", "device", "device_mesh", "dtype", "example_input_array", "fabric", "global_rank", "global_step",
-        "hparams", "hparams_initial", "local_rank", "logger", "loggers", "on_gpu", "strict_loading", "trainer",
+        "automatic_optimization", "current_epoch", "device", "device_mesh", "dtype", "example_input_array", "fabric",
+        "global_rank", "global_step", "hparams", "hparams_initial", "local_rank", "logger", "loggers", "on_gpu",
+        "strict_loading", "trainer",
     )  # fmt: skip
     CHECKPOINT_HYPER_PARAMS_KEY = "hyper_parameters"
     CHECKPOINT_HYPER_PARAMS_NAME = "hparams_name"
@@ -54,7 +55,7 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, DataHooks, _
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.automatic_optimization = True
+        self._automatic_optimization = True
         self._trainer: Any = None
         self._example_input_array: Any = None
         self._strict_loading: bool | None = None
@@ -142,6 +143,15 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, DataHooks, _
     def __getstate__(self) -> dict[str, Any]:
         """State that is copied and pickled: everything but the Trainer."""
         return {**vars(self), "_trainer": None}
+
+    @property
+    def automatic_optimization(self) -> bool:
+        """Whether the Trainer calls backward and the optimizers; False is said in the class body or in `__init__`."""
+        return self._automatic_optimization
+
+    @automatic_optimization.setter
+    def automatic_optimization(self, automatic: bool) -> None:
+        self._automatic_optimization = automatic
 
     @property
     def current_epoch(self) -> int:
@@ -236,6 +246,7 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, DataHooks, _
         Raises:
             MisconfigurationException: outside of a hook that may log, or an unknown `reduce_fx`.
             ValueError: a value that is not one number.
+            TypeError: a `batch_size` that is no number.
         """
         del enable_graph, sync_dist, sync_dist_group, metric_attribute, rank_zero_only
         if self._trainer is None:
@@ -246,6 +257,10 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, DataHooks, _
         if self._trainer.barebones:
             warnings.warn(f"self.log({name!r}, ...) does nothing under Trainer(barebones=True).", stacklevel=2)
             return
+        if isinstance(batch_size, str | list | tuple | dict):
+            raise TypeError(
+                f"self.log({name!r}, ..., batch_size={batch_size!r}): expected the number of samples in the batch, an integer."
+            )
         options = LogOptions(
             prog_bar=prog_bar,
             logger=True if logger is None else logger,
@@ -259,6 +274,12 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, DataHooks, _
 
     def log_dict(self, dictionary: Mapping[str, Any], **kwargs: Any) -> None:
         """Log several values; keyword arguments as for `log`."""
+        # a MetricCollection is none, and has what is needed
+        if not isinstance(dictionary, Mapping | nn.ModuleDict):
+            raise TypeError(
+                f"self.log_dict(...) expects a dict of values by name. Received: {dictionary!r} of type "
+                f"{type(dictionary).__name__}. Log one value with self.log(name, value)."
+            )
         for name, value in dictionary.items():
             self.log(name, value, **kwargs)
 
@@ -274,7 +295,17 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, DataHooks, _
         return None if not found else found[0] if len(found) == 1 else found
 
     def manual_backward(self, loss: torch.Tensor, *args: Any, **kwargs: Any) -> None:
-        """Call backward in manual optimization."""
+        """Call backward in manual optimization.
+
+        Raises:
+            MisconfigurationException: in automatic optimization, which calls backward itself.
+        """
+        if self.automatic_optimization:
+            raise MisconfigurationException(
+                f"self.manual_backward(...) belongs to manual optimization, and {type(self).__name__} uses automatic "
+                "optimization, which calls backward itself. Return the loss, or set `self.automatic_optimization = False` in "
+                "__init__ and step the optimizers of `self.optimizers()`."
+            )
         loss.backward(*args, **kwargs)
 
     @contextlib.contextmanager

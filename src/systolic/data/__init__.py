@@ -26,6 +26,7 @@ from ._limits import empty_loader_error as empty_loader_error
 from ._limits import has_len as has_len
 from ._limits import limit_batches as limit_batches
 from ._limits import num_batches as num_batches
+from ._limits import warn_of_unlikely_loader as warn_of_unlikely_loader
 from ._merge import MergedLoader as MergedLoader
 from ._merge import concatenate_batches as concatenate_batches
 from ._pad_batches import BatchPadder as BatchPadder

@@ -147,6 +147,18 @@ class EpochSource:
         told = None if marks is None else [_for_checkpoint(mark) for mark in marks]
         return {**start, "marks": start.get("marks") if told is None else told}
 
+    def loader_states(self, place: Place) -> list[Any]:
+        """States, in a place, of the loaders that have one of their own: what Lightning's checkpoints hold of loaders."""
+        marks = place["marks"] or [{}] * len(self._leaves)
+        pairs = [(leaf.loader, mark) for leaf, mark in zip(self._leaves, marks, strict=True)]
+        return [mark.get("state", loader.state_dict()) for loader, mark in pairs if is_stateful(loader)]
+
+    def load_loader_states(self, states: list[Any]) -> None:
+        """Give the loaders that have a state of their own what `loader_states` gave; they go on from there."""
+        loaders = [leaf.loader for leaf in self._leaves if is_stateful(leaf.loader)]
+        for loader, state in zip(loaders, states, strict=False):
+            loader.load_state_dict(state)
+
     def close(self) -> None:
         """End the processes that were started for reading; where it is can still be asked for."""
         for leaf in self._leaves:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
-from torch.utils.data import DataLoader, IterableDataset
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from ..exceptions import MisconfigurationException
+from ..exceptions import MisconfigurationException, PossibleUserWarning
 from ._errors import EmptyLoaderError, NotIterableError
 
 
@@ -16,9 +19,20 @@ def num_batches(loader: Any) -> int | float:
     """`len(loader)`, or infinity when the loader does not know it."""
     try:
         return len(loader)
-    except (TypeError, NotImplementedError):
+    except ValueError as error:
+        raise _false_length(loader, error) from error
+    except (TypeError, NotImplementedError) as error:
+        if "cannot be interpreted as an integer" in str(error):
+            raise _false_length(loader, error) from error
         # An iterable dataset without a length makes `len(DataLoader)` raise, although the method exists.
         return math.inf
+
+
+def _false_length(loader: object, error: Exception) -> MisconfigurationException:
+    return MisconfigurationException(
+        f"`{type(loader).__name__}.__len__` must return how many batches there are, an integer >= 0; leave the method out "
+        f"where that is not known. Received: {error}."
+    )
 
 
 def has_len(loader: object) -> bool:
@@ -80,12 +94,13 @@ def check_limit(limit: int | float | None, *, name: str) -> int | float:
     )
 
 
-def check_loader(loader: object, *, name: str = "train_dataloaders") -> None:
+def check_loader(loader: object, *, name: str = "train_dataloaders", may_be_empty: bool = False) -> None:
     """Refuse what cannot be a loader.
 
     Args:
         loader: what the user gave as one.
         name: the argument that it was given as, for the error message.
+        may_be_empty: whether one without a batch will do.
 
     Raises:
         NotIterableError: it is None, or cannot be iterated over.
@@ -101,11 +116,53 @@ def check_loader(loader: object, *, name: str = "train_dataloaders") -> None:
             f"`{name}` is not iterable: expected a DataLoader or any iterable of batches, received "
             f"{loader!r} of type {type(loader).__name__}. Wrap a dataset as `DataLoader(dataset, batch_size=...)`."
         )
-    for index, inner in enumerate(getattr(loader, "flattened", [])):
-        if inner is None or not _is_iterable(inner):
-            check_loader(inner, name=f"{name}[{index}]")
-    if num_batches(loader) == 0:
+    _require_iterables(loader, name)
+    if not may_be_empty and num_batches(loader) == 0:
         raise empty_loader_error(loader, name=name)
+
+
+def _require_iterables(loader: object, name: str) -> None:
+    for index, inner in _inner(loader):
+        if inner is None or not _is_iterable(inner):
+            check_loader(inner, name=f"{name}[{index!r}]")
+        _require_iterables(inner, f"{name}[{index!r}]")
+
+
+def _inner(loader: object) -> Iterable[tuple[Any, Any]]:
+    """The loaders in one that has several, and their places."""
+    if type(loader) is dict:
+        return loader.items()
+    if isinstance(loader, list | tuple) and all(isinstance(child, int | float | str) for child in loader):
+        return ()  # numbers are data
+    return enumerate(loader if type(loader) in (list, tuple) else getattr(loader, "flattened", []))  # pyright: ignore[reportArgumentType]
+
+
+def warn_of_unlikely_loader(loader: object, *, name: str = "train_dataloaders") -> None:
+    """Warn of what can be iterated over, and is probably meant otherwise.
+
+    Args:
+        loader: what the user gave as one.
+        name: the argument that it was given as.
+    """
+    what = None
+    if isinstance(loader, torch.Tensor | np.ndarray):
+        what = "is one tensor, each row of which is taken for a batch. Wrap it as DataLoader(TensorDataset(x), batch_size=...)."
+    elif isinstance(loader, Dataset) and not isinstance(loader, IterableDataset):
+        what = "is a dataset, each sample of which is taken for a batch. Wrap it as DataLoader(dataset, batch_size=...)."
+    elif type(loader) in (list, tuple) and any(_is_batch(inner) for _, inner in _inner(loader)):
+        what = (
+            "is a list of loaders, as in Lightning, and these hold tensors, each of which is taken for a batch. For a list of "
+            "batches write DataLoader(batches, batch_size=None)."
+        )
+    if what is not None:
+        warnings.warn(f"`{name}` {what}", PossibleUserWarning, stacklevel=4)
+
+
+def _is_batch(loader: object) -> bool:
+    """Whether something that is given as a loader looks like a batch."""
+    return isinstance(loader, torch.Tensor | np.ndarray) or (
+        isinstance(loader, list | tuple) and bool(loader) and all(isinstance(part, torch.Tensor) for part in loader)
+    )
 
 
 def empty_loader_error(loader: object, *, name: str = "train_dataloaders") -> EmptyLoaderError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ..hardware import Holders, chip_files, lock_file
+from ..hardware import Holders, chip_files, is_locked, lock_file
 from ._finding import Finding, Level
 
 
@@ -28,15 +28,16 @@ def check_chips(found: Holders, root: Path = Path("/")) -> list[Finding]:
         findings += _hidden(found)
     else:
         findings = [Finding(Level.OK, "no TPU chips (no /dev/accel*, no /dev/vfio/[0-9]*)")]
-        # a process that compiles for a TPU that is not here takes the lock too; that keeps nobody from anything
-        findings += [Finding(Level.OK, f"libtpu is loaded by {holder}") for holder in found.holders]
     return findings + _lock(found, root)
 
 
 def _lock(found: Holders, root: Path) -> list[Finding]:
     lock = lock_file(root)
-    if lock is None or any(str(lock.resolve()) in holder.files for holder in found.holders):
+    if lock is None or any(str(lock.absolute()) in holder.files for holder in found.holders):
         return []
+    if is_locked(lock):
+        # one that compiles for a TPU that is not here takes the lock too; that keeps nobody from anything
+        return [Finding(Level.OK, f"{lock} is locked: a process has loaded libtpu, and none that can be seen has a chip")]
     if os.access(lock, os.R_OK | os.W_OK):
         return [Finding(Level.OK, f"{lock} is there, and no visible process holds it")]
     text = f"{lock} belongs to another user (uid {lock.stat().st_uid}): libtpu cannot open it and reports a TPU in use"

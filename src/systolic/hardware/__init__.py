@@ -6,6 +6,7 @@ from ._chips import Holder as Holder
 from ._chips import Holders as Holders
 from ._chips import chip_files as chip_files
 from ._chips import find_holders as find_holders
+from ._chips import is_locked as is_locked
 from ._chips import lock_file as lock_file
 from ._libtpu import quiet_libtpu as quiet_libtpu
 from ._no_tpu import no_tpu as no_tpu

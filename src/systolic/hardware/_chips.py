@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import stat
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -47,21 +49,46 @@ def chip_files(root: Path = Path("/")) -> list[Path]:
 
 
 def lock_file(root: Path = Path("/")) -> Path | None:
-    """The lock file of libtpu, if there is one."""
+    """The lock file of libtpu, if there is one: a regular file. The directory is everybody's, who may put a link there."""
     path = root / _LOCK
-    return path if path.exists() else None
+    try:
+        return path if stat.S_ISREG(path.lstat().st_mode) else None
+    except OSError:
+        return None
+
+
+def is_locked(lock: Path) -> bool:
+    """Whether a process holds the lock on a lock file that is this user's or root's."""
+    try:
+        descriptor = os.open(lock, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid not in (0, os.getuid()):
+            return False
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # given back when it is closed
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def find_holders(root: Path = Path("/")) -> Holders:
-    """The processes, except this one, that have a chip or libtpu's lock file open.
+    """The processes, except this one, that have a chip open.
+
+    libtpu's lock file makes nobody a holder: everybody may open it, or put something else in its place. Where it is really
+    locked, it is told among the files of those that have a chip, too.
 
     Args:
         root: the directory whose `dev` and `tmp` are looked at.
     """
     lock = lock_file(root)
-    wanted = {os.path.realpath(path) for path in (*chip_files(root), *([lock] if lock else []))}
-    if not wanted:
+    chips = {os.path.realpath(path) for path in chip_files(root)}
+    if not chips:
         return Holders((), 0)
+    locks = {str(lock.absolute())} if lock is not None and is_locked(lock) else set()
     found: list[Holder] = []
     hidden = 0
     for pid in process_ids():
@@ -71,8 +98,8 @@ def find_holders(root: Path = Path("/")) -> Holders:
         if files is None:
             hidden += 1
             continue
-        held = files & wanted
+        held = files & chips
         process = read_process(pid) if held else None
         if process is not None:
-            found.append(Holder(process, tuple(sorted(held))))
+            found.append(Holder(process, tuple(sorted(held | files & locks))))
     return Holders(tuple(sorted(found, key=lambda holder: holder.process.start_ticks)), hidden)

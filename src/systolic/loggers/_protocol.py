@@ -1,7 +1,8 @@
 """Protocol of a logger: the members that a Trainer asks of it, by shape and not by ancestry."""
 
+import warnings
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, cast
 
 from torch import Tensor
@@ -74,6 +75,11 @@ class LoggerProtocol(Protocol):
         ...
 
 
+def begin_experiment(logger: LoggerProtocol) -> object:
+    """Experiment of a logger, which a tracker begins when it is first asked for; None for a logger without one."""
+    return getattr(logger, "experiment", None)
+
+
 def require_logger(candidate: object) -> LoggerProtocol:
     """Return `candidate` as a logger, or say which methods it lacks.
 
@@ -102,3 +108,22 @@ def as_dict(params: Mapping[str, Any] | Namespace | None) -> dict[str, Any]:
     if params is None:
         return {}
     return dict(vars(params)) if isinstance(params, Namespace) else dict(params)
+
+
+def finalize(loggers: Sequence[LoggerProtocol], *, finished: bool) -> None:
+    """End loggers; after an error of the run, an error of theirs is a warning, so that the first one arrives.
+
+    Args:
+        loggers: all of them are ended, whatever one of them does.
+        finished: whether the run ended well.
+    """
+    errors: list[Exception] = []
+    for logger in loggers:
+        try:
+            logger.finalize("success" if finished else "failed")
+        except Exception as error:
+            errors.append(error)
+    if errors and finished:
+        raise errors[0]
+    for error in errors:
+        warnings.warn(f"A logger could not be ended: {type(error).__name__}: {error}", stacklevel=2)

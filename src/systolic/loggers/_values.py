@@ -98,3 +98,10 @@ def flatten(params: Mapping[Any, Any], delimiter: str = "/") -> dict[str, Any]:
         else:
             flat[str(key)] = value
     return flat
+
+
+def python_number(value: object) -> object:
+    """A tensor or array with one element as a Python number, for trackers that take other things, too, as they are."""
+    if isinstance(value, torch.Tensor):
+        return value.item() if value.numel() == 1 else value.detach().cpu()
+    return value.item() if isinstance(value, np.ndarray | np.generic) and value.size == 1 else value

@@ -6,8 +6,10 @@ import os
 import warnings
 from argparse import Namespace
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
+from ..utilities._private import make_directories
 from ._files import append_to_file, drop_unfinished_line, replace_file
 from ._protocol import as_dict
 from ._values import plain, prefixed, scalar
@@ -33,7 +35,7 @@ class ExperimentWriter:
         self.metrics_file_path = os.path.join(log_dir, self.NAME_METRICS_FILE)
         self.metrics: list[dict[str, Any]] = []
         self.hparams: dict[str, Any] = {}
-        os.makedirs(log_dir, exist_ok=True)
+        make_directories(Path(log_dir))
         self.metrics_keys, earlier = self._read()
         self.rows_written = len(earlier)
 

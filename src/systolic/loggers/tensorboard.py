@@ -5,11 +5,13 @@ import os
 import warnings
 from argparse import Namespace
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 from torch.nn import Module
 
+from ..utilities._private import make_directories
 from ._files import replace_file
 from ._protocol import as_dict
 from ._values import Plain, flatten, plain, prefixed, scalar
@@ -77,6 +79,8 @@ class TensorBoardLogger(VersionedLogger):
             # Importing TensorBoard takes a second, which a run without this logger need not pay.
             from torch.utils.tensorboard.writer import SummaryWriter
 
+            if "://" not in self.log_dir:
+                make_directories(Path(self.log_dir))
             self._experiment = SummaryWriter(log_dir=self.log_dir, **self._kwargs)
         return self._experiment
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
@@ -73,13 +74,15 @@ def read_configuration(module: nn.Module, returned: object, automatic: bool) -> 
         )
     for optimizer in configuration.optimizers:
         _require_own_parameters(module, optimizer)
+        _require_finite_rates(module, optimizer)
     for config in configuration.schedulers:
         if automatic:
             _require_steppable(config)
         _require_known_optimizer(config.scheduler, configuration.optimizers)
-    if returned is None:
+    if not configuration.optimizers:
+        what = "None" if returned is None else "no optimizer"
         warnings.warn(
-            f"`configure_optimizers` of {type(module).__name__} returned None: fit runs without an optimizer, and changes no "
+            f"`configure_optimizers` of {type(module).__name__} returned {what}: fit runs without an optimizer, and changes no "
             "parameter. To train, return an optimizer.",
             stacklevel=2,
         )
@@ -194,7 +197,37 @@ def _require_steppable(config: LRSchedulerConfig) -> None:
         )
 
 
+def _require_finite_rates(module: nn.Module, optimizer: Optimizer) -> None:
+    for number, group in enumerate(optimizer.param_groups):
+        rate = group.get("lr")
+        if isinstance(rate, int | float) and not math.isfinite(rate):
+            raise MisconfigurationException(
+                f"`configure_optimizers` of {type(module).__name__} returned {type(optimizer).__name__} with lr={rate} in its "
+                f"parameter group {number}. Expected a finite number: the first step would make every weight NaN."
+            )
+
+
+def require_compilable(optimizers: Sequence[Optimizer]) -> None:
+    """Refuse optimizers whose step cannot be one program.
+
+    Raises:
+        MisconfigurationException: LBFGS, which decides by values how often it computes the loss.
+    """
+    for optimizer in optimizers:
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise MisconfigurationException(
+                "LBFGS computes the loss several times in one step, as often as its values ask for, and a compiled step has a "
+                "fixed number of operations. Run it in eager PyTorch with Trainer(compile=False), or take an optimizer that "
+                "computes the loss once, such as AdamW."
+            )
+
+
 def _require_own_parameters(module: nn.Module, optimizer: Optimizer) -> None:
+    if any(isinstance(p, torch.nn.parameter.UninitializedParameter) for g in optimizer.param_groups for p in g["params"]):
+        raise MisconfigurationException(
+            f"The optimizer {type(optimizer).__name__} holds parameters of lazy modules that have no shape yet. Run one batch "
+            "through the module before the Trainer does."
+        )
     own = {id(p) for p in module.parameters()}
     foreign = [p for group in optimizer.param_groups for p in group["params"] if id(p) not in own]
     if foreign:
@@ -203,9 +236,4 @@ def _require_own_parameters(module: nn.Module, optimizer: Optimizer) -> None:
             f"The optimizer {type(optimizer).__name__} holds {len(foreign)} parameter(s) that do not belong to "
             f"{type(module).__name__} (shapes {shapes}). The compiled step trains the module's parameters: register "
             "the other module as an attribute of it, or make the optimizer from self.parameters()."
-        )
-    if any(isinstance(p, torch.nn.parameter.UninitializedParameter) for g in optimizer.param_groups for p in g["params"]):
-        raise MisconfigurationException(
-            "The optimizer holds parameters of lazy modules that have no shape yet. Run one batch through the module "
-            "before the Trainer does."
         )

@@ -86,8 +86,8 @@ def _rematerialisation(refused: PreflightReport) -> Advice:
     source = "compiler's refusal, less state and batch"
     return Advice(
         _TOPIC,
-        "torch.utils.checkpoint around the layers computes activations again in backward in place of keeping them: it frees a "
-        "part of the temporaries, for up to a third more work.",
+        'Trainer(remat="full"), or torch.utils.checkpoint around the layers, computes activations again in backward in place '
+        "of keeping them: it frees a part of the temporaries, for up to a third more work. --remat full tries it.",
         (
             Figure(_TOPIC, "temporaries", memory.temporaries, "bytes", source),
             Figure(_TOPIC, "of all", 100 * memory.temporaries / memory.total, "%", "temporaries / total"),

@@ -100,7 +100,8 @@ def _memory(step: TracedStep, slice: Slice, compiled: Compiled) -> MemoryFigures
     state = step.state_bytes(slice_devices(slice))
     parameters, optimizer = state.pop("parameter", 0), state.pop("optimizer", 0)
     other = sum(state.values())
-    batch = sum(_leaf_bytes(shape, dtype.itemsize, slice.devices) for shape, dtype in step.leaves)
+    parts = slice.devices if step.layout.shape is None else step.layout.shape.batch_parts
+    batch = sum(_leaf_bytes(shape, dtype.itemsize, parts) for shape, dtype in step.leaves)
     known = parameters + optimizer + other + batch
     found = compiled.memory
     if found:
@@ -116,9 +117,9 @@ def _memory(step: TracedStep, slice: Slice, compiled: Compiled) -> MemoryFigures
     return MemoryFigures(parameters, optimizer, other, batch, padding, outputs, temporaries, code, total, capacity)
 
 
-def _leaf_bytes(shape: tuple[int, ...], itemsize: int, cores: int) -> int:
+def _leaf_bytes(shape: tuple[int, ...], itemsize: int, parts: int) -> int:
     whole = math.prod(shape) * itemsize
-    return whole // cores if shape and shape[0] % cores == 0 else whole
+    return whole // parts if shape and shape[0] % parts == 0 else whole
 
 
 def _work(step: TracedStep, slice: Slice, compiled: Compiled, analysis: HloAnalysis) -> WorkFigures:

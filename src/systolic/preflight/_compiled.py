@@ -18,6 +18,7 @@ import jax
 from jax.errors import JaxRuntimeError
 
 from ..utilities._host_memory import return_freed_memory
+from ..utilities._private import make_directories
 from ._kept import kept_at
 
 
@@ -160,7 +161,7 @@ def _read(path: Path) -> Compiled:
 
 
 def _write(path: Path, found: Compiled) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_directories(path.parent)
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
         file.write(gzip.compress(json.dumps(dataclasses.asdict(found)).encode(), compresslevel=1))
     os.replace(file.name, path)  # whole or not there: another process may read it

@@ -5,6 +5,7 @@ Rules of counting, the same for every program:
 - An operation counts once per run: a loop's body by its trip count, of a conditional's branches the one with the most
   estimated cycles. A loop whose trip count cannot be read from the text counts once and is named in `unknown_loops`.
 - What is inside a fusion is part of it; the estimate is the fusion's own.
+- A collective that runs beside several fusions stands in each of them, with the number of its chain: it counts once.
 - Bytes of an operation are its operands' and results' sizes in HBM without padding; what lies in other memories is free.
   A gather without an estimate reads as much as it gives, a scatter reads and writes as much as it is given.
 """
@@ -69,6 +70,7 @@ class _Walk:
         self.collectives: list[Collective] = []
         self.custom_calls: list[CustomCall] = []
         self.unknown: list[str] = []
+        self._chains: set[tuple[str, str, str, str]] = set()
 
     def run(self, computation: Computation, times: int) -> None:
         """Count what a computation does when it is executed a number of times."""
@@ -121,10 +123,23 @@ class _Walk:
         self.operations.append(operation)
         for inner, source in inside:
             found = _kind(source.opcode)
-            if found is not None and not source.opcode.endswith("-done"):
+            if found is not None and not source.opcode.endswith("-done") and self._is_new(source, computation):
+                # libtpu's form of one: a fusion of an all-reduce and of the slices that are left of it
+                found = "reduce-scatter" if inner.name.startswith("all-reduce-scatter") else found
                 self.collectives.append(self._collective(source, inner, found, times, overlaps=True))
         if instruction.opcode == "custom-call":
             self.custom_calls.append(custom_call(instruction, operation))
+
+    def _is_new(self, collective: Instruction, computation: Computation) -> bool:
+        """Whether a fusion's collective is not one that an earlier fusion began and that goes on."""
+        chain = _CHAIN.search(collective.attributes)
+        if chain is None:
+            return True
+        channel = _CHANNEL.search(collective.attributes)
+        key = computation.name, collective.opcode, chain.group(1), channel.group(1) if channel else ""
+        is_new = key not in self._chains
+        self._chains.add(key)
+        return is_new
 
     def _inside(self, instruction: Instruction) -> Iterator[tuple[Computation, Instruction]]:
         """Parts of a fusion, and the parts of the fusions in it."""
@@ -168,6 +183,8 @@ class _Walk:
         )
 
 
+_CHAIN: Final = re.compile(r'chain_id="(\d+)"')
+_CHANNEL: Final = re.compile(r"channel_id=(\d+)")
 _CYCLES: Final = re.compile(r'"estimated_cycles":"(\d+)"')
 _OP_NAME: Final = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..compiler import Captured, CheckWatch, Program, TrainState
 from ..runtime import AbstractPlacement
-from ..sharding import StateKind, StateRule, replicate_state
+from ..sharding import DATA_PARALLEL, StateKind, StateLayout
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class TracedStep:
         samples_per_epoch: how many samples an epoch of the loader has, where it is known.
         tokens_per_sample: the length of the sequences, where the batch holds some: an integer tensor of two dimensions.
         trace_seconds: PyTorch's tracing.
-        rule: how the state lies on the cores.
+        layout: how the state lies on the cores.
         notes: what the reader should know about how the step was found.
     """
 
@@ -47,7 +47,7 @@ class TracedStep:
     samples_per_epoch: int | None
     tokens_per_sample: int | None
     trace_seconds: float
-    rule: StateRule = replicate_state
+    layout: StateLayout = DATA_PARALLEL
     notes: list[str] = field(default_factory=list)
 
     def program(self, devices: list[Any]) -> tuple[Program, tuple[Any, ...]]:
@@ -72,5 +72,5 @@ class TracedStep:
 
     def _placement(self, devices: list[Any]) -> AbstractPlacement:
         return AbstractPlacement(
-            devices, sync_batchnorm=self.sync_batchnorm, matmul_precision=self.matmul_precision, rule=self.rule
+            devices, sync_batchnorm=self.sync_batchnorm, matmul_precision=self.matmul_precision, layout=self.layout
         )

@@ -7,10 +7,16 @@ from ..exceptions import MisconfigurationException
 from ..utilities._suggest import suggest
 from .advanced import AdvancedProfiler
 from .profiler import PassThroughProfiler, Profiler
+from .pytorch import PyTorchProfiler
 from .simple import SimpleProfiler
 from .xla import XLAProfiler
 
-_BY_NAME: dict[str, type[Profiler]] = {"simple": SimpleProfiler, "advanced": AdvancedProfiler, "xla": XLAProfiler}
+_BY_NAME: dict[str, type[Profiler]] = {
+    "simple": SimpleProfiler,
+    "advanced": AdvancedProfiler,
+    "pytorch": PyTorchProfiler,
+    "xla": XLAProfiler,
+}
 
 
 def make_profiler(profiler: object) -> Profiler | None:

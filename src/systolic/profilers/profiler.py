@@ -13,6 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from ..diagnostics import Started
+from ..utilities._private import make_directories
 
 
 class Profiler(ABC):
@@ -108,7 +109,7 @@ class Profiler(ABC):
         """A file of this profiler: stage, filename and action, without characters that some file system refuses."""
         assert self.dirpath is not None, "a file needs a directory"
         directory = Path(self.dirpath)
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directories(directory)
         parts = [part for part in (self._stage, self.filename, action_name) if part]
         return directory / (re.sub(r'[\\/:*?"<>|\s_]+', "_", "-".join(parts) or "profile") + extension)
 

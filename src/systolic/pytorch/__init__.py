@@ -1,6 +1,8 @@
 """`systolic.pytorch` is systolic: for scripts that say `L.pytorch.callbacks`."""
 
+import importlib
 import sys
+from typing import Any
 
 from .. import callbacks as callbacks
 from .. import core as core
@@ -19,3 +21,10 @@ from ..utilities.seed import seed_everything as seed_everything
 for _module in (callbacks, core, loggers, plugins, profilers, trainer, tuner, utilities):
     # `import systolic.pytorch.callbacks` must not make a second copy of it
     sys.modules[f"{__name__}.{_module.__name__.rpartition('.')[2]}"] = _module
+
+
+def __getattr__(name: str) -> Any:
+    """`cli`, when it is asked for: it needs jsonargparse, which need not be installed."""
+    if name == "cli":
+        return importlib.import_module(f"{__name__}.cli")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

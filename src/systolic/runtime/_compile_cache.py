@@ -19,6 +19,7 @@ from pathlib import Path
 import jax
 
 from ..utilities._jax_internals import compilation_cache
+from ..utilities._private import make_directories, why_not_private
 
 # Programs that compile faster than this are compiled again: reading them is hardly faster. JAX's own bound is 1 s.
 _WORTH_KEEPING_SECONDS = 0.1
@@ -119,14 +120,17 @@ def watched_cache() -> Iterator[CacheUse]:
 
 @functools.cache
 def _can_be_made(directory: str) -> bool:
-    """Make the directory; warn once where that is not possible."""
+    """Make the directory; warn once where that is not possible, and where others could put programs into it."""
     try:
+        make_directories(Path(directory))
         # programs that are read are run: nobody else may write them
-        Path(directory).mkdir(mode=0o700, parents=True, exist_ok=True)
+        reason = why_not_private(Path(directory))
     except OSError as error:
+        reason = str(error)
+    if reason is not None:
         warnings.warn(
-            f"Compiled programs are not kept for the next run: {error}. Set SYSTOLIC_CACHE_DIR to a directory that can be "
-            "written to, or to nothing to switch the cache off.",
+            f"Compiled programs are not kept for the next run: {reason}. Set SYSTOLIC_CACHE_DIR to a directory that you "
+            "alone can write to, or to nothing to switch the cache off.",
             stacklevel=2,
         )
         return False

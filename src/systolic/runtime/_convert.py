@@ -23,12 +23,28 @@ _VIEWED_AS: dict[torch.dtype, tuple[torch.dtype, Any]] = {
 
 def to_jax_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     """A CPU tensor as a NumPy array that JAX takes as it is (bfloat16 included); shares the tensor's memory."""
+    if tensor.layout is not torch.strided or tensor.is_meta or tensor.is_quantized:
+        raise _no_array(tensor)
     if tensor.requires_grad or tensor.is_conj() or tensor.is_neg():
         tensor = tensor.detach().resolve_conj().resolve_neg()
     if tensor.dtype in _VIEWED_AS:
         carrier, dtype = _VIEWED_AS[tensor.dtype]
         return tensor.contiguous().view(carrier).numpy().view(dtype)
     return tensor.numpy()
+
+
+def _no_array(tensor: torch.Tensor) -> TypeError:
+    kind, instead = (
+        ("a meta tensor, which has no values", "make it on the CPU")
+        if tensor.is_meta
+        else ("quantized", "send tensor.dequantize(), or tensor.int_repr()")
+        if tensor.is_quantized
+        else (f"sparse ({tensor.layout})", "send tensor.to_dense(), or its indices() and values()")
+    )
+    return TypeError(
+        f"A tensor of shape {tuple(tensor.shape)} cannot go to the devices. Expected a dense CPU tensor with values. Received: "
+        f"one that is {kind}. In the dataset, the collate function or `on_before_batch_transfer`, {instead}."
+    )
 
 
 def to_torch_tensor(array: np.ndarray[Any, Any], dtype: torch.dtype | None = None) -> torch.Tensor:

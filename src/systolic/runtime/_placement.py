@@ -13,7 +13,16 @@ import torch
 from jax.sharding import PartitionSpec, Sharding
 from jax.typing import DTypeLike
 
-from ..sharding import DATA_AXIS, StateEntry, StateRule, batch_spec, make_mesh, replicate_state, sharding_on
+from ..sharding import (
+    DATA_PARALLEL,
+    StateEntry,
+    StateLayout,
+    batch_parts,
+    batch_spec,
+    make_mesh,
+    sharding_on,
+    split_batch,
+)
 from ._cells import Buffer, Cell, describe_cells, make_cells
 from ._convert import put
 from ._device_tensor import DeviceTensor, move_in_place
@@ -29,7 +38,7 @@ class Placement:
     Attributes:
         mesh: all devices, along named axes.
         whole: every device holds the whole array: random keys, numbers, batches that do not divide.
-        batch_shards: how many groups batch normalisation sees: the number of devices, or 1 when it is synchronised.
+        batch_shards: how many groups batch normalisation sees: as many as a batch has parts, or 1 when it is synchronised.
         shares_host_memory: whether programs read host arrays as they are, so that there is nothing to copy ahead.
         matmul_precision: how exact float32 products are: "default", "high" or "highest".
         shared_memory: cells of tensors that were different views of one memory before they were moved.
@@ -46,14 +55,14 @@ class Placement:
         seed: int = 0,
         sync_batchnorm: bool = False,
         matmul_precision: str = "default",
-        rule: StateRule = replicate_state,
+        layout: StateLayout = DATA_PARALLEL,
     ) -> None:
         self.devices = list(devices)
-        self.mesh = make_mesh(self.devices)
+        self.mesh = make_mesh(self.devices, layout.shape)
         self.whole = sharding_on(self.mesh, PartitionSpec())
-        self._split = sharding_on(self.mesh, PartitionSpec(DATA_AXIS))
-        self._rule = rule
-        self.batch_shards = 1 if sync_batchnorm else len(self.devices)
+        self._split = sharding_on(self.mesh, split_batch(self.mesh))
+        self._rule = layout.rule
+        self.batch_shards = 1 if sync_batchnorm else batch_parts(self.mesh)
         self.platform = self.devices[0].platform
         self.matmul_precision = matmul_precision
         self.shares_host_memory = self.platform == "cpu" and len(self.devices) == 1
@@ -103,8 +112,8 @@ class Placement:
     def move_with_gradients(self, parameters: Mapping[str, torch.nn.Parameter], gradients: Mapping[str, torch.Tensor]) -> None:
         """Move parameters to the devices and give them gradients there: an object that is a gradient cannot be moved."""
         shapes = {name: tuple(parameter.shape) for name, parameter in parameters.items()}
-        entries = [StateEntry(f"model.{n}", shape, "parameter", f"model.{n}", shape) for n, shape in shapes.items()]
-        entries += [StateEntry(f"model.{n}.grad", shape, "gradient", f"model.{n}", shape) for n, shape in shapes.items()]
+        entries = [StateEntry(n, shape, "parameter", n, shape) for n, shape in shapes.items()]
+        entries += [StateEntry(f"{n}.grad", shape, "gradient", n, shape) for n, shape in shapes.items()]
         values = [*parameters.values(), *(gradients[name] for name in parameters)]
         cells = make_cells([value.detach() for value in values], [self.state_sharding(entry) for entry in entries])
         for parameter, own, gradient in zip(parameters.values(), cells, cells[len(parameters) :], strict=False):
@@ -113,8 +122,13 @@ class Placement:
 
     def cells(self, tensors: Sequence[torch.Tensor], entries: Sequence[StateEntry]) -> list[Cell]:
         """Cells where the values of tensors of the state lie."""
-        del entries  # they lie where they were put
-        return [_cell(tensor) for tensor in tensors]
+        cells = [_cell(tensor) for tensor in tensors]
+        for cell, entry in zip(cells, entries, strict=True):
+            wanted = self.state_sharding(entry)
+            # what an optimizer of the user's own created in its first step lies where XLA left it
+            if cell.offset < 0 and not cell.buffer.array.sharding.is_equivalent_to(wanted, len(entry.shape)):
+                cell.buffer.array = jax.device_put(cell.buffer.array, wanted)
+        return cells
 
     def batch_sharding(self, shape: Sequence[int]) -> Sharding:
         """How a tensor of a batch lies: split along its first dimension where that divides, else whole everywhere."""

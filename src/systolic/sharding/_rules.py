@@ -9,6 +9,8 @@ from typing import Literal
 
 from jax.sharding import PartitionSpec
 
+from ._mesh import MeshShape
+
 StateKind = Literal["parameter", "buffer", "gradient", "optimizer", "other"]
 
 
@@ -39,6 +41,23 @@ def replicate_state(entry: StateEntry) -> PartitionSpec:
     """Every device holds the whole state. This is the rule of data parallelism, and the default."""
     del entry
     return PartitionSpec()
+
+
+@dataclass(frozen=True)
+class StateLayout:
+    """How a run's state lies on its devices.
+
+    Attributes:
+        rule: where each tensor lies.
+        shape: the axes that the rule names; None for a mesh whose only axis is that of the data.
+    """
+
+    rule: StateRule = replicate_state
+    shape: MeshShape | None = None
+
+
+DATA_PARALLEL = StateLayout()
+"""Every device holds the whole state."""
 
 
 def shard_by_name(patterns: Mapping[str, PartitionSpec]) -> StateRule:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..callbacks import Checkpoint, ModelCheckpoint
 from ..checkpoint import NoCheckpointError
+from ..exceptions import MisconfigurationException
 
 if TYPE_CHECKING:
     from ._trainer import Trainer
@@ -27,6 +28,11 @@ def choose(trainer: Trainer, method: str, ckpt_path: Any, module_given: bool) ->
     """
     if ckpt_path is None and module_given:
         return None
+    if ckpt_path is not None and not (isinstance(ckpt_path, os.PathLike) or (isinstance(ckpt_path, str) and ckpt_path)):
+        raise MisconfigurationException(
+            f"trainer.{method}: `ckpt_path` expects the path or the URL of a checkpoint, 'best', 'last' or None. Received: "
+            f"{ckpt_path!r} of type {type(ckpt_path).__name__}."
+        )
     if ckpt_path is None:
         warnings.warn(
             f"trainer.{method}() was called without a module and without `ckpt_path`: it uses the best checkpoint of the "

@@ -14,11 +14,15 @@ from ..checkpoint import snapshot
 from ..core import hyperparameters_of
 from ..distributed import is_main_process
 from ..exceptions import MisconfigurationException
-from . import _position
+from . import _lightning_loops, _position
+from ._checkpoint_parts import part, require_counters, require_kinds, restore_optimizers, restore_schedulers
 from ._stage import Stage
 
 if TYPE_CHECKING:
     from ._run import Run
+
+_OURS = "systolic_version"
+"""Entry that only checkpoints written by systolic have."""
 
 
 def save(run: Run, path: Any, weights_only: bool, storage_options: Any = None) -> None:
@@ -63,26 +67,45 @@ def _contents(run: Run, weights_only: bool) -> dict[str, Any]:
         "epochs_done": run.counters.epochs_done,
         "batches_that_stepped": run.counters.batches_that_stepped + run.progress.stepped_unreported,
         "batches_seen": run.counters.batches_seen,
-        "systolic_version": __version__,
+        _OURS: __version__,
+        "pytorch-lightning_version": _lightning_loops.VERSION,
         "state_dict": module.state_dict(),
     }
+    if not weights_only:
+        contents |= _training_state(run)
+    place = contents.get(_position.KEY, {}).get("data")
+    contents[_lightning_loops.KEY] = _lightning_loops.loops(run, place)
+    for owner in (module, run.datamodule):
+        if owner is not None:
+            contents |= hyperparameters_of(owner)
     datamodule = run.datamodule
     if datamodule is not None and (state := datamodule.state_dict()):
         contents[type(datamodule).__qualname__] = state
     if not weights_only:
-        contents["optimizer_states"] = [optimizer.state_dict() for optimizer in run.optimizers]
-        contents["lr_schedulers"] = [config.scheduler.state_dict() for config in run.schedulers]
-        contents["callbacks"] = {c.state_key: s for c in run.config.callbacks if (s := c.state_dict())}
-        if run.call is not None and run.call.stage is Stage.FIT:
-            contents[_position.KEY] = _position.position(run)
-        if run.placement is not None:
-            contents["random_state"] = torch.from_numpy(run.placement.random_state().astype(np.int64))
         run.hooks.callbacks("on_save_checkpoint", contents)
-    for owner in (module, run.datamodule):
-        if owner is not None:
-            contents |= hyperparameters_of(owner)
     module.on_save_checkpoint(contents)
     return contents
+
+
+def _training_state(run: Run) -> dict[str, Any]:
+    """State that training goes on from, besides the weights."""
+    found: dict[str, Any] = {
+        "optimizer_states": [optimizer.state_dict() for optimizer in run.optimizers],
+        "lr_schedulers": [config.scheduler.state_dict() for config in run.schedulers],
+        "callbacks": _states_of_callbacks(run),
+    }
+    if run.call is not None and run.call.stage is Stage.FIT:
+        found[_position.KEY] = _position.position(run)
+    if run.placement is not None:
+        found["random_state"] = torch.from_numpy(run.placement.random_state().astype(np.int64))
+    return found
+
+
+def _states_of_callbacks(run: Run) -> dict[str, Any]:
+    """By key; in the middle of a validation, which will be run again, those before it."""
+    before = run.progress.validation.callbacks if run.progress.validation is not None else {}
+    states = {c.state_key: before[c.state_key] if c.state_key in before else c.state_dict() for c in run.config.callbacks}
+    return {key: state for key, state in states.items() if state}
 
 
 def load(run: Run, path: Any, weights_only: bool | None = None) -> dict[str, Any] | None:
@@ -97,6 +120,7 @@ def load(run: Run, path: Any, weights_only: bool | None = None) -> dict[str, Any
         path, **({} if weights_only is None else {"weights_only": weights_only})
     )
     run.module.on_load_checkpoint(checkpoint)
+    require_kinds(run, checkpoint)
     run.module.load_state_dict(checkpoint["state_dict"], strict=run.module.strict_loading)
     datamodule = run.datamodule
     if datamodule is not None and type(datamodule).__qualname__ in checkpoint:
@@ -132,10 +156,8 @@ def restore_training(run: Run, checkpoint: dict[str, Any] | None) -> None:
     if checkpoint is None:
         return
     _require_resumable(run, checkpoint)
-    for optimizer, state in zip(run.optimizers, checkpoint["optimizer_states"], strict=False):
-        optimizer.load_state_dict(state)
-    for config, state in zip(run.schedulers, checkpoint["lr_schedulers"], strict=False):
-        config.scheduler.load_state_dict(state)
+    restore_optimizers(run, checkpoint["optimizer_states"])
+    restore_schedulers(run, checkpoint["lr_schedulers"])
     if run.placement is not None and "random_state" in checkpoint:
         run.placement.restore_random_state(checkpoint["random_state"].numpy())
     _restore_place(run, checkpoint)
@@ -143,16 +165,21 @@ def restore_training(run: Run, checkpoint: dict[str, Any] | None) -> None:
 
 def _restore_place(run: Run, checkpoint: dict[str, Any]) -> None:
     """Counters, and the place in the epoch; older checkpoints of systolic do not know it, and end an epoch that had begun."""
-    lightnings = checkpoint.get("loops", {}).get("fit_loop")
-    counters = checkpoint if lightnings is None else _counters_of_lightning(lightnings)
+    fit_loop = checkpoint.get(_lightning_loops.KEY, {}).get("fit_loop")
+    lightnings = None if _OURS in checkpoint else fit_loop
+    counters = checkpoint if lightnings is None else _lightning_loops.counters_of(lightnings)
     run.counters.epoch = counters.get("epochs_done", checkpoint["epoch"] + 1)
     run.counters.global_step = checkpoint["global_step"]
     run.counters.batches_that_stepped = counters.get("batches_that_stepped", checkpoint["global_step"])
     run.counters.batches_seen = counters.get("batches_seen", 0)
+    if fit_loop is not None:
+        with part(run, _lightning_loops.KEY):
+            _lightning_loops.restore_counts(run, fit_loop)
     if lightnings is not None:
-        _position.of_lightning(run, lightnings)
+        _lightning_loops.resume(run, lightnings)
     elif _position.KEY in checkpoint:
-        _position.restore(run, checkpoint[_position.KEY])
+        with part(run, _position.KEY):
+            _position.restore(run, checkpoint[_position.KEY])
 
 
 def _require_resumable(run: Run, checkpoint: dict[str, Any]) -> None:
@@ -164,17 +191,9 @@ def _require_resumable(run: Run, checkpoint: dict[str, Any]) -> None:
             "cannot go on from it; it was saved with weights only. To start anew from its weights, load them with "
             "load_from_checkpoint and call fit without ckpt_path."
         )
+    require_counters(run, checkpoint)
     if checkpoint["epoch"] > run.config.last_epoch:
         raise MisconfigurationException(
             f"trainer.fit(ckpt_path={path!r}): the checkpoint is of epoch {checkpoint['epoch']}, which is beyond "
             f"Trainer(max_epochs={run.config.max_epochs}). Set max_epochs to how many epochs there shall be in all."
         )
-
-
-def _counters_of_lightning(fit_loop: dict[str, Any]) -> dict[str, Any]:
-    """Lightning's counters by our names. Its `epoch` counts the ones that had ended, and one that ends is none of them yet."""
-    return {
-        "epochs_done": fit_loop["epoch_progress"]["current"]["started"],
-        "batches_that_stepped": fit_loop["epoch_loop.state_dict"]["_batches_that_stepped"],
-        "batches_seen": fit_loop["epoch_loop.batch_progress"]["total"]["ready"],
-    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,15 +12,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..callbacks import Callback
 from ..checkpoint import CheckpointIO
+from ..compiler import RematPolicy, choose_remat
 from ..data import check_limit
 from ..loggers import LoggerProtocol
 from ..plugins import choose_checkpoint_io
 from ..precision import Precision, resolve_matmul_precision, resolve_precision
 from ..profilers import Profiler, make_profiler
 from ..runtime import Devices
+from ..sharding import MeshShape
+from ..strategies import ModelParallel, choose_strategy
 from . import _defaults
 from ._interception import devices_for
 from ._options import (
+    require_accumulation,
     require_clipping,
     require_integer,
     require_integers,
@@ -27,6 +32,7 @@ from ._options import (
     require_no_registry,
     require_nodes,
     require_positive,
+    require_quick,
     seconds_of,
     tell_of_one,
 )
@@ -83,6 +89,8 @@ class TrainerConfig:
     profiler: Profiler | None
     recompile_limit: int
     reload_dataloaders_every_n_epochs: int
+    remat: str | RematPolicy
+    sharding: ModelParallel | None
     steps_per_dispatch: int
     sync_batchnorm: bool
     use_distributed_sampler: bool
@@ -92,6 +100,16 @@ class TrainerConfig:
     def num_devices(self) -> int:
         """How many cores a run uses."""
         return max(1, len(self.devices))
+
+    @property
+    def mesh_shape(self) -> MeshShape | None:
+        """How many cores lie along each axis; None where batches are split over all of them, and the state is not."""
+        return None if self.sharding is None or self.num_devices == 1 else self.sharding.mesh(self.num_devices)
+
+    @property
+    def batch_parts(self) -> int:
+        """Into how many parts a batch is split: the number of cores, but for those that share the work of a layer."""
+        return self.num_devices if self.mesh_shape is None else self.mesh_shape.batch_parts
 
     @property
     def platform(self) -> str:
@@ -122,7 +140,7 @@ class TrainerConfig:
 def configuration(
     *,
     accelerator: str,
-    strategy: str,
+    strategy: str | ModelParallel,
     devices: Devices,
     precision: Any,
     logger: Any,
@@ -149,10 +167,11 @@ def configuration(
     Raises:
         MisconfigurationException: an argument has an impossible value.
     """
-    _defaults.require_strategy(strategy)
     require_no_registry(model_registry)
-    quick = require_integer("fast_dev_run", int(fast_dev_run), 0)
+    quick = require_quick(fast_dev_run)
     checked = _checked(quick, **others)
+    if not compile and checked["remat"] != "none":
+        warnings.warn("compile=False runs eager PyTorch: `remat` has no effect there, memory stays as it is.", stacklevel=4)
     found = devices_for(accelerator, devices) if compile else []
     require_nodes(num_nodes)  # after the processes have met
     platform = found[0].platform if found else "cpu"
@@ -174,8 +193,17 @@ def configuration(
         matmul_precision=matmul_precision,
         numerics=numerics,
         profiler=make_profiler(profiler),
+        sharding=_sharding(strategy, found, compile),
         **checked,
     )
+
+
+def _sharding(strategy: str | ModelParallel, devices: Sequence[Device], compile: bool) -> ModelParallel | None:
+    """How the state is divided; None where every device holds all of it."""
+    chosen = choose_strategy(strategy)
+    if chosen is not None and compile and len(devices) > 1:
+        chosen.mesh(len(devices))  # for its error; of a single device there is nothing to divide, and preflight asks for more
+    return chosen
 
 
 def _checked(quick: int, **given: Any) -> dict[str, Any]:
@@ -183,9 +211,10 @@ def _checked(quick: int, **given: Any) -> dict[str, Any]:
     require_clipping(given["gradient_clip_val"], given["gradient_clip_algorithm"])
     tell_of_one(given)
     require_positive("grace_period", given["grace_period"])
+    require_accumulation(given["accumulate_grad_batches"])
+    choose_remat(given["remat"])  # for its error
     minima = {
         "reload_dataloaders_every_n_epochs": 0,
-        "accumulate_grad_batches": 1,
         "steps_per_dispatch": 1,
         "recompile_limit": 1,
         "prefetch_batches": 0,
@@ -298,6 +327,7 @@ class TrainerSettings:
     prefetch_batches: int
     recompile_limit: int
     reload_dataloaders_every_n_epochs: int
+    remat: str | RematPolicy
     steps_per_dispatch: int
     sync_batchnorm: bool
     use_distributed_sampler: bool

@@ -83,5 +83,39 @@ def warn_of_rare_logs(run: Run) -> None:
         )
 
 
+_COLLATION = "stack expects each tensor to be equal size"
+
+
+def explain_batch(error: BaseException) -> None:
+    """Add what to do to an error of PyTorch's collation."""
+    if isinstance(error, RuntimeError) and _COLLATION in str(error):
+        error.add_note(
+            "The samples of a batch have different shapes. systolic.data.PadCollate pads them to a few lengths: "
+            "DataLoader(..., collate_fn=PadCollate(...)); see docs/ragged.md."
+        )
+
+
+def warn_of_few(told: int | float, seen: int, epoch: int) -> None:
+    """Warn when an epoch had fewer batches than the loader has by its `__len__`, or none after one that had some.
+
+    Args:
+        told: how many there should have been; infinity where the loader does not know.
+        seen: how many there were.
+        epoch: from 0.
+    """
+    if not seen:
+        warnings.warn(
+            f"Epoch {epoch} had no batch, and earlier ones had: `train_dataloaders` can be read once, as generators and "
+            "iterators can. Pass an object whose `__iter__` begins anew, such as a DataLoader.",
+            stacklevel=4,
+        )
+    elif told != float("inf") and seen < told:
+        warnings.warn(
+            f"`train_dataloaders` says by its `__len__` that it has {told} batches, and epoch {epoch} ended after {seen}. Is "
+            "`__len__` right, and does no sample raise StopIteration? What the last batch of an epoch brings did not happen.",
+            stacklevel=4,
+        )
+
+
 def _defines_validation_data(owner: LightningModule | LightningDataModule) -> bool:
     return overrides(owner, "val_dataloader", LightningModule if isinstance(owner, LightningModule) else LightningDataModule)

@@ -13,35 +13,24 @@ from rich.table import Table
 from ..callbacks import Callback, Checkpoint, EarlyStopping, ModelCheckpoint, ModelSummary, ProgressBar, RichProgressBar
 from ..checkpoint import is_remote
 from ..compat import lightnings, require_current_hooks
-from ..core import LightningDataModule, LightningModule
+from ..core import CLASS_PATH_KEY, LightningDataModule, LightningModule
 from ..exceptions import MisconfigurationException
 from ..loggers import DummyLogger, LoggerProtocol, TensorBoardLogger, require_logger
 from ..utilities._overrides import overrides
-from ..utilities._suggest import suggest
 from . import _guests
 
 if TYPE_CHECKING:
     from ..utilities._jax_internals import Device
 
 
-_STRATEGIES = ("auto", "ddp")
 C = TypeVar("C", bound=Callback)
-
-
-def require_strategy(strategy: Any) -> None:
-    """Data parallelism is the strategy there is; its Lightning names are accepted."""
-    if strategy not in _STRATEGIES:
-        raise MisconfigurationException(
-            f"Invalid value for argument `strategy`. Expected one of {', '.join(map(repr, _STRATEGIES))}: the batch is "
-            f"split over all devices by the compiler. Received: {strategy!r}.{suggest(str(strategy), _STRATEGIES)}"
-        )
 
 
 def training_length(max_epochs: int | None, max_steps: int, quick: int) -> tuple[int | None, int]:
     """`max_epochs` and `max_steps`, -1 for no limit; None where fit decides."""
     if quick:
         return 1, quick
-    if not isinstance(max_steps, int) or max_steps < -1:
+    if isinstance(max_steps, bool) or not isinstance(max_steps, int) or max_steps < -1:
         raise MisconfigurationException(
             f"Invalid value for argument `max_steps`. Expected -1 or an integer >= 0. Received: {max_steps!r}."
         )
@@ -70,6 +59,11 @@ def log_dir(logger: LoggerProtocol | None, root: str) -> str | None:
 
 def root_dir(given: str | os.PathLike[str] | None) -> str:
     """`default_root_dir`: the current directory by default; a local path with `~` expanded."""
+    if given is not None and not (isinstance(given, os.PathLike) or (isinstance(given, str) and given)):
+        raise MisconfigurationException(
+            "Invalid value for argument `default_root_dir`. Expected a path or a URL, as text or as a pathlib.Path; None is "
+            f"the current directory. Received: {given!r}."
+        )
     root = os.getcwd() if given is None else os.fspath(given)
     return root if is_remote(root) else os.path.normpath(os.path.expanduser(root))
 
@@ -89,9 +83,7 @@ def callbacks(
         raise MisconfigurationException(
             "Trainer was given a ModelCheckpoint and `enable_checkpointing=False`. Remove one of them."
         )
-    if quick:
-        listed = [c for c in listed if not isinstance(c, (Checkpoint, EarlyStopping))]
-    elif checkpointing is not False and not any(isinstance(c, Checkpoint) for c in listed):
+    if not quick and checkpointing is not False and not any(isinstance(c, Checkpoint) for c in listed):
         listed.append(ModelCheckpoint())
     _require_own_keys(listed)
     return _ordered(listed)
@@ -156,7 +148,10 @@ def require_module(model: Any) -> None:
 
 def logged_hyperparameters(owners: list[LightningModule | LightningDataModule]) -> Any:
     """Hyperparameters of module and data module, from `save_hyperparameters`, for the loggers; None where there is nothing."""
-    return _merged([owner.hparams_initial for owner in owners if owner._log_hyperparams and owner.hparams])
+    found = _merged([owner.hparams_initial for owner in owners if owner._log_hyperparams and owner.hparams])
+    if isinstance(found, dict):
+        found.pop(CLASS_PATH_KEY, None)  # LightningCLI's own
+    return found
 
 
 def _merged(found: list[Any]) -> Any:
@@ -164,7 +159,8 @@ def _merged(found: list[Any]) -> Any:
     if len(found) < 2:
         return found[0] if found else None
     first, second = found
-    different = [name for name in first if name in second and not _same(first[name], second[name])]
+    shared = [name for name in first if name in second and name != CLASS_PATH_KEY]
+    different = [name for name in shared if not _same(first[name], second[name])]
     if different:
         raise MisconfigurationException(
             f"The module and the data module both have the hyperparameters {different}, with different values, and a logger "

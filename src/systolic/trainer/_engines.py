@@ -6,13 +6,14 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from ..compiler import Engine, scope_with_globals
+from ..compiler import Engine, choose_remat, scope_with_globals
 from ..metrics import Results
 from ..runtime import Placement
 from ._compile_notice import CompileNotice
 from ._data_scope import datamodule_places
 from ._dispatch import multi_step
 from ._eager import EagerEngine
+from ._hooks import BETWEEN_STEPS
 from ._observed import ObservedEngine
 from ._stage import Stage
 from ._statics import tensor_name
@@ -72,9 +73,10 @@ def _compiled(run: Run, placement: Placement, step: Step, stage: Stage, results:
     if stage is Stage.FIT:
         roots |= {f"optimizer{i}": optimizer for i, optimizer in enumerate(run.optimizers)}
     guests = run.hooks.in_steps() if stage is Stage.FIT else []
-    scope = scope_with_globals(roots, run.module, guests)
+    scope = scope_with_globals(roots, run.module, guests, BETWEEN_STEPS)
     scope.places |= datamodule_places(run.hooks, run.datamodule)
     engine = Engine(step, lambda: scope, placement, CompileNotice(run))
     engine.check = step.padded.require_mask_used if run.config.pad_batches and stage is not Stage.PREDICT else None
+    engine.remat = choose_remat(run.config.remat)
     engine.program_limit, engine.name_of = run.config.recompile_limit, tensor_name
     return engine

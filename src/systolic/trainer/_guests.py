@@ -21,6 +21,15 @@ def module(given: Any) -> Any:
 def data(loaders: Any, datamodule: Any) -> tuple[Any, LightningDataModule | None]:
     """Loaders and datamodule of a call: Lightning's as ours, and a datamodule in the place of loaders as the datamodule."""
     loaders, datamodule = (_as_ours(given) for given in (loaders, datamodule))
+    if datamodule is not None and not isinstance(datamodule, LightningDataModule):
+        if isinstance(datamodule, type):
+            way = f"Pass an instance: {datamodule.__name__}(...)."
+        else:
+            way = "Loaders are passed as `train_dataloaders` and `val_dataloaders` to fit, and as `dataloaders` elsewhere."
+        raise TypeError(
+            f"`datamodule` must be a systolic.LightningDataModule, or one of Lightning's. Received: {datamodule!r} of type "
+            f"{type(datamodule).__name__}. {way}"
+        )
     return (None, loaders) if isinstance(loaders, LightningDataModule) else (loaders, datamodule)
 
 

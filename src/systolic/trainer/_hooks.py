@@ -13,6 +13,7 @@ from ..core import LightningDataModule, LightningModule
 from ..profilers import Profiler
 from ..utilities._overrides import overrides
 from ._indexed_hooks import with_index_where_taken
+from ._signatures import called
 
 if TYPE_CHECKING:
     from ._trainer import Trainer
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 Bound = Callable[..., Any]
 IN_STEPS = ("on_before_zero_grad", "on_before_backward", "on_after_backward", "on_before_optimizer_step")
 """The hooks of callbacks that run inside the step."""
+
+BETWEEN_STEPS = frozenset(name for name in vars(Callback) if name.startswith("on_")).difference(IN_STEPS)
+"""Hooks of callbacks and modules that run between the steps."""
 
 
 class HookTable:
@@ -58,7 +62,7 @@ class HookTable:
     def callbacks_of_stage(self, name: str, stage: str) -> None:
         """Call `setup` or `teardown` of the callbacks, which take the stage by its name, as in Lightning."""
         for hook in self.overridden(name):
-            self._call(functools.partial(hook, stage=stage), name, (stage,), self._trainer, self._module)
+            self._call(hook, name, (stage,), self._trainer, self._module, stage=stage)
 
     def callbacks_where(self, chosen: Callable[[Callback], bool], name: str) -> None:
         """Call a hook of some of the callbacks."""
@@ -75,10 +79,10 @@ class HookTable:
         """Call a hook of the module whose default does something."""
         return getattr(self._module, name)() if self.module_hook(name) is None else self.module(name)
 
-    def _call(self, hook: Bound, name: str, args: tuple[Any, ...], *passed: Any) -> Any:
+    def _call(self, hook: Bound, name: str, args: tuple[Any, ...], *passed: Any, **named: str) -> Any:
         previous, self.running = self.running, (name, args)
         try:
-            return hook(*passed)
+            return called(hook, name, *passed, **named)
         finally:
             self.running = previous
 

@@ -16,6 +16,7 @@ from ..data import (
     num_batches,
     scale_loader,
     share_loader,
+    warn_of_unlikely_loader,
 )
 from ..exceptions import MisconfigurationException
 from ..utilities._overrides import overrides
@@ -41,6 +42,7 @@ def training(run: Run, given: Any) -> tuple[Any, int | float]:
             f"{type(run.module).__name__} or in the datamodule."
         )
     check_loader(loader)
+    warn_of_unlikely_loader(loader)
     loader = _scaled(run.config, _the_same(run, loader, "train"))
     run.shown_loaders[Stage.FIT] = loader.iterables if isinstance(loader, CombinedLoader) else loader
     if isinstance(loader, (list, tuple, dict)):
@@ -71,6 +73,9 @@ def evaluation(run: Run, stage: Stage, given: Any) -> tuple[list[Any], list[int 
     listed = loaders.flattened if isinstance(loaders, CombinedLoader) else loaders
     listed = list(listed.values()) if isinstance(listed, dict) else listed
     listed = list(listed) if isinstance(listed, (list, tuple)) else [listed]
+    if isinstance(loaders, list | tuple):
+        for number, loader in enumerate(listed):
+            check_loader(loader, name=f"{stage.data}_dataloaders[{number}]", may_be_empty=True)
     scaled = [_scaled(run.config, loader) for loader in listed]
     scaled = scaled if stage is Stage.PREDICT else [_shared(run, loader) for loader in scaled]
     run.shown_loaders[stage] = _structured(loaders, scaled)
@@ -139,6 +144,6 @@ def _scaled(config: TrainerConfig, loaders: Any) -> Any:
     def scale(loader: Any) -> Any:
         if not isinstance(loader, DataLoader):
             return loader
-        return scale_loader(loader, config.num_devices, use_distributed_sampler=config.use_distributed_sampler)
+        return scale_loader(loader, config.batch_parts, use_distributed_sampler=config.use_distributed_sampler)
 
     return tree_map(scale, loaders) if isinstance(loaders, (list, tuple, dict)) else scale(loaders)

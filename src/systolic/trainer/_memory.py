@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 _LINES = 25
 _WAYS_ON = (
     "Options: a smaller batch_size, with accumulate_grad_batches for the same effective batch; "
-    'precision="bf16-mixed" or "bf16-true"; torch.utils.checkpoint.checkpoint around the largest blocks; more cores. '
-    "`systolic preflight` compiles the step for a TPU of your choice and says before the run whether it fits."
+    'precision="bf16-mixed" or "bf16-true"; remat="full", or torch.utils.checkpoint.checkpoint around the largest blocks; '
+    "more cores. `systolic preflight` compiles the step for a TPU of your choice and says before the run whether it fits."
 )
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
+
+import numpy as np
 
 from ..distributed import process_count
 from ..exceptions import MisconfigurationException
@@ -23,14 +25,62 @@ def require_known_arguments(function: Callable[..., Any], unknown: dict[str, Any
         )
 
 
+_FLAGS = {
+    "advice", "barebones", "compile", "detect_anomaly", "enable_autolog_hparams", "inference_mode", "pad_batches",
+    "sync_batchnorm", "use_distributed_sampler",
+}  # fmt: skip
+_OPTIONAL_FLAGS = {"benchmark", "enable_checkpointing", "enable_model_summary", "enable_progress_bar"}
+
+
+def require_flags(arguments: Mapping[str, object]) -> None:
+    """Refuse what is neither true nor false: the text "no" would be true.
+
+    Args:
+        arguments: those of the Trainer by name.
+
+    Raises:
+        MisconfigurationException: a switch is something else.
+    """
+    for name, value in arguments.items():
+        if name == "deterministic":
+            _require_flag(name, value, (None, "warn"), "True, False, 'warn' or None")
+        elif name in _OPTIONAL_FLAGS:
+            _require_flag(name, value, (None,), "True, False or None")
+        elif name in _FLAGS:
+            _require_flag(name, value, (), "True or False")
+
+
+def _require_flag(name: str, value: object, others: tuple[str | None, ...], expected: str) -> None:
+    if isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in (0, 1)):
+        return
+    if not any(type(value) is type(other) and value == other for other in others):
+        raise MisconfigurationException(f"Invalid value for argument `{name}`. Expected {expected}. Received: {value!r}.")
+
+
+def require_quick(value: object) -> int:
+    """`fast_dev_run` as a number of batches; 0 for a run in full."""
+    if isinstance(value, int) and value >= 0:
+        return int(value)
+    raise MisconfigurationException(
+        "Invalid value for argument `fast_dev_run`. Expected True, False or an integer >= 0 (how many batches of each kind). "
+        f"Received: {value!r}."
+    )
+
+
 def seconds_of(max_time: Any, name: str = "max_time") -> float | None:
     """A duration in seconds: None for none, a timedelta, a dict of its arguments, or "DD:HH:MM:SS"."""
     if max_time is None:
         return None
     known = ("weeks", "days", "hours", "minutes", "seconds", "milliseconds", "microseconds")
-    if isinstance(max_time, dict) and set(max_time) <= set(known):
+    given = max_time
+    numbers = isinstance(max_time, dict) and all(isinstance(value, int | float) for value in max_time.values())
+    if numbers and set(max_time) <= set(known):
         max_time = timedelta(**max_time)
     if isinstance(max_time, timedelta):
+        if max_time < timedelta(0):
+            raise MisconfigurationException(
+                f"Invalid value for argument `{name}`. Expected a duration that is not negative. Received: {given!r}."
+            )
         return max_time.total_seconds()
     parts = str(max_time).split(":")
     if len(parts) != 4 or not all(part.isdigit() for part in parts):
@@ -44,7 +94,7 @@ def seconds_of(max_time: Any, name: str = "max_time") -> float | None:
 
 def require_clipping(value: Any, algorithm: str | None) -> None:
     """Check the arguments for gradient clipping."""
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value < 0):
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0):
         raise MisconfigurationException(
             f"Invalid value for argument `gradient_clip_val`. Expected a number >= 0. Received: {value!r}."
         )
@@ -69,6 +119,16 @@ def require_positive(name: str, value: float) -> None:
         raise MisconfigurationException(f"`{name}` expects a positive number of seconds. Received: {value!r}.")
 
 
+def require_accumulation(value: object) -> None:
+    """Check `accumulate_grad_batches`."""
+    if isinstance(value, dict):
+        raise MisconfigurationException(
+            f"Invalid value for argument `accumulate_grad_batches`. Expected an integer >= 1. Received: {value!r}. For numbers "
+            f"that change with the epoch, pass callbacks=[GradientAccumulationScheduler(scheduling={value!r})]."
+        )
+    require_integer("accumulate_grad_batches", value, 1)
+
+
 def require_integers(minimum: int, **arguments: Any) -> None:
     """Check several arguments that may be None."""
     for name, value in arguments.items():
@@ -82,7 +142,8 @@ def require_nodes(num_nodes: int | None) -> None:
     Its default, 1, says nothing. A host may have several processes.
     """
     processes = process_count()
-    if num_nodes is not None and num_nodes != 1 and (num_nodes < 1 or processes % num_nodes):
+    counts = isinstance(num_nodes, int) and num_nodes >= 1 and (num_nodes == 1 or processes % num_nodes == 0)
+    if num_nodes is not None and not counts:
         raise MisconfigurationException(
             f"Invalid value for argument `num_nodes`. Expected {processes}: that many processes drive this run. Received: "
             f"{num_nodes!r}. Leave it out."

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..callbacks import Callback, Checkpoint
 from ..data import Place, generators_now, restore_generators
 from ..metrics import metric_states, restore_metric_states
+from ..utilities._overrides import overrides
 from ..utilities.random_state import HostRandomState
 from ._progress import Resumed
 from ._stage import Stage
@@ -54,6 +57,25 @@ def is_in_epoch(run: Run) -> bool:
 def generators_of_validation(run: Run) -> list[Place]:
     """The states of the generators that the validation loaders have of their own."""
     return [generators_now(loader) for loader in run.loaders.get(Stage.VALIDATE, ([], []))[0]]
+
+
+_IN_VALIDATION = tuple(
+    f"on_validation_{moment}" for moment in ("start", "epoch_start", "batch_start", "batch_end", "epoch_end")
+) + ("on_step_dispatched",)
+
+
+def callbacks_before_validation(run: Run) -> dict[str, Any]:
+    """The states of callbacks that a validation changes before it is over.
+
+    A checkpoint from the middle of it holds them, since it will be run again as a whole. Those that write checkpoints know
+    of the one they are writing.
+    """
+    changed = [
+        callback
+        for callback in run.config.callbacks
+        if not isinstance(callback, Checkpoint) and any(overrides(callback, name, Callback) for name in _IN_VALIDATION)
+    ]
+    return {callback.state_key: copy.deepcopy(callback.state_dict()) for callback in changed}
 
 
 def _under_way(run: Run) -> list[Any]:
@@ -106,23 +128,3 @@ def restore_validation(run: Run, found: list[dict[str, Any]]) -> None:
     """Give the validation loaders' generators their states."""
     for loader, state in zip(run.loaders_and_limits(Stage.VALIDATE)[0], found, strict=False):
         restore_generators(loader, state)
-
-
-def of_lightning(run: Run, fit_loop: dict[str, Any]) -> None:
-    """Go on in the epoch, and after the batch, after which Lightning would go on.
-
-    Its files do not say how the order was drawn: an order that is drawn anew is another one.
-    """
-    epoch, batch = fit_loop["epoch_progress"]["current"], fit_loop["epoch_loop.batch_progress"]
-    if epoch["processed"] >= epoch["started"]:
-        return
-    after_step = batch["current"]["completed"] < batch["current"]["ready"]
-    if batch["is_last_batch"] and after_step:
-        return
-    run.counters.epoch, run.counters.in_epoch = epoch["started"] - 1, True
-    run.progress.batch, run.progress.validated = batch["current"]["ready"], not after_step
-    run.is_last_batch = batch["is_last_batch"]
-    window = run.config.accumulate_grad_batches
-    run.progress.updates = run.progress.batch % window == 0 or run.is_last_batch
-    run.counters.batches_that_stepped += run.progress.updates
-    run.progress.resumed = Resumed()

@@ -62,11 +62,13 @@ class Resumed:
 
     Attributes:
         place: the loaders'; None in a checkpoint that does not know it.
+        loader_states: of the loaders that have a state of their own, in a checkpoint that holds nothing else of the place.
         before: the random generators before the next batch is read.
         after: the generators of that instant, where the next batch was read already.
     """
 
     place: dict[str, Any] | None = None
+    loader_states: list[Any] = field(default_factory=list)
     before: HostRandomState | None = None
     after: HostRandomState | None = None
 
@@ -79,11 +81,13 @@ class Validation:
         results: what it has logged so far.
         generators: the random generators before it.
         loaders: the states, before it, of the generators that its loaders have of their own.
+        callbacks: the states, before it, of callbacks that it changes.
     """
 
     results: Results
     generators: HostRandomState
     loaders: list[Place]
+    callbacks: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -101,6 +105,9 @@ class Progress:
         updates: whether the optimizer stepped after the last batch.
         stepped_unreported: whether the last batch's optimizer step is not yet counted in the loggers' step.
         validation: the one that is running.
+        validation_batches: of the validations that ended in the epoch.
+        last_validation: batches of the one that ended last.
+        scheduler_steps: in the epoch.
         resumed: what to go on from, at the beginning of a run.
     """
 
@@ -114,12 +121,15 @@ class Progress:
     updates: bool = True
     stepped_unreported: bool = False
     validation: Validation | None = None
+    validation_batches: int = 0
+    last_validation: int = 0
+    scheduler_steps: int = 0
     resumed: Resumed | None = field(default=None, repr=False)
 
     def begin_epoch(self) -> None:
         """A new epoch: nothing of it is read. What was told with the last batch holds until the first one."""
         self.batch, self.validated, self.finished, self.is_over = 0, False, False, False
-        self.in_hand = None
+        self.in_hand, self.validation_batches, self.scheduler_steps = None, 0, 0
 
     def take(self, stamp: Stamp | None) -> None:
         """A batch has arrived."""
@@ -132,9 +142,10 @@ class Progress:
         self.batch, self.validated, self.updates, self.stepped_unreported = index + 1, False, updates, updates
         self.finished, self.in_hand, self.trained = False, None, stamp
 
-    def evaluated(self) -> None:
+    def evaluated(self, batches: int) -> None:
         """An evaluation is over but for the hooks after it: a checkpoint from now on does not run it again."""
         self.validated, self.validation = True, None
+        self.validation_batches, self.last_validation = self.validation_batches + batches, batches
 
     def generators(self) -> tuple[HostRandomState, HostRandomState | None]:
         """The random generators before the next batch is read, and, where it was read already, those to go on with."""

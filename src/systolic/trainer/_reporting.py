@@ -42,6 +42,11 @@ class Reporting:
         self.logged: dict[str, torch.Tensor] = {}
         self.finished: dict[str, float] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        """State that is copied and pickled: values, and no result of a program."""
+        self.settle()
+        return {**vars(self), "_latest": None}
+
     def dispatched(self, result: StepOutcome, results: Results, in_training: bool) -> None:
         """Note a step before its hooks run: who looks at metrics from now on sees its values, and waits for them."""
         self._unread[in_training] = (result, results)

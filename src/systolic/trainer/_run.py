@@ -16,9 +16,9 @@ from ..core import LightningDataModule, LightningModule, Ties
 from ..core._hparams import drop_what_cannot_be_pickled
 from ..data import BatchPadder, Processes, SharedBatchSampler, batch_size_of, sharing_of
 from ..distributed import is_main_process, process_count, process_index
-from ..loggers import LoggerProtocol
+from ..loggers import LoggerProtocol, begin_experiment, finalize
 from ..metrics import LogOptions, Results, StepLog
-from ..optim import LightningOptimizer, LRSchedulerConfig, read_configuration
+from ..optim import LightningOptimizer, LRSchedulerConfig, read_configuration, require_compilable
 from ..profilers import PassThroughProfiler, Profiler
 from ..runtime import Placement
 from ..utilities._overrides import overrides
@@ -26,6 +26,7 @@ from ..utilities.rank_zero import rank_zero_only
 from . import _checkpoints, _defaults, _loaders
 from ._common_start import share_generators, share_weights
 from ._config import TrainerConfig
+from ._data_checks import explain_batch
 from ._engines import release_engines
 from ._hooks import HookTable
 from ._length import with_length
@@ -35,7 +36,9 @@ from ._options import validation_interval
 from ._progress import Progress
 from ._reporting import Reporting
 from ._signals import Signals, exits_on_ctrl_c
+from ._signatures import called, require_steps, warn_of_misspelt
 from ._stage import RunningStage, Stage, TrainerState, TrainerStatus
+from ._state_layout import state_layout, tell_of_layout
 from ._state_programs import StateProgram
 from ._step_engine import StepEngine, StepOutcome
 from ._symbols import Symbols
@@ -76,6 +79,7 @@ class Counters:
         global_step: optimizer steps.
         batches_that_stepped: batches after which an optimizer stepped.
         batches_seen: training batches.
+        scheduler_steps: of all schedulers.
         in_epoch: whether the current epoch has begun.
     """
 
@@ -83,6 +87,7 @@ class Counters:
     global_step: int = 0
     batches_that_stepped: int = 0
     batches_seen: int = 0
+    scheduler_steps: int = 0
     in_epoch: bool = False
 
     @property
@@ -188,6 +193,11 @@ class Run:
             if call.stage is not Stage.FIT:
                 self.optimizers, self.schedulers = before.optimizers, before.schedulers
 
+    def __getstate__(self) -> dict[str, Any]:
+        """State that is copied and pickled: everything but programs, and what runs them."""
+        left_out: dict[str, Any] = {"engines": {}, "state_programs": [], "in_flight": deque()}
+        return {**vars(self), **left_out}
+
     @property
     def datamodule(self) -> LightningDataModule | None:
         """Datamodule that loaders come from; None: from the module."""
@@ -225,6 +235,8 @@ class Run:
         """
         assert self.call is not None, "a run is of a call"
         _defaults.require_module(self.module)
+        fits = self.call.stage is Stage.FIT
+        require_steps(self.module, (Stage.FIT, Stage.VALIDATE) if fits else (self.call.stage,))
         explain_torch_xla(self.module, self.config.platform)
         with exits_on_ctrl_c():
             yield from self._running(self.call)
@@ -239,6 +251,7 @@ class Run:
             self.state.status = TrainerStatus.FINISHED
         except BaseException as error:
             self.state.status = TrainerStatus.INTERRUPTED
+            explain_batch(error)
             self.hooks.callbacks("on_exception", error)
             if self.datamodule is not None:
                 self.datamodule.on_exception(error)
@@ -259,6 +272,9 @@ class Run:
             self.config, callbacks=_defaults.with_module_callbacks(self.config.callbacks, self.module)
         )
         self.hooks = HookTable(self.trainer, self.config.callbacks, self.module, self.datamodule, self.config.profiler)
+        for owner in (self.module, self.datamodule, *self.config.callbacks):
+            if owner is not None:
+                warn_of_misspelt(owner)
         for callback in self.config.callbacks:
             callback.log, callback.log_dict = self.module.log, self.module.log_dict
 
@@ -280,11 +296,14 @@ class Run:
                 owner.prepare_data()
         if datamodule is not None:
             datamodule.trainer = self.trainer
-            datamodule.setup(stage=fn.value)
+            called(datamodule.setup, "setup", stage=fn.value)
         if self.config.profiler is not None:
             self.config.profiler.setup(fn.value, local_rank=0, log_dir=self.config.log_dir)
+        for logger in self.writers:
+            if logger.version is None:  # a tracker's, which has one when its run begins; checkpoints are named by it
+                begin_experiment(logger)
         self.hooks.callbacks_of_stage("setup", fn.value)
-        module.setup(stage=fn.value)
+        called(module.setup, "setup", stage=fn.value)
         module.configure_sharded_model()
         module.configure_model()
         self.config.numerics.convert_module(module)
@@ -293,6 +312,8 @@ class Run:
         share_weights(module)
         self.ties = Ties(module)
         if fn == "fit":
+            if self.placement is not None and self.placement_type is Placement:
+                tell_of_layout(self.placement, module, self.config.mesh_shape)
             self._log_hyperparameters()
         else:
             module.zero_grad()
@@ -303,16 +324,17 @@ class Run:
         with memory_explained(self):
             release_engines([*self.engines.values(), *self.state_programs], failing=interrupted)
         if self.datamodule is not None:
-            self.datamodule.teardown(stage=fn)
+            called(self.datamodule.teardown, "teardown", stage=fn)
         self.hooks.callbacks_of_stage("teardown", fn)
-        self.module.teardown(stage=fn)
+        called(self.module.teardown, "teardown", stage=fn)
         self.profiler.describe()
         self.profiler.teardown(fn)
         for callback in self.config.callbacks:
             del callback.log, callback.log_dict
-        for logger in self.writers:
-            logger.finalize("success" if self.state.finished else "failed")
-        _checkpoints.finish(self)
+        try:
+            _checkpoints.finish(self)  # first: loggers may upload what is still being written
+        finally:
+            finalize(self.writers, finished=self.state.finished)
 
     def make_placement(self) -> Placement | None:
         """Make the placement of the tensors of this run; None for eager PyTorch."""
@@ -321,8 +343,13 @@ class Run:
             return None
         # with what was trained before: a second fit would draw the first one's numbers again
         seed = (torch.initial_seed() + self.counters.batches_seen) % 2**31
-        options = {"sync_batchnorm": config.sync_batchnorm, "matmul_precision": config.matmul_precision}
-        return self.placement_type(config.devices, seed=seed, **options)
+        return self.placement_type(
+            config.devices,
+            seed=seed,
+            sync_batchnorm=config.sync_batchnorm,
+            matmul_precision=config.matmul_precision,
+            layout=state_layout(config, self.module),
+        )
 
     def _log_hyperparameters(self) -> None:
         """Give the loggers what `save_hyperparameters` remembered, once, and the module for its graph."""
@@ -370,6 +397,8 @@ class Run:
         """Ask the module for its optimizers and schedulers."""
         model = self.module
         found = read_configuration(model, model.configure_optimizers(), model.automatic_optimization)
+        if self.config.compile:
+            require_compilable(found.optimizers)
         self.optimizers, self.schedulers = found.optimizers, found.schedulers
         for config in self.schedulers:
             # schedulers make optimizers note their first step; an attribute that changes in it would be a new trace
@@ -392,7 +421,7 @@ class Run:
     @property
     def processes(self) -> Processes:
         """Processes that share the batches of this run."""
-        return Processes(process_index(), process_count(), self.config.num_devices)
+        return Processes(process_index(), process_count(), self.config.batch_parts)
 
     def rows_of(self, batch: Any, in_training: bool) -> int:
         """Rows of the global batch of which this is the batch, or this process's part of it."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, StrEnum
+from typing import Any
 
 
 class TrainerFn(StrEnum):
@@ -101,6 +103,10 @@ class Stage(_Names, Enum):
         "on_validation_start", "on_validation_end", "on_validation_epoch_start", "on_validation_epoch_end",
         "on_validation_batch_start", "on_validation_batch_end", "on_validation_model_eval", "on_validation_model_train",
     )  # fmt: skip
+
+    def __reduce_ex__(self, protocol: object) -> tuple[Callable[..., Any], tuple[type[Stage], str]]:
+        """Pickle by name: the value of a member is an object of its own after unpickling."""
+        return getattr, (Stage, self.name)
 
 
 STAGE_OF: dict[str, Stage] = {stage.fn.value: stage for stage in Stage if stage is not Stage.SANITY_CHECK}

@@ -11,6 +11,7 @@ import torch
 from ..exceptions import MisconfigurationException
 from ..metrics import Results, StepLog
 from ._anomaly import finiteness
+from ._batch_notes import note_batch
 from ._hooks import HookTable, step_arguments
 from ._padding import PaddedSteps
 from ._stage import Stage
@@ -57,8 +58,12 @@ class Step:
     def users(self, batch: Any, batch_idx: Any) -> Any:
         """Result of the user's method."""
         function = getattr(self.run.module, self.stage.step)
-        with self.run.config.numerics.step_context():
-            return function(*step_arguments(function, batch, batch_idx, self.dataloader_idx, self.of_several))
+        try:
+            with self.run.config.numerics.step_context():
+                return function(*step_arguments(function, batch, batch_idx, self.dataloader_idx, self.of_several))
+        except Exception as error:
+            note_batch(error, f"{type(self.run.module).__name__}.{self.stage.step}", batch)
+            raise
 
 
 class TrainStep(Step):
@@ -166,6 +171,11 @@ def _loss_of(output: Any) -> torch.Tensor | None:
         raise MisconfigurationException(
             "`training_step` must return the loss as a tensor, a dict with the key 'loss', or None to skip the step. "
             f"Received: {_described(output)}."
+        )
+    if loss.is_complex():
+        raise MisconfigurationException(
+            f"`training_step` must return a real loss. Received: {loss.dtype}. A complex number has no smallest value: reduce "
+            "it to a real one, for instance with loss.abs()."
         )
     if loss.numel() != 1:
         raise MisconfigurationException(

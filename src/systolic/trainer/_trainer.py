@@ -1,26 +1,30 @@
 """The Trainer."""
 
-from __future__ import annotations
+# no annotations from the future: command lines read the types of these signatures, through mocks and wrappers too
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any, overload
 
 from ..callbacks import Callback
+from ..checkpoint import CheckpointIO
 from ..compat import accepts_legacy_spellings
+from ..compiler import RematPolicy
 from ..core import LightningDataModule, LightningModule
 from ..exceptions import MisconfigurationException
+from ..loggers import Logger
 from ..preflight import PreflightReport
 from ..profilers import Profiler
 from ..runtime import Devices
+from ..strategies import ModelParallel
 from ..utilities._overrides import overrides
 from ..utilities._traceback import ShortTracebacks
 from . import _checkpoint_choice, _checkpoints, _data_checks, _defaults, _guests, inspection
 from ._barebones import barebones_arguments
 from ._config import TrainerSettings, configuration
 from ._interception import intercept
-from ._options import require_known_arguments
+from ._options import require_flags, require_known_arguments
 from ._properties import TrainerProperties
 from ._run import Call, Run
 from ._stage import Stage
@@ -40,9 +44,13 @@ class Trainer(TrainerProperties, TrainerSettings):
         detect_anomaly: stop with an error at the first loss or gradient that is not finite; the host then waits for
             every step.
         compile: False runs the same loop in plain eager PyTorch on the CPU, for debuggers and comparisons.
-        profiler: "simple" or "advanced" (host time by action), "xla" (what the devices did), or a Profiler.
+        profiler: "simple" or "advanced" (host time by action), "pytorch" (its ops on the host), "xla" (what the devices
+            did), or a Profiler.
         prefetch_batches: how many batches are brought to the devices ahead of the step; 0 starts no thread.
         recompile_limit: how many programs a step may have (one for every combination of shapes) before it is an error.
+        remat: what the backward pass computes once more in place of keeping it, to save memory: "none", "dots" (keep products
+            and convolutions), "full" (keep the borders of repeated blocks), or a function that takes an op such as
+            `torch.ops.aten.mm.default` and says whether to keep its results; docs/memory.md.
         grace_period: after SIGTERM, how many seconds a run may take to save and end; it is ended then.
         advice: warn once each when training waits for data, compiles again and again, or waits for a line of yours.
         steps_per_dispatch: how many training steps one call of the devices runs, with the results of single steps. Worth
@@ -60,6 +68,7 @@ class Trainer(TrainerProperties, TrainerSettings):
 
     Raises:
         MisconfigurationException: an argument has an impossible value.
+        ValueError: `remat` has.
         TypeError: an unknown argument; names the nearest known one.
 
     Example:
@@ -73,17 +82,17 @@ class Trainer(TrainerProperties, TrainerSettings):
         self,
         *,
         accelerator: str = "auto",
-        strategy: str = "auto",
+        strategy: str | ModelParallel = "auto",
         devices: Devices = "auto",
-        precision: Any = None,
-        logger: Any = None,
+        precision: str | int | None = None,
+        logger: Logger | Iterable[Logger] | bool | None = None,
         callbacks: Callback | Sequence[Callback] | None = None,
         fast_dev_run: int | bool = False,
         max_epochs: int | None = None,
         min_epochs: int | None = None,
         max_steps: int = -1,
         min_steps: int | None = None,
-        max_time: Any = None,
+        max_time: str | timedelta | dict[str, int] | None = None,
         limit_train_batches: int | float | None = None,
         limit_val_batches: int | float | None = None,
         limit_test_batches: int | float | None = None,
@@ -112,12 +121,13 @@ class Trainer(TrainerProperties, TrainerSettings):
         prefetch_batches: int = 2,
         steps_per_dispatch: int = 1,
         recompile_limit: int = 64,
+        remat: str | RematPolicy = "none",
         grace_period: float = 30.0,
         advice: bool = True,
         pad_batches: bool = False,
         profiler: Profiler | str | None = None,
         matmul_precision: str | None = None,
-        plugins: Any = None,
+        plugins: CheckpointIO | Sequence[CheckpointIO] | None = None,
         inference_mode: bool = True,
         deterministic: bool | str | None = None,
         benchmark: bool | None = None,
@@ -125,6 +135,7 @@ class Trainer(TrainerProperties, TrainerSettings):
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name not in ("self", "unknown")}
         require_known_arguments(Trainer.__init__, unknown)
+        require_flags(arguments)
         self._run = Run(self, configuration(**barebones_arguments(arguments)))
 
     def fit(

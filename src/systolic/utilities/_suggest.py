@@ -15,5 +15,24 @@ def suggest(name: str, candidates: Iterable[str]) -> str:
     return f" Did you mean {by_spelling[nearest[0]]!r}?" if nearest else ""
 
 
+def one_slip_away(name: str, candidates: Iterable[str]) -> str | None:
+    """The candidate that one letter more, less, changed or exchanged makes of a name; None where there is none.
+
+    Example:
+        >>> one_slip_away("validaton_step", ["training_step", "validation_step"])
+        'validation_step'
+    """
+    return next((candidate for candidate in candidates if _is_one_slip(name, candidate)), None)
+
+
+def _is_one_slip(one: str, other: str) -> bool:
+    if one == other or abs(len(one) - len(other)) > 1:
+        return False
+    same = next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    rest, others = one[same:], other[same:]
+    exchanged = rest[:2] == others[:2][::-1] and rest[2:] == others[2:]
+    return exchanged or rest[1:] == others[1:] or rest == others[1:] or rest[1:] == others
+
+
 def _normalise(name: str) -> str:
     return name.lower().replace("-", "_")

@@ -20,8 +20,8 @@ from torch._C._autograd import _get_sequence_nr as _get_sequence_nr
 # rules that split an op into simpler ones
 from torch._decomp import core_aten_decompositions as core_aten_decompositions
 
-# numbers that a trace makes up need a source in PyTorch's bookkeeping
-from torch._dynamo.source import ConstantSource as ConstantSource
+# where a symbolic number comes from
+from torch._guards import Source as Source
 
 # tokens by which ops that print or assert are kept in order: a traced step has none
 from torch._higher_order_ops import effects as effects
@@ -56,6 +56,9 @@ from torch.nn.modules.batchnorm import _BatchNorm as _BatchNorm
 # takes Python's `min` and `max` of values of tensors; a trace gives it symbolic ones
 from torch.optim import _adafactor as _adafactor
 
+# the module of activation checkpointing, whose two ways of running a forward once more stand below
+from torch.utils import checkpoint as checkpoint
+
 # a look at every op of a function
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 
@@ -71,6 +74,10 @@ from torch.utils._pytree import tree_unflatten as tree_unflatten
 # a symbolic number as Python text, for the host to compute before each step
 from torch.utils._sympy import functions as functions
 from torch.utils._sympy.printers import PythonPrinter as PythonPrinter
+
+# what runs a forward once more: with use_reentrant=True, and without
+from torch.utils.checkpoint import CheckpointFunction as CheckpointFunction
+from torch.utils.checkpoint import _recomputation_hook as _recomputation_hook
 
 # what `default_collate` does with a type: a loader for which tensors are collated otherwise takes no fast path
 from torch.utils.data._utils.collate import collate_tensor_fn as collate_tensor_fn
@@ -117,3 +124,8 @@ sym_functions = {
     for name in ("sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh", "asin", "acos", "atan", "log2")
 }
 sym_log2 = sym_functions["log2"]
+
+
+def constant_source(name: str) -> Source:
+    """Origin of a number that a trace makes up, in PyTorch's bookkeeping. Dynamo takes a second to import."""
+    return importlib.import_module("torch._dynamo.source").ConstantSource(name)

@@ -39,8 +39,8 @@ class RichProgressBar(SwitchedProgressBar):
         console_kwargs: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        if refresh_rate < 0:
-            raise ValueError(f"RichProgressBar(refresh_rate={refresh_rate}): expected 0 (shows nothing) or more.")
+        if not isinstance(refresh_rate, int | float) or refresh_rate < 0:
+            raise ValueError(f"RichProgressBar(refresh_rate={refresh_rate!r}): expected 0 (shows nothing) or more.")
         self.theme = theme
         self._refresh_rate = refresh_rate
         self._leave = leave
@@ -52,6 +52,10 @@ class RichProgressBar(SwitchedProgressBar):
         self._train: Bar | None = None
         self._evaluation: Bar | None = None
         self._finished: Bar | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but the display, which holds a terminal."""
+        return {**vars(self), **dict.fromkeys(("_console", "_display", "_train", "_evaluation", "_finished"))}
 
     @property
     def refresh_rate(self) -> float:

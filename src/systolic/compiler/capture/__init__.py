@@ -14,8 +14,10 @@ from ._host_draws import Draw as Draw
 from ._host_draws import StepDraws as StepDraws
 from ._module_scope import Place as Place
 from ._module_scope import names_in as names_in
+from ._object_graph import Attribute as Attribute
 from ._object_graph import ObjectGraph as ObjectGraph
 from ._object_graph import Path as Path
+from ._object_graph import SameAs as SameAs
 from ._object_graph import describe as describe
 from ._object_graph import set_at as set_at
 from ._optimizer_state import fill_first_state as fill_first_state
@@ -30,7 +32,7 @@ from ._symbol_errors import may_come_from_symbols as may_come_from_symbols
 from ._symbols import Number as Number
 from ._trace import Call as Call
 from ._trace import Captured as Captured
-from ._trace import ListIsReadError as ListIsReadError
+from ._trace import UnwatchedIsReadError as UnwatchedIsReadError
 from ._trace import capture as capture
 from ._trace import slots_of as slots_of
 from ._train_state import TrainState as TrainState

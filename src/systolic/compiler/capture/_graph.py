@@ -9,7 +9,7 @@ import torch
 from torch import fx
 from torch.fx.graph import CodeGen
 
-from ..passes import join_cross_entropy, rewrite_bias_corrections
+from ..passes import drop_unused, hold_back_recomputations, join_cross_entropy, rewrite_adam_updates, rewrite_bias_corrections
 from ._symbols import HostExpression, SymbolTable
 
 aten = torch.ops.aten
@@ -55,10 +55,11 @@ def clean_graph(module: fx.GraphModule, slot_count: int, leaf_count: int, table:
     # result itself; the gradient of cross-entropy would stay in two ops
     _skip_aliases(graph)
     rewrite_bias_corrections(graph)
+    rewrite_adam_updates(graph)
     join_cross_entropy(graph)
     # by a rule of our own: PyTorch's keeps every op that draws, and for masks that nobody uses the program would take a
     # random key and go on to the next one
-    graph.eliminate_dead_code(is_impure_node=lambda node: node.op in ("placeholder", "output"))
+    drop_unused(graph)
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     tensors = slot_count + leaf_count
     assert len(placeholders) == tensors + len(table.symbols), "the tracer added or dropped inputs"
@@ -77,7 +78,8 @@ def clean_graph(module: fx.GraphModule, slot_count: int, leaf_count: int, table:
     scalars = _numbers_to_scalars(graph, table)
     for node in reversed(placeholders[tensors:]):
         graph.erase_node(node)
-    graph.eliminate_dead_code(is_impure_node=lambda node: node.op in ("placeholder", "output"))
+    drop_unused(graph)
+    hold_back_recomputations(graph, sources)
     outputs = [node for node in graph.nodes if node.op == "output"][0].args[0]
     output_sources = [sources.get(value) if isinstance(value, fx.Node) else None for value in outputs]
     return CleanGraph(graph, inputs, scalars, output_sources)

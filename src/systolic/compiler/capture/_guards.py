@@ -10,10 +10,12 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from ._hook_tables import RUN_IN_STEPS
-from ._object_graph import ObjectGraph, Path, describe
+from ._object_graph import ObjectGraph, Path, SameAs, describe
 from ._symbols import HostExpression, Number
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
+# objects of other classes are known by identity: their equality may be anything, of an array it is an array
+_COMPARED = (*_PLAIN, tuple, frozenset, SameAs)
 _requires_grad = attrgetter("requires_grad")
 _grad = attrgetter("grad")
 
@@ -221,7 +223,7 @@ def changes(old: ObjectGraph, new: ObjectGraph) -> list[tuple[Path, str]]:
     found: list[tuple[Path, str]] = []
     for path in {**old.values, **new.values}:
         was, now = old.values.get(path, _ABSENT), new.values.get(path, _ABSENT)
-        if was is not now and not (type(was) is type(now) and was == now):
+        if was is not now and not (type(was) is type(now) and isinstance(now, _COMPARED) and was == now):
             found.append((path, f"{describe(path)}: {_short(was)} -> {_short(now)}"))
     for path in {**old.tensors, **new.tensors}:
         text = _tensor_change(old.tensors.get(path), new.tensors.get(path))

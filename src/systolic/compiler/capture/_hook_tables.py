@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -29,8 +30,13 @@ RUN_IN_STEPS = frozenset(
 """The tables whose hooks a step may run; others serve `state_dict`, or tell how a hook in one of these is called."""
 
 _OF_MODULES = tuple(name for name, value in vars(nn.Module()).items() if "hooks" in name and isinstance(value, dict))
-_OF_OPTIMIZERS = tuple(name for name in vars(torch.optim.SGD([torch.zeros(1)])) if "hooks" in name)
 _OF_TENSORS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+
+
+@functools.cache
+def _of_optimizers() -> tuple[str, ...]:
+    # not when this module is imported: the first optimizer that is made imports Dynamo, which takes as long as JAX
+    return tuple(name for name in vars(torch.optim.SGD([torch.zeros(1)])) if "hooks" in name)
 
 
 def hook_tables(owner: nn.Module | torch.optim.Optimizer | torch.Tensor) -> Iterator[tuple[str, Table]]:
@@ -38,7 +44,7 @@ def hook_tables(owner: nn.Module | torch.optim.Optimizer | torch.Tensor) -> Iter
     if isinstance(owner, torch.Tensor):
         names: tuple[str, ...] = _OF_TENSORS
     else:
-        names = _OF_MODULES if isinstance(owner, nn.Module) else _OF_OPTIMIZERS
+        names = _OF_MODULES if isinstance(owner, nn.Module) else _of_optimizers()
     for name in names:
         table = getattr(owner, name, None)
         if table is not None:

@@ -13,7 +13,7 @@ import logging
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -96,6 +96,11 @@ class HostCalls:
             return
         if any(isinstance(a, str) and _MARK.search(a) for a in error.args):
             raise TextIsKeyError from error
+
+    def require_no_name(self, names: Iterable[object]) -> None:
+        """Raise where text that stands for a value became the name of an attribute, or the key of an entry."""
+        if not self._decides_text and any(isinstance(name, str) and _MARK.search(name) for name in names):
+            raise TextIsKeyError
 
     def explained(self, error: Exception, number: Callable[[Any], Any] | None) -> None:
         """Put values in place of the marks in an exception of the user's.

@@ -5,8 +5,9 @@ A traced graph freezes them like attributes of objects (C5), and what a step app
 
 from __future__ import annotations
 
+import functools
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from torch import nn
@@ -42,18 +43,19 @@ class ClassAttributes(Mapping[str, Any]):
         return len(vars(self._cls))
 
 
-def variables_of_modules(module: nn.Module) -> dict[str, Place]:
+def variables_of_modules(module: nn.Module, between: Collection[str] = ()) -> dict[str, Place]:
     """Plain values, and small containers, that the user's methods read from globals, closures and classes.
 
     Args:
         module: it and its submodules are looked at; classes of installed packages are not, theirs are constants.
+        between: names of methods that run between the steps. What they alone mention may change without a new trace.
     """
     found: dict[str, Place] = {}
     seen: set[int] = set()
     mentioned: set[str] = set()
     classes = dict.fromkeys(cls for part in module.modules() for cls in type(part).__mro__)
     own = [cls for cls in classes if is_the_users(cls.__module__)]
-    for function in (function for cls in own for function in _functions(cls)):
+    for function in _functions_of_steps(classes, own, between):
         found |= _variables(function, seen)
         mentioned.update(names_in(function.__code__))
     for cls in own:
@@ -64,15 +66,51 @@ def variables_of_modules(module: nn.Module) -> dict[str, Place]:
     return found
 
 
+def _functions_of_steps(classes: Iterable[type], own: Iterable[type], between: Collection[str]) -> Iterator[types.FunctionType]:
+    """The functions of the user's classes, without those between the steps that no other function calls."""
+    called = {name for cls in classes for method, names in _mentions(cls) if method not in between for name in names}
+    while more := {n for cls in own for m, names in _mentions(cls) if m in called for n in names} - called:
+        called |= more
+    for cls in own:
+        for name, member in vars(cls).items():
+            if name not in between or name in called:
+                yield from _functions(member)
+
+
+def _mentions(cls: type) -> tuple[tuple[str, frozenset[str]], ...]:
+    """By name: what the methods of a class mention, in text (`getattr`) included."""
+    return _mentions_now(cls) if is_the_users(cls.__module__) else _mentions_of_installed(cls)
+
+
+def _mentions_now(cls: type) -> tuple[tuple[str, frozenset[str]], ...]:
+    return tuple(
+        (name, frozenset([*names_in(function.__code__), *_texts(function.__code__)]))
+        for name, member in vars(cls).items()
+        for function in _functions(member)
+    )
+
+
+# the methods of nn.Module and its like are many, and stay; in a notebook a class of the user's gets others
+_mentions_of_installed = functools.cache(_mentions_now)
+
+
+def _texts(code: types.CodeType) -> Iterator[str]:
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _texts(constant)
+        elif isinstance(constant, str):
+            yield constant
+
+
 def variables_of(function: types.FunctionType) -> dict[str, Place]:
     """The same for one function and the helper functions that it mentions."""
     return _variables(function, set())
 
 
-def _functions(cls: type) -> Iterator[types.FunctionType]:
-    for member in vars(cls).values():
-        parts = (member.fget, member.fset) if isinstance(member, property) else (getattr(member, "__func__", member),)
-        yield from (part for part in parts if isinstance(part, types.FunctionType))
+def _functions(member: object) -> Iterator[types.FunctionType]:
+    """The functions of an entry of a class: a method, or the two of a property."""
+    parts = (member.fget, member.fset) if isinstance(member, property) else (getattr(member, "__func__", member),)
+    yield from (part for part in parts if isinstance(part, types.FunctionType))
 
 
 def _variables(function: types.FunctionType, seen: set[int]) -> dict[str, Place]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import functools
 import types
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Collection, Iterable, Iterator, MutableMapping
 from typing import Any
 
 import torch
@@ -17,6 +18,8 @@ from .._users import is_the_users
 from ._hook_tables import RUN_IN_STEPS, Table, hook_tables
 
 Path = tuple[Any, ...]
+Attribute = tuple[int, str]
+"""The id of a module, and a name."""
 Container = list[Any] | deque[Any] | MutableMapping[Any, Any]
 
 # nn.Module's own bookkeeping: walked by kind (parameters, buffers, submodules) or not part of what a step computes
@@ -24,7 +27,15 @@ _MODULE_INTERNALS = frozenset(vars(nn.Module())) - {"training"}
 # where recurrent modules keep their weights a second time; refreshed from the parameters in every forward
 _RECURRENT_CACHE = frozenset({"_flat_weight_refs"})
 _WALKED = (nn.Module, torch.optim.Optimizer, dict, list, deque, types.SimpleNamespace, argparse.Namespace)
-_OPTIMIZER_INTERNALS = frozenset(vars(torch.optim.SGD([torch.zeros(1)]))) - {"param_groups", "state"}
+
+
+@functools.cache
+def _optimizer_internals() -> frozenset[str]:
+    """Attributes that every optimizer has for itself."""
+    # not when this module is imported: the first optimizer that is made imports Dynamo, which takes as long as JAX
+    return frozenset(vars(torch.optim.SGD([torch.zeros(1)]))) - {"param_groups", "state"}
+
+
 # switches between equivalent implementations of one optimizer; capture chooses them itself
 IMPLEMENTATION_SWITCHES = frozenset({"foreach", "fused", "capturable", "differentiable"})
 
@@ -43,7 +54,9 @@ class ObjectGraph:
         hooks: the tables of hooks of every module, optimizer and tensor, by the owner's path and the attribute.
     """
 
-    def __init__(self, roots: MutableMapping[str, Any], opaque_lists: Iterable[int] = ()) -> None:
+    def __init__(
+        self, roots: MutableMapping[str, Any], opaque_lists: Iterable[int] = (), left_out: Collection[Attribute] = ()
+    ) -> None:
         self.tensors: dict[Path, torch.Tensor] = {}
         self.values: dict[Path, Any] = {}
         self.containers: dict[Path, Any] = {}
@@ -54,6 +67,7 @@ class ObjectGraph:
         self.sets: list[tuple[set[Any], frozenset[Any]]] = []
         self._seen: dict[int, Path] = {}
         self._opaque = set(opaque_lists)
+        self._left_out = left_out
         self._objects: dict[Path, Any] = {}
         self._visit_dict(roots, (), roots.keys())
 
@@ -88,7 +102,7 @@ class ObjectGraph:
 
     def _visit_once(self, item: object, path: Path) -> None:
         if id(item) in self._seen:
-            self.values[path] = _SameAs(self._seen[id(item)])
+            self.values[path] = SameAs(self._seen[id(item)])
             return
         self._seen[id(item)] = path
         self._objects[path] = item
@@ -111,7 +125,8 @@ class ObjectGraph:
             self._visit_dict(getattr(module, kind), (*path, kind), getattr(module, kind).keys())
         own = vars(module)
         hidden = _MODULE_INTERNALS | _RECURRENT_CACHE if isinstance(module, nn.RNNBase) else _MODULE_INTERNALS
-        self._visit_dict(own, path, [name for name in own if name not in hidden])
+        names = [name for name in own if name not in hidden and (id(module), name) not in self._left_out]
+        self._visit_dict(own, path, names)
         self._note_hooks(module, path)
         self._visit_dict(module._modules, (*path, "_modules"), module._modules.keys())
 
@@ -131,7 +146,7 @@ class ObjectGraph:
             if state := optimizer.state.get(parameter):
                 self._visit_dict(state, (*path, "state", number), state.keys())
         own = vars(optimizer)
-        self._visit_dict(own, path, [name for name in own if name not in _OPTIMIZER_INTERNALS | {"state", "param_groups"}])
+        self._visit_dict(own, path, [name for name in own if name not in _optimizer_internals() | {"state", "param_groups"}])
 
     def _visit_list(self, item: list[Any] | deque[Any], path: Path) -> None:
         if isinstance(item, list):
@@ -159,6 +174,13 @@ class ObjectGraph:
     def objects(self) -> Iterator[tuple[Path, Any]]:
         """Every module, optimizer and container that was walked, by the path at which it was first met."""
         yield from self._objects.items()
+
+    def attributes_of(self, path: Path) -> Iterator[tuple[int, Attribute]]:
+        """Attributes of modules under which a path lies, inner ones first: each with its depth, as module id and name."""
+        for depth in range(len(path) - 1, -1, -1):
+            owner, name = self._objects.get(path[:depth]), path[depth]
+            if isinstance(owner, nn.Module) and name != "class" and name not in _MODULE_INTERNALS:
+                yield depth + 1, (id(owner), name)
 
     def optimizers(self) -> dict[Path, torch.optim.Optimizer]:
         """Every optimizer that was walked, by the path at which it was first met."""
@@ -201,6 +223,11 @@ def _items(container: MutableMapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
     return ((key, dict.__getitem__(container, key)) for key in dict.__iter__(container))
 
 
+def entries(container: Container) -> list[tuple[Any, Any]]:
+    """Contents of a container as they are now, with the keys or the positions."""
+    return list(enumerate(container) if isinstance(container, list | deque) else _items(container))
+
+
 def _put_back(container: Container | set[Any], contents: Any) -> None:
     if isinstance(container, list | deque):
         if len(container) != len(contents) or any(a is not b for a, b in zip(container, contents, strict=True)):
@@ -234,7 +261,7 @@ class Attributes:
 
 
 @dataclasses.dataclass(frozen=True)
-class _SameAs:
+class SameAs:
     """Stands for an object that was met before, at `path`."""
 
     path: Path

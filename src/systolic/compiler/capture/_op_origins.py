@@ -19,7 +19,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from ...utilities._torch_internals import _get_sequence_nr, current_autograd_node
 from .._capture_thread import is_capture_thread, replaced
 from .._errors import is_user_frame
-from ..lowering import LINE, OPTIMIZER, SCOPE
+from ..lowering import BACKWARD, LINE, OPTIMIZER, RECOMPUTED, SCOPE
+from ._checkpointing import current_region
 
 
 @dataclass(frozen=True)
@@ -193,6 +194,10 @@ def _noting_origins(scopes: _Scopes, lines: _Lines) -> Iterator[None]:
         node = create_node(self, *args, **kwargs)
         scope = node.meta[SCOPE] = scopes.current()
         node.meta[LINE] = lines.current() if scope != OPTIMIZER else ""
+        node.meta[BACKWARD] = current_autograd_node() is not None
+        region = current_region()
+        if region is not None:
+            node.meta[RECOMPUTED] = region
         return node
 
     with replaced(fx.Graph, "create_node", create):

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 
 from ...utilities._torch_internals import TreeSpec, tree_flatten, tree_unflatten
+from ._grown_lists import GrownList
 from ._symbols import HostExpression, Number, SymbolTable
 
 
@@ -183,6 +184,8 @@ class OutputList:
         """The leaf of an output tree that a value becomes."""
         if isinstance(leaf, torch.Tensor):
             return TensorOutput(self.add(leaf)) if of_tensor is None else of_tensor(leaf)
+        if isinstance(leaf, GrownList):  # no tree of PyTorch's looks into it
+            leaf.was_read = True
         if isinstance(leaf, torch.SymInt | torch.SymFloat | torch.SymBool):
             if self._table.is_host_known(leaf):
                 return HostNumber(self._table.expression(leaf))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterator, MutableMapping, Sequence
 from typing import Any
 
 import torch
@@ -52,7 +52,10 @@ class Scope(MutableMapping[str, Any]):
 
 
 def scope_with_globals(
-    roots: dict[str, Any], module: nn.Module, guests: Sequence[tuple[str, object, Sequence[Any]]] = ()
+    roots: dict[str, Any],
+    module: nn.Module,
+    guests: Sequence[tuple[str, object, Sequence[Any]]] = (),
+    between: Collection[str] = (),
 ) -> Scope:
     """Objects by name, together with the global variables that the methods of a module mention.
 
@@ -60,8 +63,9 @@ def scope_with_globals(
         roots: the objects.
         module: its methods and those of its submodules are read, where their classes are the user's.
         guests: other objects of which some methods run in the step: name, object, methods.
+        between: names of methods of modules that run between the steps.
     """
-    places = {**_fixed(roots), **variables_of_modules(module)}
+    places = {**_fixed(roots), **variables_of_modules(module, between)}
     for name, owner, hooks in guests:
         places |= places_of_hooks(name, owner, hooks)
     return Scope(places)

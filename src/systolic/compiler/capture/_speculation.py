@@ -199,6 +199,13 @@ class Oracle:
         return found
 
 
+def known_number(symbolic: torch.SymInt) -> int | None:
+    """The value of a number in which nothing has a part that may differ from step to step; None for any other."""
+    oracle = Oracle(lambda: ())
+    nodes, varies = oracle._sources(symbolic.node.expr)
+    return None if varies else int(oracle._evaluated(symbolic.node.expr, nodes))
+
+
 def _canonical(atom: sympy.Basic, symbols: Sequence[sympy.Basic]) -> str:
     return str(atom.xreplace({symbol: sympy.Symbol(f"v{i}") for i, symbol in enumerate(symbols)}))
 

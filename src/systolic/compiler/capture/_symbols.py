@@ -7,7 +7,7 @@ from typing import Any
 import sympy
 import torch
 
-from ...utilities._torch_internals import ConstantSource, DimDynamic, ShapeEnv, free_unbacked_symbols
+from ...utilities._torch_internals import DimDynamic, ShapeEnv, constant_source, free_unbacked_symbols
 from ._host_expressions import HostExpression as HostExpression
 from ._host_expressions import compiled_expression
 from ._speculation import Oracle
@@ -50,7 +50,7 @@ class SymbolTable:
         """A symbolic number whose value at capture is `value`."""
         # each has its value as a hint: a branch on it goes the way of this call and leaves a guard; without, the trace would
         # end there
-        source = ConstantSource(f"number{len(self.symbols)}")
+        source = constant_source(f"number{len(self.symbols)}")
         if isinstance(value, float):
             symbol = self.shape_env.create_unspecified_symbol(value, source, DimDynamic.DYNAMIC)
             number = self.shape_env.create_symfloatnode(symbol, hint=value, source=source)

@@ -32,9 +32,11 @@ from ..kernels import (
     scaled_dot_product_attention,
     scanning_in_pairs,
 )
+from ._checkpointing import marking_recomputations
 from ._host_calls import deferred_handle, deferred_print, formatted, shown
 from ._host_math import symbolic_math
 from ._memory_writes import traced_set, traced_swap
+from ._packed_sequences import looking_at_positions
 from ._rng_numbering import numbering_draws
 
 SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -118,6 +120,8 @@ def capturing() -> Iterator[None]:
         stack.enter_context(scanning_in_pairs())
         stack.enter_context(numbering_calls())
         stack.enter_context(numbering_draws())
+        stack.enter_context(marking_recomputations())
+        stack.enter_context(looking_at_positions())
         yield
 
 

@@ -14,18 +14,20 @@ import torch
 from torch import fx, nn
 
 from ...runtime import DeviceTensor
-from ...utilities._torch_internals import FakeTensorMode, decompose, dispatch_functionalize, make_fx, tree_leaves
+from ...utilities._torch_internals import FakeTensorMode, decompose, dispatch_functionalize, make_fx
+from ._attribute_reads import AttributeReads
 from ._closed_over import ClosedOverTensors
-from ._effects import Append, Effect, Gradient, OptimizerState, RequiresGrad, container_effects
+from ._effects import Append, Effect, Gradient, OptimizerState, RequiresGrad, SetItem, container_effects
 from ._explain import explained
 from ._final_tensors import FinalTensors
 from ._fixed_shapes import fix_shapes
 from ._graph import SlotInput, TensorInput, clean_graph
+from ._grown_lists import GrownLists
 from ._hook_tables import hook_effects, share_hooks
 from ._host_calls import HostCalls, TextIsKeyError
 from ._host_draws import Draw, HostDraws
 from ._memory_writes import share_memory
-from ._object_graph import ObjectGraph, Path, copied, restoring, set_at
+from ._object_graph import Attribute, ObjectGraph, Path, copied, restoring, set_at
 from ._op_origins import tracking_modules
 from ._op_policy import OpPolicy
 from ._output_tree import OutputList, OutputTree
@@ -53,6 +55,7 @@ class Captured:
         guards: conditions on the symbolic numbers under which the graph is valid.
         digest: identifies the graph; computed when it is first needed.
         objects: the objects as they were; the plain values in it are frozen into the graph.
+        reads: which attributes of modules the step reads.
         appended: ids of lists that the step appends to.
         speculations: conditions on values of the devices under which the graph is valid.
         draws: calls of `random` and `numpy.random`, whose numbers come behind those of `symbol_paths`.
@@ -69,6 +72,7 @@ class Captured:
     symbol_paths: list[Path]
     guards: list[tuple[HostExpression, str]]
     objects: ObjectGraph
+    reads: AttributeReads
     appended: set[int] = field(default_factory=set)
     speculations: list[Speculation] = field(default_factory=list)
     draws: Sequence[Draw] = ()
@@ -87,6 +91,7 @@ class Call:
         roots: the objects that the step uses, by name.
         variable: paths below the roots whose numbers stay variable, too.
         appended: ids of lists that earlier captures saw growing.
+        unread: attributes of modules that earlier captures left alone, and that change.
         values: the values of `leaves` on the host; None where they are not known, and no value can decide the way of a trace.
         forced: the answers to the first questions about values.
         decides_text: whether text that is formatted of a whole number is that of this batch's.
@@ -99,6 +104,7 @@ class Call:
     roots: MutableMapping[str, Any]
     variable: frozenset[Path] = frozenset()
     appended: frozenset[int] = frozenset()
+    unread: frozenset[Attribute] = frozenset()
     values: Callable[[], list[torch.Tensor]] | None = None
     forced: tuple[bool | None, ...] = ()
     decides_text: bool = False
@@ -119,24 +125,26 @@ def capture(call: Call) -> Captured:
 
 def _captured(call: Call) -> Captured:
     try:
-        captured = _Tracing(call, ObjectGraph(call.roots, call.appended)).run()
+        captured = _Tracing(call, ObjectGraph(call.roots, call.appended, call.unread)).run()
     except UnattributedDrawError:
-        return _Tracing(call, ObjectGraph(call.roots, call.appended)).run(profiled=True)
+        return _Tracing(call, ObjectGraph(call.roots, call.appended, call.unread)).run(profiled=True)
     if not captured.draws:
         return captured
-    return _Tracing(call, ObjectGraph(call.roots, call.appended), captured.draws).run()
+    return _Tracing(call, ObjectGraph(call.roots, call.appended, call.unread), captured.draws).run()
 
 
-class ListIsReadError(Exception):
-    """A list that was taken for one that is only appended to is read, too: the step has to be captured with its contents.
+class UnwatchedIsReadError(Exception):
+    """Something that was not looked at is read by this step: it has to be captured with it.
 
     Attributes:
-        lists: the ids of such lists.
+        lists: the ids of lists that were taken for ones which are only appended to.
+        attributes: attributes of modules that earlier captures left alone.
     """
 
-    def __init__(self, lists: set[int]) -> None:
-        super().__init__("a list is appended to and read")
+    def __init__(self, lists: set[int], attributes: set[Attribute]) -> None:
+        super().__init__("the step reads what was not watched")
         self.lists = lists
+        self.attributes = attributes
 
 
 class _Tracing:
@@ -146,6 +154,9 @@ class _Tracing:
         self.call = call
         self.draws = HostDraws(draws)
         self.objects = objects
+        # with what is left out: the step may turn out to change it, and is then traced again
+        self.every_object = ObjectGraph(call.roots) if call.unread else objects
+        self.reads = AttributeReads(item for _, item in self.every_object.objects() if isinstance(item, nn.Module))
         self.oracle = None if call.values is None else Oracle(self._values, call.forced)
         self.table = SymbolTable(self.oracle)
         self.mode = FakeTensorMode(shape_env=self.table.shape_env, static_shapes=True, allow_non_fake_inputs=True)
@@ -194,6 +205,7 @@ class _Tracing:
             appended={id(e.container) for e in self.effects if isinstance(e, Append)},
             speculations=speculations,
             draws=tuple(self.draws.made),
+            reads=self.reads,
         )
 
     def _values(self) -> list[torch.Tensor]:
@@ -229,7 +241,9 @@ class _Tracing:
         arguments = self.call.rebuild(flat[len(self.slots) :])
         numbers = dict(zip(self.call.numbers, symbols[:given], strict=True))
         self.closed_over.active = True
-        with self.host_calls, self.draws.noted():
+        grown = GrownLists(self.objects, self.call.appended)
+        grown.install()
+        with self.host_calls, self.draws.noted(), self.reads.noted():
             try:
                 result = self.call.function(*arguments, **numbers)
             except Exception as error:
@@ -237,18 +251,15 @@ class _Tracing:
                 self.host_calls.explained(error, None if self.oracle is None else self.oracle.number)
                 raise
         self.closed_over.active = False
-        self._require_unread()
+        grown.remove()
         self.closed_over.require_unchanged()
         self._collect(result, before)
+        # after what the step left was collected: a list that it returns is read, too
+        lists = grown.read(list(self.closed_over.met()))
+        attributes = {one for one in self.call.unread if not self.reads.left_alone(one)}
+        if lists or attributes:
+            raise UnwatchedIsReadError(lists, attributes)
         return self.outputs.values
-
-    def _require_unread(self) -> None:
-        """Raise when the step uses what a list holds that was taken for one that is only appended to."""
-        opaque = [item for item in self.objects.lists.values() if id(item) in self.call.appended]
-        holders = {id(leaf): id(item) for item in opaque for leaf in tree_leaves(list(item)) if isinstance(leaf, torch.Tensor)}
-        read = {holders[id(tensor)] for tensor in self.closed_over.met() if id(tensor) in holders}
-        if read:
-            raise ListIsReadError(read)
 
     def _install(self, values: list[Any]) -> None:
         for slot, stand_in in zip(self.slots, self.stand_ins, strict=True):
@@ -277,6 +288,7 @@ class _Tracing:
                 self.slot_outputs[index] = self.outputs.add(self.finals.value(index))
         opaque = [path for path, item in self.objects.lists.items() if id(item) in self.call.appended]
         self.effects = container_effects(self.objects, before, opaque, self.finals)
+        self.host_calls.require_no_name(effect.path[-1] for effect in self.effects if isinstance(effect, SetItem))
         self.effects += [RequiresGrad(tensor, flag) for tensor, flag in self.finals.changed_flags()]
         tables = list(self.objects.hooks.values())
         self.effects += hook_effects(tables, self.hooks_before, (slot.tensor for slot in self.slots), self.stand_ins)
@@ -314,7 +326,7 @@ class _Tracing:
         """Put every container back as it was; the step's effects are carried out later, with real values."""
         states = [(optimizer, optimizer.state) for optimizer in self.objects.optimizers().values()]
         try:
-            with restoring(self.objects):
+            with restoring(self.every_object):
                 yield
         finally:
             for optimizer, state in states:

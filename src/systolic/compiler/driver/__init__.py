@@ -7,4 +7,7 @@ from ._jit import JitFunction as JitFunction
 from ._jit import jit as jit
 from ._multi_step import MultiStepEngine as MultiStepEngine
 from ._program import Program as Program
+from ._remat import REMATS as REMATS
+from ._remat import RematPolicy as RematPolicy
+from ._remat import choose_remat as choose_remat
 from ._result import StepResult as StepResult

@@ -12,9 +12,8 @@ from ...sharding import StateEntry
 from ..capture import ObjectGraph, Path, TrainState, describe, overlapping, set_at, slots_of
 
 
-def bind(roots: MutableMapping[str, Any], placement: Placement, appended: set[int]) -> None:
-    """Move every tensor that the roots hold to the devices, keeping the tensor objects."""
-    objects = ObjectGraph(roots, appended)
+def bind(objects: ObjectGraph, placement: Placement) -> None:
+    """Move every tensor that a walk found to the devices, keeping the tensor objects."""
     slots = [(tensor, paths) for tensor, paths in objects.slots() if not isinstance(tensor, DeviceTensor)]
     grads = {id(g): g for g in objects.grads.values() if not isinstance(g, DeviceTensor)}
     for slot in slots:

@@ -19,14 +19,15 @@ from ...runtime import (
     watched_cache,
 )
 from ..capture import (
+    Attribute,
     Call,
     Captured,
     Guards,
-    ListIsReadError,
     Number,
     ObjectGraph,
     Path,
     StepDraws,
+    UnwatchedIsReadError,
     capture,
     changes,
     fill_first_state,
@@ -35,12 +36,14 @@ from ..capture import (
     require_own_memory,
     steady,
 )
-from ..passes import model_flops
+from ..passes import Remat, model_flops
 from ._binding import bind, release
 from ._check_watch import CheckWatch
+from ._left_alone import left_alone
 from ._memory_limit import require_memory
 from ._program import Executable, Program
 from ._recompilation import NameOf, Signature, argument, require_programs, shape_change
+from ._remat import apply_remat
 from ._result import StepResult
 from ._ways import NO_MISSES, Misses, Ways
 
@@ -110,6 +113,7 @@ class Engine:
         compiles: every compilation so far.
         program_limit: how many programs the step may have; None for any number.
         name_of: names the tensors of the arguments in reasons for compiling.
+        remat: what backward passes compute once more in place of keeping it; None leaves the program as it is.
         check: is called with each new capture, and may refuse it.
         memory_limit: a program that needs more bytes on one device is refused after it was compiled; None asks nothing.
         temporary_bytes: what the largest program needs on each device besides its arguments and results.
@@ -132,6 +136,7 @@ class Engine:
         self.memory_limit: int | None = None
         self.program_limit: int | None = None
         self.check: Callable[[Captured], None] | None = None
+        self.remat: Remat | None = None
         self.name_of: NameOf = argument
         self._flops: dict[str, int] = {}
         self._entries: list[_Entry] = []
@@ -141,6 +146,7 @@ class Engine:
         self._proven: set[Path] = set()
         self._appended: set[int] = set()
         self._read: set[int] = set()
+        self._unread: set[Attribute] = set()
         self.last_numbers: list[Number] = []
         self.watch = CheckWatch(placement)
         self.ways = Ways()
@@ -168,6 +174,8 @@ class Engine:
         misses, drawn = Misses(), StepDraws()
         while True:
             found = self._find(signature, numbers, drawn, misses)
+            if found is None and self._spares(signature):
+                found = self._find(signature, numbers, drawn, misses)
             if found is None:
                 found = self._captured_entry(leaves, signature, rebuild, numbers, drawn, misses)
             entry, values = found
@@ -233,7 +241,7 @@ class Engine:
 
     def _rebind(self, entry: _Entry) -> None:
         """Gradients were removed and came back as other tensors: the same graph, with other buffers."""
-        bind(self.roots(), self.placement, self._appended)
+        bind(self._objects(), self.placement)
         captured = entry.program.captured
         for slot in captured.slots:
             if slot.grad_of is not None:
@@ -247,14 +255,31 @@ class Engine:
             self.compiles.append(Compile("gradients lie in other buffers", 0.0, 0.0, True))
 
     def _captured_entry(self, *call: Any) -> tuple[_Entry, list[Number]]:
-        """Capture a call; once more where a list turned out to be read that steps append to."""
+        """Capture a call; once more where it turned out to read what was not watched."""
         try:
             return self._capture(*call)
-        except ListIsReadError as error:
+        except UnwatchedIsReadError as error:
             self._read |= error.lists
             self._appended -= error.lists
-            self._entries.clear()  # they take these lists for ones that need no look
+            self._unread -= error.attributes
+            if error.lists:
+                self._entries.clear()  # they take these lists for ones that need no look
             return self._capture(*call)
+
+    def _spares(self, signature: Signature) -> bool:
+        """Whether a program is spared another trace: all that changed are attributes that its step leaves alone."""
+        objects = self._objects()
+        for entry in self._entries:
+            captured = entry.program.captured
+            if entry.signature == signature and (attributes := left_alone(captured, objects)):
+                self._unread |= attributes
+                entry.guards = Guards(self._objects(), captured.symbol_paths, captured.guards)
+                return True
+        return False
+
+    def _objects(self) -> ObjectGraph:
+        """A walk over what the step uses, but for what need not be watched."""
+        return ObjectGraph(self.roots(), self._appended, self._unread)
 
     def _capture(
         self,
@@ -267,9 +292,9 @@ class Engine:
     ) -> tuple[_Entry, list[Number]]:
         roots = self.roots()
         forced = misses.forced()
-        guessed = [(o, fill_first_state(o)) for o in ObjectGraph(roots, self._appended).optimizers().values()]
-        bind(roots, self.placement, self._appended)
-        reason = misses.reason() or self._explain(signature, ObjectGraph(roots, self._appended))
+        guessed = [(o, fill_first_state(o)) for o in self._objects().optimizers().values()]
+        bind(self._objects(), self.placement)
+        reason = misses.reason() or self._explain(signature, self._objects())
         self.listener.tracing(reason)
         started = time.perf_counter()
         captured = self._captured(leaves, rebuild, numbers, roots, _values_of(leaves), forced)
@@ -314,8 +339,9 @@ class Engine:
         forced: tuple[bool | None, ...] = (),
     ) -> Captured:
         fakes = [_Kind(leaf) for leaf in leaves]
+        unwatched = frozenset(self._appended), frozenset(self._unread)
         make = lambda variable: Call(  # noqa: E731
-            self.function, fakes, rebuild, numbers, roots, frozenset(variable), frozenset(self._appended), of_leaves, forced
+            self.function, fakes, rebuild, numbers, roots, frozenset(variable), *unwatched, of_leaves, forced
         )
         # all at first, then those that an earlier trace has proved: a new number that a trace cannot take (a size) must not
         # freeze the learning rate with it, which would then be compiled per value
@@ -334,6 +360,8 @@ class Engine:
 
     def _proved(self, captured: Captured, variable: frozenset[Path]) -> Captured:
         """Remember which numbers can be variable, and freeze the others."""
+        if self.remat is not None:
+            apply_remat(captured, self.remat)
         self._frozen |= self._variable - variable
         self._variable = set(variable)
         self._proven |= variable

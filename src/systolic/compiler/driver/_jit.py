@@ -10,7 +10,7 @@ import jax
 import torch
 
 from ...runtime import Cell, DeviceTensor, Placement, jax_devices, to_jax_array
-from ...sharding import StateRule, replicate_state
+from ...sharding import MeshShape, StateLayout, StateRule, replicate_state
 from ...utilities._torch_internals import tree_flatten, tree_unflatten
 from ...utilities._traceback import ShortTracebacks
 from ..capture import scope_of
@@ -24,7 +24,11 @@ R = TypeVar("R")
 
 
 def jit(
-    function: Callable[P, R], *, devices: list[Device] | None = None, rule: StateRule = replicate_state
+    function: Callable[P, R],
+    *,
+    devices: list[Device] | None = None,
+    rule: StateRule = replicate_state,
+    mesh: MeshShape | None = None,
 ) -> JitFunction[P, R]:
     """Compile a PyTorch function, with everything that it changes, into one XLA program.
 
@@ -36,6 +40,7 @@ def jit(
         function: takes and returns tensors, nested in any pytree. It is traced once per combination of shapes.
         devices: the devices to run on; default: the first one.
         rule: how each tensor of the state lies on the devices; default: whole on each (`systolic.sharding`).
+        mesh: how many devices lie along each of the axes that the rule names; default: all along "data".
 
     Returns:
         A function with the same signature. Returned tensors are fetched when somebody looks at them. A call waits for the
@@ -60,7 +65,7 @@ def jit(
         >>> step(torch.ones(8, 4)).shape
         torch.Size([])
     """
-    return JitFunction(function, Placement(devices or jax_devices()[:1], rule=rule))
+    return JitFunction(function, Placement(devices or jax_devices()[:1], layout=StateLayout(rule, mesh)))
 
 
 class JitFunction(Generic[P, R]):

@@ -12,11 +12,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from jax.sharding import Sharding
+from jax.sharding import NamedSharding, PartitionSpec, Sharding
 from jax.typing import ArrayLike
 from torch import fx
 
-from ...runtime import Buffer, Cell, DeviceTensor, Placement, TensorKind, cells_of, flush, jax_dtype, plan_buffers, to_jax_array
+from ...runtime import (
+    Buffer,
+    Cell,
+    DeviceTensor,
+    Placement,
+    TensorKind,
+    cells_of,
+    compiler_options,
+    flush,
+    jax_dtype,
+    plan_buffers,
+    to_jax_array,
+)
 from ..capture import (
     Captured,
     Number,
@@ -28,9 +40,10 @@ from ..capture import (
     output_numbers,
     templates_of,
 )
-from ..lowering import SCOPE, Check, LoweringContext, interpret, is_fine
-from ..passes import with_heads_in_place
+from ..lowering import SCOPE, Check, LoweringContext, ValuePlacement, interpret, is_fine
+from ..passes import split_state, with_heads_in_place, with_rows_by_batch
 from ._check_watch import CheckWatch
+from ._number_words import number_of, number_record, words
 
 
 @dataclass(frozen=True)
@@ -49,6 +62,7 @@ class Layout:
     Attributes:
         inputs: by placeholder: ("state", piece), ("leaf", i) or ("constant", i).
         donated: the state's buffers that are overwritten, which come first: how each lies on the devices, before and after.
+        kept: how the others lie.
         updates: by donated buffer: its pieces in order, each with the output that replaces it (None: unchanged).
         results: groups of outputs that share an array each.
         returned: how many of these groups are what the caller gets; effects keep the others.
@@ -57,10 +71,16 @@ class Layout:
 
     inputs: tuple[tuple[str, Any], ...]
     donated: tuple[Sharding, ...]
+    kept: tuple[Sharding, ...]
     updates: tuple[tuple[tuple[Piece, int | None], ...], ...]
     results: tuple[tuple[int, ...], ...]
     returned: int
     draws: bool
+
+    @property
+    def shardings(self) -> tuple[Sharding, ...]:
+        """How every buffer of the state lies."""
+        return *self.donated, *self.kept
 
 
 @dataclass(frozen=True)
@@ -93,7 +113,7 @@ class Program:
         self._constant_versions: list[Any] = []
         self._scalars: Any = None
         self._scalar_values: list[Any] = []
-        self._scalar_record = _number_record(captured.graph, len(captured.inputs))
+        self._scalar_record = number_record(captured.graph, len(captured.inputs))
         if not captured.digest:
             captured.digest = _digest(captured.graph)
         guessed = [(s.text, s.holds) for s in captured.speculations]
@@ -144,7 +164,7 @@ class Program:
 
     def scalar_words(self, numbers: Sequence[Number]) -> Any:
         """Words that the program gets for these symbolic numbers."""
-        return _words([expression(numbers) for expression in self.captured.scalars], self._scalar_record)
+        return words([expression(numbers) for expression in self.captured.scalars], self._scalar_record)
 
     def repeated(self, times: int) -> Any:
         """A function that runs this many steps: leaves, scalars and results have a first dimension for the step."""
@@ -155,7 +175,7 @@ class Program:
         values = [expression(numbers) for expression in self.captured.scalars]
         if values != self._scalar_values:
             self._scalar_values = values
-            self._scalars = self.placement.shard(_words(values, self._scalar_record))
+            self._scalars = self.placement.shard(words(values, self._scalar_record))
         return self._scalars
 
     def result_cells(self, arrays: list[jax.Array]) -> dict[int, Cell]:
@@ -242,8 +262,8 @@ def _lay_out(captured: Captured, cells: list[Cell]) -> tuple[list[Buffer], Layou
     updates = tuple(tuple((piece(c), new_value.get(id(c))) for c in buffer.cells) for buffer in changed)
     returned, kept_results = _result_groups(captured)
     results = tuple(returned + kept_results)
-    donated = tuple(buffer.array.sharding for buffer in changed)
-    return buffers, Layout(tuple(inputs), donated, updates, results, len(returned), _draws(captured.graph))
+    donated, left = (tuple(buffer.array.sharding for buffer in some) for some in (changed, kept))
+    return buffers, Layout(tuple(inputs), donated, left, updates, results, len(returned), _draws(captured.graph))
 
 
 def _result_groups(captured: Captured) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
@@ -315,9 +335,12 @@ def _step_function(
     graph: fx.Graph, layout: Layout, placement: Placement, checks: list[Check], speculations: Sequence[Speculation] = ()
 ) -> Callable[..., Any]:
     outputs = _outputs(graph)
-    record = _number_record(graph, len(layout.inputs))
+    record = number_record(graph, len(layout.inputs))
     if placement.platform == "tpu":
         graph = with_heads_in_place(graph)
+    if placement.mesh.size > 1:
+        graph = with_rows_by_batch(graph)
+    split = _split_state(graph, layout, placement)
 
     def step(
         donated: Sequence[jax.Array],
@@ -330,11 +353,11 @@ def _step_function(
     ) -> Any:
         buffers = [*donated, *kept]
         next_key, key = jax.random.split(key) if key is not None else (None, None)
-        options = {"mesh": placement.mesh, "names_lines": placement.names_lines}
-        context = LoweringContext(key, placement.batch_shards, placement.platform, **options)
+        places = {"mesh": placement.mesh, "names_lines": placement.names_lines, "placement": split}
+        context = LoweringContext(key, placement.batch_shards, placement.platform, **places)
         sources = {"leaf": leaves, "constant": constants}
         values = [_unpacked(buffers, i) if kind == "state" else sources[kind][i] for kind, i in layout.inputs]
-        values += [_number(scalars, record, name) for name in record.names or ()]
+        values += [number_of(scalars, record, name) for name in record.names or ()]
         with jax.default_matmul_precision(placement.matmul_precision):
             computed = interpret(graph, values, context)
         before = outcome
@@ -353,6 +376,18 @@ def _step_function(
         return new, results, outcome, next_key
 
     return step
+
+
+def _split_state(graph: fx.Graph, layout: Layout, placement: Placement) -> ValuePlacement | None:
+    if placement.mesh.size == 1:
+        return None
+    specs = [sharding.spec if isinstance(sharding, NamedSharding) else PartitionSpec() for sharding in layout.shardings]
+    nodes = [node for node in graph.nodes if node.op == "placeholder"]
+    states = [(node, place) for node, (kind, place) in zip(nodes, layout.inputs, strict=False) if kind == "state"]
+    before = {node: specs[place.buffer] for node, place in states}
+    new = [(number, buffer) for buffer, pieces in enumerate(layout.updates) for _, number in pieces if number is not None]
+    outputs = _outputs(graph)
+    return split_state(graph, before, {outputs[number]: specs[buffer] for number, buffer in new}, placement.mesh)
 
 
 def _unless_refused(
@@ -425,40 +460,8 @@ def _jitted(step: Callable[..., Any], layout: Layout, placement: Placement, judg
     result_shardings = [whole if len(group) > 1 else None for group in layout.results]
     result_shardings += [whole] if judged else []
     shardings = (list(layout.donated), result_shardings, whole, whole if layout.draws else None)
-    return jax.jit(step, donate_argnums=(0,), out_shardings=shardings)
-
-
-def _number_record(graph: fx.Graph, skip: int) -> np.dtype[Any]:
-    """How the host's numbers lie in 32-bit words: a TPU has no float64, not even to convert from."""
-    placeholders = [node for node in graph.nodes if node.op == "placeholder"][skip:]
-    return np.dtype([(f"number_{i}", _number_dtype(node)) for i, node in enumerate(placeholders)])
-
-
-def _number_dtype(node: fx.Node) -> Any:
-    """float32 for a float, which is what TPUs compute in, unless an op of a float64 model uses it."""
-    if not isinstance(node.meta["val"], torch.SymFloat):
-        return np.int64
-    values = (user.meta.get("val") for user in node.users)
-    wide = any(isinstance(v, torch.Tensor) and v.dtype in (torch.float64, torch.complex128) for v in values)
-    return np.float64 if wide else np.float32
-
-
-def _words(values: Sequence[Any], record: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    with np.errstate(over="ignore"):  # what is too large for float32 is infinite there, as on the device
-        # a first dimension of one, so that they go whole to every device: `shard` would split words whose number divides
-        return np.array([tuple(values)], record).view(np.int32)[None]
-
-
-def _number(words: jax.Array, record: np.dtype[Any], name: str) -> jax.Array:
-    """The number that `_words` put there."""
-    assert record.fields is not None, "a record has fields"
-    dtype, offset = record.fields[name][:2]  # pyright: ignore[reportArgumentType]
-    own = words[0, offset // 4 : (offset + dtype.itemsize) // 4]
-    if dtype == np.float32:
-        return jax.lax.bitcast_convert_type(own[0], jnp.float32)
-    if dtype == np.float64:
-        return jax.lax.bitcast_convert_type(own, jnp.float64)
-    return (own[1].astype(jnp.int64) << 32) | jax.lax.bitcast_convert_type(own[0], jnp.uint32).astype(jnp.int64)
+    options = compiler_options(placement.platform)
+    return jax.jit(step, donate_argnums=(0,), out_shardings=shardings, compiler_options=options)
 
 
 def _unpacked(buffers: list[jax.Array], piece: Piece) -> jax.Array:

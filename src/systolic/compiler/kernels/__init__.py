@@ -7,12 +7,15 @@ from ._attention import plain_attention as plain_attention
 from ._attention import scaled_dot_product_attention as scaled_dot_product_attention
 from ._batch_norm import averaging_all_batches as averaging_all_batches
 from ._ctc_loss import ctc_loss as ctc_loss
+from ._jax_op import NO_CALL as NO_CALL
 from ._jax_op import Kind as Kind
 from ._jax_op import calls_of as calls_of
 from ._jax_op import described as described
+from ._jax_op import forward_call as forward_call
 from ._jax_op import jax_op as jax_op
 from ._jax_op import numbering_calls as numbering_calls
 from ._losses import gaussian_nll_loss as gaussian_nll_loss
+from ._not_before import not_before as not_before
 from ._recurrent import KINDS as KINDS
 from ._recurrent import fresh_flat_weights as fresh_flat_weights
 from ._recurrent import network as network

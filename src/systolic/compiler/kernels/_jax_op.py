@@ -157,6 +157,16 @@ def described(number: int) -> _Function:
     return _FUNCTIONS[number]
 
 
+def forward_call(node: fx.Node) -> tuple[int, int] | None:
+    """The function and the call whose gradient a node is, where the lowering of that call keeps something for it."""
+    if node.target is not torch.ops.systolic.jax_call.default or node.args[2] == NO_CALL:
+        return None
+    function: Any = node.args[1]
+    forward = described(function).forward
+    call: Any = node.args[2]
+    return None if forward is None else (forward, call)
+
+
 def calls_of(graph: fx.Graph, function: Callable[..., Any]) -> Iterator[tuple[fx.Node, tuple[Any, ...]]]:
     """Calls of a JAX function in a captured graph, without its gradients, and its arguments as `jax.ShapeDtypeStruct`."""
     for node in graph.nodes:

@@ -8,6 +8,7 @@ import jax
 import torch
 from torch.nn import functional
 
+from ...exceptions import OutOfRangeError
 from ..lowering import lowers
 from ..lowering._context import current
 
@@ -21,6 +22,15 @@ within: Callable[[torch.Tensor, int, int, str, str], torch.Tensor] = torch.ops.s
 @torch.library.register_fake("systolic::within", lib=_LIBRARY)
 def _fake(values: torch.Tensor, low: int, high: int, what: str, op: str) -> torch.Tensor:
     return torch.empty_like(values)
+
+
+@torch.library.impl("systolic::within", "CPU", lib=_LIBRARY)
+def _on_values(values: torch.Tensor, low: int, high: int, what: str, op: str) -> torch.Tensor:
+    """For a constant of the step, whose values are there while it is traced."""
+    outside = values[(values < low) | (values >= high)]
+    if outside.numel():
+        raise OutOfRangeError(f"{op}: {what} {int(outside[0])} is not in the range from {low} to {high - 1}.")
+    return values.clone()
 
 
 @lowers(torch.ops.systolic.within.default)

@@ -5,13 +5,17 @@ from ._checks import is_fine as is_fine
 from ._checks import no_outcome as no_outcome
 from ._context import LoweringContext as LoweringContext
 from ._interpret import interpret as interpret
+from ._node_meta import BACKWARD as BACKWARD
 from ._node_meta import LINE as LINE
 from ._node_meta import OPTIMIZER as OPTIMIZER
+from ._node_meta import RECOMPUTED as RECOMPUTED
 from ._node_meta import SCOPE as SCOPE
+from ._node_meta import is_backward as is_backward
 from ._table import find_lowering as find_lowering
 from ._table import lowered_ops as lowered_ops
 from ._table import lowers as lowers
 from ._table import register_lowering as register_lowering
+from ._value_placement import ValuePlacement as ValuePlacement
 
 from . import (  # isort: skip
     _adaptive_pooling as _adaptive_pooling,

@@ -16,8 +16,9 @@ import numpy as np
 from jax.sharding import Mesh
 from torch import fx
 
+from ...sharding import batch_parts
 from ...utilities._torch_internals import OpOverload
-from ._node_meta import LINE
+from ._node_meta import LINE, RECOMPUTED
 
 _LIMITS = np.iinfo(np.int32)
 
@@ -92,19 +93,19 @@ class Checks:
     def in_range(self, context: Place, values: jax.Array, low: int, high: int, ignored: int | None, what: str, op: str) -> None:
         """Check integers; the same ones for the same range, which a gradient does, only once."""
         key = (id(values), low, high, ignored)
-        if values.size and key not in self._seen:
+        if values.size and key not in self._seen and not _is_repeated(context):
             self._seen[key] = values
             self._add(context, _offending_integer(values, low, high, ignored), Check(op, _line(context), what, low, high))
 
     def in_unit_interval(self, context: Place, values: jax.Array, what: str, op: str) -> None:
         """Check real numbers."""
-        if values.size:
+        if values.size and not _is_repeated(context):
             inside = (values >= 0) & (values <= 1)
             bits = jax.lax.bitcast_convert_type(values.astype(jnp.float32), jnp.uint32)
             self._add(context, jnp.where(inside, jnp.uint32(0), bits), Check(op, _line(context), what, 0, 1, is_real=True))
 
     def _add(self, context: Place, words: jax.Array, check: Check) -> None:
-        cores = context.mesh.size if context.mesh is not None else 1
+        cores = batch_parts(context.mesh) if context.mesh is not None else 1
         if words.ndim and words.shape[0] % cores == 0:
             # each core's own part; cores meet once for all checks, in `outcome`
             found = words.reshape(cores, -1).max(1)
@@ -149,6 +150,11 @@ def _offending_integer(values: jax.Array, low: int, high: int, ignored: int | No
 
 def _line(context: Place) -> str:
     return context.node.meta.get(LINE, "") if context.node is not None else ""
+
+
+def _is_repeated(context: Place) -> bool:
+    """Whether the op computes what one before it has computed, and checked."""
+    return context.node is not None and RECOMPUTED in context.node.meta
 
 
 def name_of(context: Place) -> str:

@@ -14,6 +14,7 @@ from torch import fx
 
 from ._bits import mask_key
 from ._checks import Checks, name_of
+from ._value_placement import Gathered, ValuePlacement
 
 
 @dataclass
@@ -26,10 +27,12 @@ class LoweringContext:
         platform: "tpu", "gpu" or "cpu": the machine that the program is for.
         mesh: the cores that run it; None for one core.
         names_lines: whether names of ops in the compiled program hold lines of the user's code.
+        placement: how values lie on the mesh; None where XLA decides for all.
         output: the fake value (or tuple of them) that PyTorch announced for the node being lowered.
         node: that node.
         stash: pullbacks of already lowered forward calls, so that their backward need not run the forward again.
         checks: what the lowered ops require of their arguments' values.
+        gathered: split state as the ops compute with it, so far.
     """
 
     key: jax.Array | None = None
@@ -37,10 +40,12 @@ class LoweringContext:
     platform: str = "cpu"
     mesh: Mesh | None = None
     names_lines: bool = False
+    placement: ValuePlacement | None = None
     output: Any = None
     node: fx.Node | None = None
     stash: dict[int, Any] = field(default_factory=dict)
     checks: Checks = field(default_factory=Checks)
+    gathered: Gathered = field(default_factory=dict)
     _drawing: tuple[fx.Node | None, int] = (None, 0)
 
     def next_key(self) -> jax.Array:

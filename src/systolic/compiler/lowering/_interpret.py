@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -38,7 +38,8 @@ def interpret(graph: fx.Graph, inputs: Sequence[Any], context: LoweringContext) 
             if node.op == "placeholder":
                 values[node] = next(remaining)
             elif node.op == "call_function":
-                values[node] = _call(node, values, context)
+                result = _call(node, values, context)
+                values[node] = result if context.placement is None else context.placement.of_result(node, result)
             elif node.op == "output":
                 result = fx.map_arg(node.args[0], lambda source: ordinary(values[source]))
                 return tuple(result) if isinstance(result, (list, tuple)) else result
@@ -72,11 +73,18 @@ def _call(node: fx.Node, values: dict[fx.Node, Any], context: LoweringContext) -
     expected = node.meta.get("val")
     context.output, context.node = expected, node
     aware = layout_aware(node, lowering)
-    load = values.__getitem__ if aware else lambda source: ordinary(values[source])
-    args, kwargs = fx.map_arg((node.args, node.kwargs), load)
+    load = _loader(node, values, context)
+    args, kwargs = fx.map_arg((node.args, node.kwargs), load if aware else lambda source: ordinary(load(source)))
     scope, line = node.meta.get(SCOPE), node.meta.get(LINE) if context.names_lines else None
     with jax.named_scope(scope) if scope else contextlib.nullcontext(), _named_line(line):
         return _as_announced((aware or lowering)(*args, **kwargs), expected, target)
+
+
+def _loader(node: fx.Node, values: dict[fx.Node, Any], context: LoweringContext) -> Callable[[fx.Node], Any]:
+    placement = context.placement
+    if placement is None:
+        return values.__getitem__
+    return lambda source: placement.for_user(node, source, values, context.gathered)
 
 
 def _named_line(line: str | None) -> contextlib.AbstractContextManager[Any]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from typing import Any
 
 import jax
@@ -21,7 +22,7 @@ from torch.utils.flop_counter import flop_registry
 from ...runtime import jax_dtype
 from ...utilities._jax_internals import jaxprs_in_params
 from ...utilities._torch_internals import OpOverload
-from ..kernels import Kind, described
+from ..kernels import Kind, described, not_before
 
 _JAX_CALL = torch.ops.systolic.jax_call.default
 
@@ -42,10 +43,26 @@ def _distinct(graph: fx.Graph) -> list[fx.Node]:
     for node in graph.nodes:
         if node.op != "call_function":
             continue
+        held = _held_back(node)
+        if held is not None:
+            same[node] = same.get(held, held)
+            continue
         arguments = fx.map_arg((node.args, node.kwargs), lambda source: same.get(source, source))
+        if node.target is _JAX_CALL:
+            # the number of the call, by which a gradient finds what it left, is none of its values
+            arguments = arguments[0][:2], arguments[1]
         key = f"{node.target} {arguments} {node.meta.get('draw', '')}"
         same[node] = known.setdefault(key, node)
     return list(known.values())
+
+
+def _held_back(node: fx.Node) -> fx.Node | None:
+    """The value that comes through a barrier."""
+    source, number = node.args if node.target is operator.getitem else (None, None)
+    if not isinstance(source, fx.Node) or source.target is not not_before:
+        return None
+    values: Any = source.args[0]
+    return values[number]
 
 
 def _node_flops(node: fx.Node) -> int:

@@ -18,7 +18,7 @@ import torch
 from torch import fx
 
 from ..lowering import lowers
-from ._rewrites import replace_call
+from ._rewrites import VIEWS, copy_of, drop_unused, replace_call
 
 aten = torch.ops.aten
 
@@ -35,22 +35,18 @@ _OUTER_HEADS = torch.ops.systolic.outer_heads.default
 _SUM = torch.ops.systolic.heads_sum.default
 
 _KERNEL = torch.ops.systolic.jax_call.default
-_VIEWS = (aten.view.default, aten._unsafe_view.default, aten.reshape.default)
 
 
 def with_heads_in_place(graph: fx.Graph) -> fx.Graph:
     """A copy of `graph` in which products next to attention work in its layout."""
-    # the captured graph stays as it is: model FLOPs are counted in it, by formulas that know `mm` and none of the ops made here
-    copy, copies = fx.Graph(), dict[fx.Node, fx.Node]()
-    for node in graph.nodes:
-        copies[node] = copy.node_copy(node, copies.__getitem__)
+    copy = copy_of(graph)
     for node in list(copy.nodes):
         if node.target in (aten.mm.default, aten.addmm.default):
             _project(copy, node)
     for node in list(copy.nodes):
         if node.op == "call_function":
             _consume(copy, node)
-    copy.eliminate_dead_code(is_impure_node=lambda node: node.op in ("placeholder", "output"))
+    drop_unused(copy)
     return copy
 
 
@@ -75,7 +71,7 @@ def _projections(product: fx.Node) -> list[tuple[fx.Node, int]]:
     """Ends of a product as [batch, heads, length, width] in a kernel, each with its first column; empty if not only there."""
     ends: list[tuple[fx.Node, int]] = []
     for view in product.users:
-        if view.target not in _VIEWS or view.meta["val"].dim() != 3:
+        if view.target not in VIEWS or view.meta["val"].dim() != 3:
             return []
         for user in view.users:
             for part, offset in _parts(user):
@@ -83,7 +79,7 @@ def _projections(product: fx.Node) -> list[tuple[fx.Node, int]]:
                 if not swapped:
                     return []
                 ends += [(end, offset) for end in swapped]
-            if user.target is not aten.split.Tensor and user.target not in _VIEWS:
+            if user.target is not aten.split.Tensor and user.target not in VIEWS:
                 return []
     return ends
 
@@ -102,7 +98,7 @@ def _parts(user: fx.Node) -> Iterator[tuple[fx.Node, int]]:
 
 def _swapped_for_kernel(view: fx.Node) -> list[fx.Node]:
     """The transposes of a view [batch, length, heads, width], if all that happens to it is that a kernel takes them."""
-    if view.target not in _VIEWS or view.meta["val"].dim() != 4:
+    if view.target not in VIEWS or view.meta["val"].dim() != 4:
         return []
     swaps = [user for user in view.users if _swaps(user) and all(u.target is _KERNEL for u in user.users)]
     return swaps if len(swaps) == len(view.users) else []
@@ -146,7 +142,7 @@ def _joined(node: object) -> list[fx.Node]:
     if node.target is aten.cat.default and _arguments(node)[1:] in ((2,), (-1,)):
         found = [_joined(part) for part in _arguments(node)[0]]
         return [part for parts in found for part in parts] if all(found) else []
-    if node.target not in _VIEWS:
+    if node.target not in VIEWS:
         return []
     source = _arguments(node)[0]
     assert isinstance(source, fx.Node), "a view has a source"

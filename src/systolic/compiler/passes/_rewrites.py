@@ -22,6 +22,9 @@ from ..lowering._operand import Real
 
 aten = torch.ops.aten
 
+VIEWS = (aten.view.default, aten._unsafe_view.default, aten.reshape.default)
+"""The same numbers in another shape."""
+
 _LIBRARY = torch.library.Library("systolic", "FRAGMENT")
 _LIBRARY.define("one_minus_pow(Tensor exponent, float log2_base) -> Tensor")
 _LIBRARY.define("rectified_length(Tensor step, float beta) -> Tensor")
@@ -168,6 +171,22 @@ def _same_difference(node: object, power: fx.Node) -> bool:
     minuend, other = _difference(node)
     same = isinstance(other, fx.Node) and other.target is power.target and other.args == power.args
     return same and _is(minuend, 1)
+
+
+def copy_of(graph: fx.Graph) -> fx.Graph:
+    """A graph of its own, for passes that suit one platform or mesh.
+
+    The captured graph stays as it is: model FLOPs are counted in it, by formulas that know `mm` and none of our ops.
+    """
+    copy, copies = fx.Graph(), dict[fx.Node, fx.Node]()
+    for node in graph.nodes:
+        copies[node] = copy.node_copy(node, copies.__getitem__)
+    return copy
+
+
+def drop_unused(graph: fx.Graph) -> None:
+    """Remove what a pass has put something else in place of; placeholders stay."""
+    graph.eliminate_dead_code(is_impure_node=lambda node: node.op in ("placeholder", "output"))
 
 
 def _replace(graph: fx.Graph, node: fx.Node, make: Callable[[], fx.Node]) -> None:

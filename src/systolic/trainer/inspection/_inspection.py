@@ -23,6 +23,7 @@ from .. import _loaders
 from .._config import TrainerConfig
 from .._run import Call, Run
 from .._stage import STAGE_OF, Stage
+from .._state_layout import state_layout
 from .._step_engine import StepEngine
 from ..loops._evaluate import EvaluationLoop
 from ..loops._fit import FitLoop, begin_fit
@@ -239,5 +240,6 @@ def _traced(ready: ReadyStep) -> TracedStep:
         samples_per_epoch=samples_per_epoch(ready.given),
         tokens_per_sample=tokens[0][1] if tokens else None,
         trace_seconds=seconds,
+        layout=state_layout(run.config, run.module),
         notes=list(found.notes),
     )

@@ -57,7 +57,7 @@ def sample(run: Run, given: Any, scaled: Any, batch_size: int | None, stage: Sta
     Raises:
         MisconfigurationException: the batch cannot be scaled to `batch_size`.
     """
-    cores = run.config.num_devices
+    cores = run.config.batch_parts
     scales = run.config.use_distributed_sampler and _are_data_loaders(given)
     one = _first(run, given if scales else scaled, stage, indices)
     size = _size(one)

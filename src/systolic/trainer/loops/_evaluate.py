@@ -42,11 +42,12 @@ class EvaluationLoop:
         loaders, limits = run.evaluation_loaders(stage)
         if not any(limits):
             return []
+        before = self._seen.total()
         with self.begun(len(loaders)):
             for index, (loader, limit) in enumerate(zip(loaders, limits, strict=True)):
                 self._run_loader(index, loader, limit)
             values = run.reporting.evaluation_end(self.results, stage.epoch_end, len(loaders))
-            run.progress.evaluated()
+            run.progress.evaluated(self._seen.total() - before)
             run.hooks.both(stage.end)
         return values
 

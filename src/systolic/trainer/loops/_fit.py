@@ -15,12 +15,12 @@ from ...utilities.random_state import HostRandomState, isolated_random_state
 from .._anomaly import require_finite
 from .._checkpoints import save_last
 from .._common_start import share_generators
-from .._data_checks import warn_of_rare_logs
+from .._data_checks import warn_of_few, warn_of_rare_logs
 from .._hook_changes import call_on_batch
 from .._modes import warn_of_eval_mode
 from .._padding import padder_for
 from .._plateau import monitored
-from .._position import generators_of_validation
+from .._position import callbacks_before_validation, generators_of_validation
 from .._progress import Reading, Resumed, Stamp, Validation
 from .._stage import RunningStage, Stage
 from .._step_engine import StepOutcome
@@ -207,6 +207,7 @@ class FitLoop:
         else:
             if not seen and counters.epoch == 0:
                 raise empty_loader_error(self.loaders)
+            warn_of_few(run.num_training_batches, seen, counters.epoch)
         if isinstance(batches, Generator):
             batches.close()
         self.engine.flush()
@@ -222,6 +223,8 @@ class FitLoop:
         if run.enable_validation and not run.progress.validated and self._validation_is_due(index):
             self._validate()
         run.progress.validated = True
+        if run.config.checkpoint_io.writes_later:
+            run.config.checkpoint_io.check()
         if run.schedulers and run.module.automatic_optimization:
             self._schedule(index, plateau=True)
         run.progress.finished = True
@@ -302,6 +305,8 @@ class FitLoop:
             metric = monitored(run, config) if plateau else None
             if not plateau or metric is not None:
                 run.module.lr_scheduler_step(config.scheduler, metric)
+                run.counters.scheduler_steps += 1
+                run.progress.scheduler_steps += 1
 
     def _validation_is_due(self, batch_idx: int) -> bool:
         run = self._run
@@ -316,7 +321,8 @@ class FitLoop:
         if self.due.new_validation_data():
             run.reload(Stage.VALIDATE)
         loaders = generators_of_validation(run)
-        run.progress.validation = Validation(self.validation.results, HostRandomState.current(), loaders)
+        states = callbacks_before_validation(run)
+        run.progress.validation = Validation(self.validation.results, HostRandomState.current(), loaders, states)
         self.validation.run()
         run.progress.validation = None
         self.due.validated()

@@ -136,3 +136,4 @@ def begin_reading(reading: Reading, batch: int, resumed: Resumed | None) -> None
         before, reading.after = resumed.before, now
     reading.before = before
     reading.source.resume(resumed.place, batch, True, before)
+    reading.source.load_loader_states(resumed.loader_states)

@@ -1,0 +1,62 @@
+"""Attributes of the user's modules that a step reads: another value of one that it does not read asks for no new trace."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from torch import nn
+
+from .._capture_thread import replaced
+from .._users import is_the_users
+from ._object_graph import Attribute
+
+_MODULE_CODE = nn.Module.__setattr__.__code__.co_filename
+_EVERYTHING = "__dict__"
+_ACCESS = ("__getattribute__", "__setattr__", "__delattr__")
+
+
+class AttributeReads:
+    """Notes which attributes of modules are read, set or deleted in the capturing thread.
+
+    Modules of the user's own classes are looked at. Their classes get functions in the place of those by which Python reads
+    and sets attributes: whatever way an attribute is read, `getattr` with a computed name and `copy` included, is one of them.
+
+    Args:
+        modules: the modules.
+    """
+
+    def __init__(self, modules: Iterable[nn.Module]) -> None:
+        watched = [module for module in modules if is_the_users(type(module).__module__)]
+        self._modules = {id(module) for module in watched}
+        self._classes = list(dict.fromkeys(map(type, watched)))
+        self._noted: set[Attribute] = set()
+
+    @contextlib.contextmanager
+    def noted(self) -> Iterator[None]:
+        """Inside the block, note what is read."""
+        with contextlib.ExitStack() as stack:
+            # all are made before the first is put in: that of a subclass must not call that of its base
+            noting = [(cls, name, self._noting(getattr(cls, name))) for cls in self._classes for name in _ACCESS]
+            for cls, name, function in noting:
+                stack.enter_context(replaced(cls, name, function))
+            yield
+
+    def _noting(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        noted = self._noted
+
+        def attribute(module: nn.Module, name: str, *value: object) -> Any:
+            # nn.Module looks its own tables up through the dict of all attributes; nobody else's look says what it is for;
+            # the frame between is that of the replacement, which only the capturing thread gets through
+            if not (name == _EVERYTHING and sys._getframe(2).f_code.co_filename == _MODULE_CODE):
+                noted.add((id(module), name))
+            return method(module, name, *value)
+
+        return attribute
+
+    def left_alone(self, attribute: Attribute) -> bool:
+        """Whether an attribute belongs to a module that was looked at, and was neither read nor set."""
+        module, _ = attribute
+        return module in self._modules and attribute not in self._noted and (module, _EVERYTHING) not in self._noted

@@ -1,0 +1,97 @@
+"""Lists that a step appends to: where it reads them, too, what they hold decides the graph, and they have to be watched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import torch
+
+from ...utilities._torch_internals import tree_leaves
+from ._object_graph import ObjectGraph, SameAs, entries
+
+
+class GrownList(list[Any]):
+    """Stands for a list while a step is traced, and notes whether anything else than appending is done with it.
+
+    What Python's C code does with an exact list it does without a call of a method; with an instance of another class it
+    calls them (`len`, `sum`, unpacking, NumPy), which is why a list cannot be watched itself.
+    """
+
+    was_read = False
+
+    def __radd__(self, other: list[Any]) -> list[Any]:
+        """Add it to a list, which would otherwise look into it directly."""
+        self.was_read = True
+        return other + list(self)
+
+
+_READING = (
+    *("__add__", "__contains__", "__delitem__", "__eq__", "__ge__", "__getitem__", "__gt__", "__imul__", "__iter__", "__le__"),
+    *("__len__", "__lt__", "__mul__", "__ne__", "__reduce_ex__", "__repr__", "__reversed__", "__rmul__", "__setitem__"),
+    *("clear", "copy", "count", "index", "insert", "pop", "remove", "reverse", "sort"),
+)
+
+
+def _noting(name: str) -> Callable[..., Any]:
+    method = getattr(list, name)
+
+    def noted(self: GrownList, *args: Any, **kwargs: Any) -> Any:
+        self.was_read = True
+        return method(self, *args, **kwargs)
+
+    return noted
+
+
+for _name in _READING:
+    setattr(GrownList, _name, _noting(_name))
+
+
+class GrownLists:
+    """The lists of an object graph that are taken for ones which a step only appends to.
+
+    Args:
+        objects: the graph.
+        appended: the ids of such lists.
+    """
+
+    def __init__(self, objects: ObjectGraph, appended: Collection[int]) -> None:
+        self._objects = objects
+        self._lists = {id(item): (path, item) for path, item in objects.lists.items() if id(item) in appended}
+        self._stand_ins = {number: GrownList(item) for number, (_, item) in self._lists.items()}
+        self._lengths = {number: len(item) for number, (_, item) in self._lists.items()}
+
+    def install(self) -> None:
+        """Put the stand-ins in the places of the lists."""
+        self._replace(self._stand_ins)
+        # inside of a tuple, which cannot be changed, it would be looked at unseen
+        for number, (path, _) in self._lists.items():
+            ways = [path, *(p for p, v in self._objects.values.items() if isinstance(v, SameAs) and v.path == path)]
+            if any(way[:-1] not in self._objects.containers for way in ways):
+                self._stand_ins[number].was_read = True
+
+    def remove(self) -> None:
+        """Put the lists back, with what was appended."""
+        self._replace({id(stand_in): self._lists[number][1] for number, stand_in in self._stand_ins.items()})
+        for number, (_, item) in self._lists.items():
+            item.extend(list.__getitem__(self._stand_ins[number], slice(self._lengths[number], None)))
+
+    def _replace(self, others: Mapping[int, list[Any]]) -> None:
+        for container in self._objects.containers.values():
+            for key, held in entries(container):
+                if isinstance(held, list) and id(held) in others:
+                    container[key] = others[id(held)]
+
+    def read(self, met: Collection[torch.Tensor]) -> set[int]:
+        """The ids of those lists that are read.
+
+        Args:
+            met: tensors that the step used and that no object of the graph holds.
+        """
+        used = set(map(id, met))
+        return {
+            number
+            for number, (_, item) in self._lists.items()
+            if self._stand_ins[number].was_read
+            or any(isinstance(leaf, torch.Tensor) and id(leaf) in used for leaf in tree_leaves(item[: self._lengths[number]]))
+        }

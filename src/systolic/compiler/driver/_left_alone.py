@@ -1,0 +1,53 @@
+"""Changes between steps that a program need not know of: those of attributes which its step neither reads nor sets.
+
+A hook that runs between the steps keeps a list of losses on the module, counts, or notes a text for its messages. A walk finds
+that the module is another one than before; the trace knows that it was none of the step's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..capture import Attribute, Captured, ObjectGraph, Path, SameAs, changes
+
+
+def left_alone(captured: Captured, now: ObjectGraph) -> frozenset[Attribute]:
+    """The attributes whose changes are all that changed, where the step leaves each of them alone; empty otherwise.
+
+    Args:
+        captured: the step, with the objects as they were.
+        now: the objects as they are.
+    """
+    variable = set(captured.symbol_paths)
+    found: set[Attribute] = set()
+    waiting = [path for path, _ in changes(captured.objects, now) if path not in variable]
+    while waiting:
+        path = waiting.pop()
+        place = _place(path, captured, now)
+        if place is None:
+            return frozenset()
+        depth, attribute = place
+        if attribute in found:
+            continue
+        # a number that is an input of the program is looked up there before every step
+        if any(p[:depth] == path[:depth] for p in variable):
+            return frozenset()
+        found.add(attribute)
+        waiting += [*_aliases(path[:depth], captured.objects), *_aliases(path[:depth], now)]
+    return frozenset(found)
+
+
+def _place(path: Path, captured: Captured, now: ObjectGraph) -> tuple[int, Attribute] | None:
+    """The attribute under which a path lies and that the step leaves alone, with the length of the attribute's own path."""
+    for objects in (captured.objects, now):
+        for depth, attribute in objects.attributes_of(path):
+            if captured.reads.left_alone(attribute):
+                return depth, attribute
+    return None
+
+
+def _aliases(path: Path, objects: ObjectGraph) -> Iterator[Path]:
+    """Other paths to what lies under a path: read there, it is read."""
+    for other, value in objects.values.items():
+        if isinstance(value, SameAs) and value.path[: len(path)] == path:
+            yield other

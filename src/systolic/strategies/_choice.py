@@ -1,0 +1,41 @@
+"""Names and objects that the Trainer's `strategy` takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..exceptions import MisconfigurationException
+from ..utilities._suggest import suggest
+from ._model_parallel import ModelParallel, hybrid
+
+# functions, because the processes of a run have not met yet when this is imported
+_NAMED: dict[str, Callable[[], ModelParallel | None]] = {
+    "auto": lambda: None,
+    "ddp": lambda: None,
+    "fsdp": ModelParallel,
+    "hsdp": hybrid,
+    "ddp_sharded": lambda: ModelParallel(split="optimizer"),
+}
+
+STRATEGIES = tuple(_NAMED)
+"""Names of strategies."""
+
+
+def choose_strategy(strategy: object) -> ModelParallel | None:
+    """The strategy for the Trainer's argument; None for data parallelism, with the whole state on every device.
+
+    Args:
+        strategy: "auto", "ddp", "fsdp", "hsdp", "ddp_sharded", or an object of `systolic.strategies`.
+
+    Raises:
+        MisconfigurationException: anything else.
+    """
+    if isinstance(strategy, ModelParallel):
+        return strategy
+    make = _NAMED.get(strategy) if isinstance(strategy, str) else None
+    if make is None:
+        raise MisconfigurationException(
+            f"Invalid value for argument `strategy`. Expected one of {', '.join(map(repr, _NAMED))}, or an object such as "
+            f"systolic.strategies.ModelParallel(fsdp=4, tensor=2). Received: {strategy!r}.{suggest(str(strategy), _NAMED)}"
+        )
+    return make()

@@ -1,0 +1,69 @@
+"""Bad words on the command line."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import tempfile
+from pathlib import Path
+
+from systolic.cli import main
+
+from .cases import Answer, Case
+
+
+class Ended(Exception):
+    """The command ended with an exit status other than 0, having written this to standard error."""
+
+
+def of_command(words: str, says: str, answer: Answer = Ended, script: str | None = None) -> Case:
+    """A command line; `{}` in it is a script with this text."""
+
+    def tried() -> None:
+        errors = io.StringIO()
+        with tempfile.TemporaryDirectory() as directory, contextlib.redirect_stderr(errors):
+            path = Path(directory) / "train.py"
+            if script is not None:
+                path.write_text(script)
+            try:
+                code = main(words.replace("{}", str(path)).split())
+            except SystemExit as error:
+                code = error.code
+        if code:
+            raise Ended(f"exit status {code}: {errors.getvalue()}")
+
+    shown = words.replace("{}", "train.py") + (f"  (with {script!r})" if script is not None else "")
+    return Case(f"systolic {shown}".strip(), tried, answer, says)
+
+
+COMMANDS = (
+    of_command("", "the following arguments are required: COMMAND"),
+    of_command("docter", "invalid choice: 'docter'"),
+    of_command("doctor --fre", "unrecognized arguments: --fre"),
+    of_command("doctor --yes", "--yes belongs to --free"),
+    of_command("doctor now", "unrecognized arguments: now"),
+    of_command("run", "the following arguments are required: script"),
+    of_command("run nowhere.py", "There is no file 'nowhere.py'"),
+    of_command("run .", "There is no file"),
+    of_command("launch", "the following arguments are required: --processes"),
+    of_command("launch --processes two -- python a.py", "invalid positive number value: 'two'"),
+    of_command("launch --processes 0 -- python a.py", "invalid positive number value: '0'"),
+    of_command("launch --processes 2", "There is no command to launch"),
+    of_command("launch --processes 2 --max-restarts -1 -- python a.py", "--max-restarts"),
+    of_command("launch --processes 2 --grace-period 0 -- python a.py", "--grace-period"),
+    of_command("preflight", "the following arguments are required: script"),
+    of_command("preflight a.py", "Say for which slice"),
+    of_command("preflight nowhere.py --slice v5litepod-8", "There is no script 'nowhere.py'"),
+    of_command("preflight {} --slice v9-8", "v9-8", script=""),
+    of_command("preflight {} --slice v5litepod-8", "ended without calling fit", script="x = 1"),
+    of_command("preflight {} --slice v5litepod-8", "ended with sys.exit(3)", script="raise SystemExit(3)"),
+    of_command("preflight a.py --sweep size=8", "Invalid value for --sweep"),
+    of_command("preflight a.py --sweep batch_size=8..4", "Invalid value for --sweep"),
+    of_command("preflight a.py --sweep batch_size=x", "Invalid value for --sweep"),
+    of_command("preflight a.py --batch-size 8 --sweep batch_size=8,16 --slice v5e-8", "exclude each other"),
+    of_command("preflight a.py --batch-size x --slice v5e-8", "invalid int value: 'x'"),
+    of_command("preflight a.py --batch-size 0 --slice v5e-8", "--batch-size"),
+    of_command("preflight a.py --slice v5litepod-8 --html nowhere/a.html", "there is no folder 'nowhere'"),
+)
+
+CASES = {"Commands": COMMANDS}

@@ -1,0 +1,66 @@
+"""The Markdown pages, and the code blocks in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "examples" / "README.md"])
+OTHERS = ("torch_xla", "Accelerate", "Keras", "Lightning")
+"""Titles of blocks that are code of other libraries; these are not installed where the tests run, so they are parsed only."""
+
+_FENCE = re.compile(r"```(\w*)(?: title=\"([^\"]*)\")?$")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block.
+
+    Attributes:
+        language: behind the fence.
+        title: in the fence; "prints" is what the Python block before it printed.
+        line: of its first line in the file, counted from 0.
+        text: without the fences.
+    """
+
+    language: str
+    title: str
+    line: int
+    text: str
+
+    @property
+    def is_run(self) -> bool:
+        """Whether the test runs it."""
+        return self.language == "python" and self.title not in OTHERS
+
+
+def name_of(page: Path) -> str:
+    """A page's path from the root of the repository."""
+    return str(page.relative_to(ROOT))
+
+
+def blocks(page: Path) -> list[Block]:
+    """The blocks of a page in their order."""
+    return list(_blocks(page.read_text()))
+
+
+def _blocks(text: str) -> Iterator[Block]:
+    opened: Block | None = None
+    lines: list[str] = []
+    for number, line in enumerate(text.splitlines()):
+        if opened is None:
+            found = _FENCE.match(line)
+            if found is not None:
+                opened, lines = Block(found[1], found[2] or "", number + 1, ""), []
+            else:
+                assert not line.lstrip().startswith("```"), f"line {number + 1}: a fence that this test does not understand"
+        elif line == "```":
+            yield Block(opened.language, opened.title, opened.line, "\n".join(lines) + "\n")
+            opened = None
+        else:
+            lines.append(line)
+    assert opened is None, f"the block of line {opened.line} has no end" if opened else ""

@@ -1,0 +1,96 @@
+"""PyTorchProfiler: the host, by torch.profiler."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+import systolic as L
+from systolic.profilers import PyTorchProfiler, make_profiler
+
+# torch.profiler's own
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:torch")
+
+
+class Net(L.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        return self.layer(batch[0]).square().mean()
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        torch.ones(3).cumsum(0)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+
+def fit(profiler: Any, tmp_path: Path, batches: int = 8, **options: Any) -> L.Trainer:
+    trainer = L.Trainer(accelerator="cpu", devices=1, max_epochs=1, logger=False, profiler=profiler, enable_checkpointing=False,
+                        enable_progress_bar=False, enable_model_summary=False, default_root_dir=tmp_path, **options)  # fmt: skip
+    trainer.fit(Net(), DataLoader(TensorDataset(torch.ones(4 * batches, 4)), batch_size=4))
+    return trainer
+
+
+def test_the_table_and_the_trace_are_of_the_host(tmp_path: Path) -> None:
+    fit(PyTorchProfiler(filename="ops", row_limit=-1), tmp_path, batches=6)
+    (table,) = tmp_path.glob("*.txt")
+    text = table.read_text()
+    assert 'Trainer(profiler="xla")' in text
+    assert "aten::cumsum" in text
+    assert "aten::addmm" not in text
+    (trace,) = tmp_path.glob("*.pt.trace.json")
+    names = [event.get("name", "") for event in json.loads(trace.read_text())["traceEvents"]]
+    assert sum(name.startswith("[pl][profile]") and name.endswith(".training_step") for name in names) == 3
+
+
+@pytest.mark.tables
+def test_without_compilation_the_steps_ops_are_there(tmp_path: Path) -> None:
+    fit(PyTorchProfiler(filename="ops", row_limit=-1, schedule=None, record_shapes=True, group_by_input_shapes=True), tmp_path,
+        batches=2, compile=False)  # fmt: skip
+    (table,) = tmp_path.glob("*.txt")
+    assert "aten::addmm" in table.read_text()
+
+
+@pytest.mark.tables
+def test_numbers_are_not_changed_by_it(tmp_path: Path) -> None:
+    weights = []
+    for profiler in (None, "pytorch"):
+        torch.manual_seed(0)
+        weights.append(fit(profiler, tmp_path).lightning_module.layer.weight)
+    assert torch.equal(*weights)
+
+
+def test_too_few_steps_are_told(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="recorded nothing.*schedule=None"):
+        fit(PyTorchProfiler(), tmp_path, batches=1)
+
+
+REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"sort_by_key": "cpu_tme"}, L.MisconfigurationException, "Found sort_by_key: cpu_tme.*Did you mean 'cpu_time'"),
+    ({"schedule": 3}, L.MisconfigurationException, "Schedule should be a callable. Found: 3"),
+    ({"schedule": lambda step: 1}, L.MisconfigurationException, "Schedule should return a"),
+    ({"emit_nvtx": True}, L.MisconfigurationException, "XLA runs them here"),
+    ({"table_kwargs": {"sort_by": "x"}}, KeyError, "Found invalid table_kwargs key: sort_by"),
+    ({"table_kwargs": {"width": 1}}, KeyError, "Should be within"),
+    ({"profile_memry": True}, TypeError, "Did you mean 'profile_memory'"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "error", "message"), REFUSED)
+def test_impossible_arguments(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        PyTorchProfiler(**arguments)
+
+
+def test_it_has_a_name_and_can_be_copied() -> None:
+    assert isinstance(make_profiler("pytorch"), PyTorchProfiler)
+    assert copy.deepcopy(PyTorchProfiler(dirpath="x", schedule=None, on_trace_ready=None)).dirpath == "x"
