@@ -24,6 +24,7 @@ from .driver import MultiStepEngine as MultiStepEngine
 from .driver import Program as Program
 from .driver import RematPolicy as RematPolicy
 from .driver import StepResult as StepResult
+from .driver import VaryingNumbers as VaryingNumbers
 from .driver import choose_remat as choose_remat
 from .driver import jit as jit
 from .kernels import jax_op as jax_op

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import torch
 
+from ..sharding import StateKind
 from ._convert import copy_to_host, put, to_host_array, to_jax_array, to_torch_tensor
 from ._dtypes import jax_dtype
 
@@ -135,32 +136,41 @@ SMALL_TENSOR_ELEMENTS = 2048
 TensorKind = tuple[torch.Size, torch.dtype]
 
 
-def plan_buffers(shapes: Sequence[TensorKind], alone: Collection[int] = ()) -> list[list[int]]:
-    """Group tensors into buffers: the small ones of a dtype together, each large one alone; as lists of indices.
+def plan_buffers(
+    shapes: Sequence[TensorKind], alone: Collection[int] = (), kinds: Sequence[StateKind] | None = None
+) -> list[list[int]]:
+    """Group tensors into buffers: the small ones of a dtype and kind together, each large one alone; as lists of indices.
 
     Args:
         shapes: shape and dtype of each.
         alone: small ones that share no buffer all the same.
+        kinds: what each is of the state; None for values of one kind.
     """
     groups: list[list[int]] = []
-    shared: dict[torch.dtype, list[int]] = {}
+    shared: dict[tuple[torch.dtype, StateKind | None], list[int]] = {}
     for index, (shape, dtype) in enumerate(shapes):
+        # A run that goes on from a checkpoint finds gradients and moments at its beginning, which the run before it made on
+        # its way. Were they packed with parameters, its programs would be others, and round otherwise.
+        owner = dtype, kinds[index] if kinds is not None else None
         if shape.numel() > SMALL_TENSOR_ELEMENTS or index in alone:
             groups.append([index])
-        elif dtype in shared:
-            shared[dtype].append(index)
+        elif owner in shared:
+            shared[owner].append(index)
         else:
-            shared[dtype] = [index]
-            groups.append(shared[dtype])
+            shared[owner] = [index]
+            groups.append(shared[owner])
     return groups
 
 
-def make_cells(values: Sequence[torch.Tensor], shardings: Sequence[jax.sharding.Sharding]) -> list[Cell]:
-    """Copy tensors to the devices, small ones packed together where every device holds them whole.
+def make_cells(
+    values: Sequence[torch.Tensor], shardings: Sequence[jax.sharding.Sharding], kinds: Sequence[StateKind] | None = None
+) -> list[Cell]:
+    """Copy tensors to the devices, small ones of a kind packed together where every device holds them whole.
 
     Args:
         values: ordinary CPU tensors.
         shardings: where each goes.
+        kinds: what each is of the state; None for values of one kind.
     """
 
     def filled(group: list[int]) -> jax.Array:
@@ -169,30 +179,35 @@ def make_cells(values: Sequence[torch.Tensor], shardings: Sequence[jax.sharding.
         # device_put may keep the host memory that it was given; the state is donated, so it gets its own copy
         return put(np.array(packed, jax_dtype(values[group[0]].dtype)), shardings[group[0]])
 
-    return _cells([(v.shape, v.dtype) for v in values], shardings, filled)
+    return _cells([(v.shape, v.dtype) for v in values], shardings, kinds, filled)
 
 
-def describe_cells(kinds: Sequence[TensorKind], shardings: Sequence[jax.sharding.Sharding]) -> list[Cell]:
-    """The cells that `make_cells` would make for tensors of these kinds, over arrays that are only described."""
+def describe_cells(
+    tensors: Sequence[TensorKind], shardings: Sequence[jax.sharding.Sharding], kinds: Sequence[StateKind]
+) -> list[Cell]:
+    """The cells that `make_cells` would make for such tensors, over arrays that are only described."""
 
     def described(group: list[int]) -> Any:
-        shape, dtype = kinds[group[0]]
-        shape = tuple(shape) if len(group) == 1 else (sum(kinds[i][0].numel() for i in group),)
+        shape, dtype = tensors[group[0]]
+        shape = tuple(shape) if len(group) == 1 else (sum(tensors[i][0].numel() for i in group),)
         return jax.ShapeDtypeStruct(shape, jax_dtype(dtype), sharding=shardings[group[0]])
 
-    return _cells(kinds, shardings, described)
+    return _cells(tensors, shardings, kinds, described)
 
 
 def _cells(
-    kinds: Sequence[TensorKind], shardings: Sequence[jax.sharding.Sharding], array_of: Callable[[list[int]], Any]
+    tensors: Sequence[TensorKind],
+    shardings: Sequence[jax.sharding.Sharding],
+    kinds: Sequence[StateKind] | None,
+    array_of: Callable[[list[int]], Any],
 ) -> list[Cell]:
     cells: dict[int, Cell] = {}
     split = {index for index, sharding in enumerate(shardings) if not sharding.is_fully_replicated}
-    for group in plan_buffers(kinds, split):
+    for group in plan_buffers(tensors, split, kinds):
         buffer = Buffer(array_of(group))
-        for index, cell in zip(group, cells_of(buffer, [kinds[i] for i in group]), strict=True):
+        for index, cell in zip(group, cells_of(buffer, [tensors[i] for i in group]), strict=True):
             cells[index] = cell
-    return [cells[i] for i in range(len(kinds))]
+    return [cells[i] for i in range(len(tensors))]
 
 
 def cells_of(buffer: Buffer, tensors: Sequence[TensorKind]) -> list[Cell]:

@@ -115,7 +115,8 @@ class Placement:
         entries = [StateEntry(n, shape, "parameter", n, shape) for n, shape in shapes.items()]
         entries += [StateEntry(f"{n}.grad", shape, "gradient", n, shape) for n, shape in shapes.items()]
         values = [*parameters.values(), *(gradients[name] for name in parameters)]
-        cells = make_cells([value.detach() for value in values], [self.state_sharding(entry) for entry in entries])
+        shardings = [self.state_sharding(entry) for entry in entries]
+        cells = make_cells([value.detach() for value in values], shardings, [entry.kind for entry in entries])
         for parameter, own, gradient in zip(parameters.values(), cells, cells[len(parameters) :], strict=False):
             move_in_place(parameter, own)
             parameter.grad = DeviceTensor(gradient)
@@ -175,8 +176,8 @@ class AbstractPlacement(Placement):
 
     def cells(self, tensors: Sequence[torch.Tensor], entries: Sequence[StateEntry]) -> list[Cell]:
         """Cells where the values of these tensors, which stay where they are, would lie."""
-        kinds = [(tensor.shape, tensor.dtype) for tensor in tensors]
-        return describe_cells(kinds, [self.state_sharding(entry) for entry in entries])
+        described = [(tensor.shape, tensor.dtype) for tensor in tensors]
+        return describe_cells(described, [self.state_sharding(entry) for entry in entries], [entry.kind for entry in entries])
 
     def describe(self, shape: Sequence[int], dtype: DTypeLike) -> jax.ShapeDtypeStruct:
         """A tensor of a batch, by its shape and JAX dtype."""

@@ -19,7 +19,7 @@ _COUNTERS = ("epoch", "global_step", "epochs_done", "batches_that_stepped", "bat
 _NEEDED = ("epoch", "global_step")
 _KINDS: dict[str, type] = {
     "state_dict": dict, "optimizer_states": list, "lr_schedulers": list, "callbacks": dict, "loops": dict, "position": dict,
-    "random_state": torch.Tensor,
+    "random_state": torch.Tensor, "varying_numbers": dict,
 }  # fmt: skip
 _NOT_COMPARED = {"params", "param_names", "initial_lr"}
 """Entries of a parameter group that are there or not in one and the same optimizer."""

@@ -98,6 +98,7 @@ def _training_state(run: Run) -> dict[str, Any]:
         found[_position.KEY] = _position.position(run)
     if run.placement is not None:
         found["random_state"] = torch.from_numpy(run.placement.random_state().astype(np.int64))
+        found["varying_numbers"] = run.varying.state_dict()
     return found
 
 
@@ -160,6 +161,9 @@ def restore_training(run: Run, checkpoint: dict[str, Any] | None) -> None:
     restore_schedulers(run, checkpoint["lr_schedulers"])
     if run.placement is not None and "random_state" in checkpoint:
         run.placement.restore_random_state(checkpoint["random_state"].numpy())
+    if "varying_numbers" in checkpoint:
+        with part(run, "varying_numbers"):
+            run.varying.load_state_dict(checkpoint["varying_numbers"])
     _restore_place(run, checkpoint)
 
 

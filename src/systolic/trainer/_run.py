@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..compat import explain_torch_xla
+from ..compiler import VaryingNumbers
 from ..core import LightningDataModule, LightningModule, Ties
 from ..core._hparams import drop_what_cannot_be_pickled
 from ..data import BatchPadder, Processes, SharedBatchSampler, batch_size_of, sharing_of
@@ -134,6 +135,7 @@ class Run:
         steps_see_state: whether a step has asked the Trainer what it is doing.
         signals: what the operating system asked for.
         progress: how far into its epoch training has come.
+        varying: which plain numbers the programs of the training step take as inputs.
         step_log: the step method that runs, and where its `self.log` goes; None on the host.
     """
 
@@ -169,6 +171,7 @@ class Run:
         self.padders: dict[int, BatchPadder] = {}
         self.train_results = Results()
         self.engines: dict[Stage, StepEngine] = {}
+        self.varying = VaryingNumbers()
         self.state_programs: list[StateProgram] = []
         self.in_flight: deque[StepOutcome] = deque()
         self.symbols: Symbols | None = None

@@ -11,3 +11,4 @@ from ._remat import REMATS as REMATS
 from ._remat import RematPolicy as RematPolicy
 from ._remat import choose_remat as choose_remat
 from ._result import StepResult as StepResult
+from ._varying_numbers import VaryingNumbers as VaryingNumbers

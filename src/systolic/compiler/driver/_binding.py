@@ -22,8 +22,9 @@ def bind(objects: ObjectGraph, placement: Placement) -> None:
     shared = overlapping([tensor for tensor, _ in slots])
     movable = [t for t, _ in slots] + list(grads.values())
     entry_of = {id(tensor): entry for entry, tensor in _named(objects)}
-    shardings = [placement.state_sharding(entry_of[id(t)]) for t in movable]
-    cells = make_cells([t.detach() for t in movable], shardings)
+    entries = [entry_of[id(t)] for t in movable]
+    shardings = [placement.state_sharding(entry) for entry in entries]
+    cells = make_cells([t.detach() for t in movable], shardings, [entry.kind for entry in entries])
     placement.shared_memory += [[cells[index] for index in group] for group in shared]
     moved = {id(tensor) for tensor, _ in slots}
     # its history holds the leaves that it was made of (the old weight_norm keeps such a weight), and a tensor that is held

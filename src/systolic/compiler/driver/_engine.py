@@ -45,6 +45,7 @@ from ._program import Executable, Program
 from ._recompilation import NameOf, Signature, argument, require_programs, shape_change
 from ._remat import apply_remat
 from ._result import StepResult
+from ._varying_numbers import VaryingNumbers
 from ._ways import NO_MISSES, Misses, Ways
 
 
@@ -112,6 +113,7 @@ class Engine:
     Attributes:
         compiles: every compilation so far.
         program_limit: how many programs the step may have; None for any number.
+        varying: which plain numbers its programs take as inputs.
         name_of: names the tensors of the arguments in reasons for compiling.
         remat: what backward passes compute once more in place of keeping it; None leaves the program as it is.
         check: is called with each new capture, and may refuse it.
@@ -141,9 +143,7 @@ class Engine:
         self._flops: dict[str, int] = {}
         self._entries: list[_Entry] = []
         self._executables: dict[str, Executable] = {}
-        self._variable: set[Path] = set()
-        self._frozen: set[Path] = set()
-        self._proven: set[Path] = set()
+        self.varying = VaryingNumbers()
         self._appended: set[int] = set()
         self._read: set[int] = set()
         self._unread: set[Attribute] = set()
@@ -343,11 +343,7 @@ class Engine:
         make = lambda variable: Call(  # noqa: E731
             self.function, fakes, rebuild, numbers, roots, frozenset(variable), *unwatched, of_leaves, forced
         )
-        # all at first, then those that an earlier trace has proved: a new number that a trace cannot take (a size) must not
-        # freeze the learning rate with it, which would then be compiled per value
-        for variable in dict.fromkeys((frozenset(self._variable), frozenset(self._variable & self._proven))):
-            if not variable:
-                break
+        for variable in self.varying.choices():
             try:
                 captured = capture(make(variable))
             except Exception as error:
@@ -362,14 +358,12 @@ class Engine:
         """Remember which numbers can be variable, and freeze the others."""
         if self.remat is not None:
             apply_remat(captured, self.remat)
-        self._frozen |= self._variable - variable
-        self._variable = set(variable)
-        self._proven |= variable
+        self.varying.proved(variable)
         return captured
 
     def _explain(self, signature: Any, objects: ObjectGraph) -> str:
+        self.varying.notice(objects.values)
         if not self._entries:
-            self._variable |= {p for p in objects.values if p[-1] == "lr" and "param_groups" in p} - self._frozen
             return "first call"
         same = [entry for entry in self._entries if entry.signature == signature]
         if not same:
@@ -378,9 +372,7 @@ class Engine:
             return shape_change([entry.signature for entry in self._entries], signature, self.name_of)
         found = changes(same[0].program.captured.objects, objects)
         for path, _ in found:
-            was, now = same[0].program.captured.objects.values.get(path), objects.values.get(path)
-            if type(was) is type(now) and type(now) in (int, float) and path[-1] != "len" and path not in self._frozen:
-                self._variable.add(path)
+            self.varying.add(path, same[0].program.captured.objects.values.get(path), objects.values.get(path))
         return "; ".join(text for _, text in found[:5]) or "a condition on a number changed"
 
     def _compile(self, entry: _Entry, leaves: Sequence[Any], values: list[Number]) -> None:

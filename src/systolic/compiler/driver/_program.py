@@ -31,6 +31,7 @@ from ...runtime import (
 )
 from ..capture import (
     Captured,
+    Gradient,
     Number,
     OptimizerState,
     OutputTree,
@@ -271,9 +272,13 @@ def _result_groups(captured: Captured) -> tuple[list[tuple[int, ...]], list[tupl
 
     They share no array, though an output may be in both: what effects keep becomes state, and later steps overwrite it.
     """
-    moments = {i for e in captured.effects if isinstance(e, OptimizerState) for i in _indices(e.value)}
-    others = {i for effect in captured.effects for tree in templates_of(effect) for i in _indices(tree)} - moments
-    return _grouped(captured, _indices(captured.result)), _grouped(captured, others) + _grouped(captured, moments)
+    moments, gradients, others = set[int](), set[int](), set[int]()
+    for effect in captured.effects:
+        owner = moments if isinstance(effect, OptimizerState) else gradients if isinstance(effect, Gradient) else others
+        owner.update(index for tree in templates_of(effect) for index in _indices(tree))
+    # apart as the state's kinds are when they come from a checkpoint (`plan_buffers`)
+    kept = (gradients - moments, others - gradients - moments, moments)
+    return _grouped(captured, _indices(captured.result)), [group for some in kept for group in _grouped(captured, some)]
 
 
 def _grouped(captured: Captured, indices: Iterable[int]) -> list[tuple[int, ...]]:
