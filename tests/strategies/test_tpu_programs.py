@@ -41,8 +41,12 @@ def test_fsdp_gathers_half_precision_twice_and_sums_no_whole_gradient() -> None:
     for one in report.collectives:
         moved[one.kind] += one.bytes
     split = sum(p.numel() for p in module.parameters() if p.numel() > 2048)
+    products = split - module.net.get_input_embeddings().weight.numel()
+    words = 4 * LENGTH
     # each parameter comes to a core for the forward and for the backward, and leaves it as its part of the gradient
-    assert moved["all-gather"] == 2 * 2 * split
-    assert moved["reduce-scatter"] == 4 * split
+    assert moved["all-gather"] == 2 * 2 * products + 2 * 4 * 8 * words
+    assert moved["reduce-scatter"] == 4 * products
+    # of the embedding's table the rows that are looked up, and their gradients
+    assert moved["all-to-all"] == 2 * 4 * words * 512
     assert moved["all-reduce"] < 0.001 * 4 * split
     assert report.memory.parameters < 4 * split / 8 * 1.01

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from jax.sharding import PartitionSpec
@@ -21,11 +21,13 @@ _SPLIT_KINDS: tuple[StateKind, ...] = ("parameter", "gradient", "optimizer")
 class FullySharded:
     """The rule of `strategy="fsdp"`: every large tensor of the state is split along its largest dimension that divides.
 
+    Embedding tables are split by their features, where these divide: a lookup then moves the rows that it takes, not the table.
     Buffers, and tensors that modules keep in attributes, stay whole. Gradients and moments lie as their parameter does.
 
     Args:
         shape: the axes of the mesh.
         inner: a rule that has split dimensions over other axes already; they are taken into account.
+        tables: names of the embedding tables; asked for when the first tensor is placed.
         kinds: what is split: without "parameter", every device holds the parameters whole and updates a part of them.
 
     Example:
@@ -38,12 +40,20 @@ class FullySharded:
     shape: MeshShape
     inner: StateRule = replicate_state
     kinds: Collection[StateKind] = _SPLIT_KINDS
+    tables: Callable[[], Collection[str]] = tuple
 
     def __call__(self, entry: StateEntry) -> PartitionSpec:
         """The axes of the mesh that the tensor's dimensions are split over."""
         spec = self.inner(entry)
         if entry.kind not in self.kinds or not entry.parameter or math.prod(entry.shape) <= SMALLEST_SPLIT:
             return spec
+        if (
+            not any(spec)
+            and entry.shape[-1] % self.shape.fsdp == 0
+            and self.shape.fsdp > 1
+            and entry.parameter in self.tables()
+        ):
+            return PartitionSpec(*[None] * (len(entry.shape) - 1), FSDP_AXIS)
         return _with_fsdp(entry.shape, spec, self.shape)
 
 

@@ -111,7 +111,8 @@ class ModelParallel:
         """
         shape = self.mesh(devices)
         kinds: tuple[StateKind, ...] = _OPTIMIZER_ONLY if self.split == "optimizer" else (*_OPTIMIZER_ONLY, "parameter")
-        return StateLayout(FullySharded(shape, self._inner(module, shape), kinds), shape)
+        tables = functools.cache(lambda: _tables(module))
+        return StateLayout(FullySharded(shape, self._inner(module, shape), kinds, tables), shape)
 
     def _inner(self, module: nn.Module, shape: MeshShape) -> StateRule:
         if shape.tensor == 1 and self.plan == "auto":
@@ -131,6 +132,12 @@ class ModelParallel:
             return _where_even(shard_by_plan(plan, transposed_weights(module)), shape)
 
         return lambda entry: rule()(entry)
+
+
+def _tables(module: nn.Module) -> frozenset[str]:
+    """Names of the embedding tables, under all of their names: an output layer may be tied to one."""
+    tables = {id(layer.weight) for layer in module.modules() if isinstance(layer, nn.Embedding)}
+    return frozenset(name for name, p in module.named_parameters(remove_duplicate=False) if id(p) in tables)
 
 
 def _where_even(rule: StateRule, shape: MeshShape) -> StateRule:

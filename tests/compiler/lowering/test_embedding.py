@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from compiler.lowering.op_check import check_op
+
+import systolic
 
 pytestmark = pytest.mark.thin(2)
 
@@ -47,3 +50,25 @@ def test_weighted_bags(padding_idx: int | None) -> None:
         shares,
         indices,
     )
+
+
+@pytest.mark.parametrize("norm_type", [1.0, 2.0, 3.0, float("inf")])
+@pytest.mark.parametrize("shape", [(), (7,), (3, 4), (0,)])
+def test_rows_that_are_looked_up_are_scaled_down_in_the_table(shape: tuple[int, ...], norm_type: float) -> None:
+    torch.manual_seed(0)
+    eager = torch.nn.Embedding(5, 6, max_norm=1.5, norm_type=norm_type)
+    compiled = copy.deepcopy(eager)
+
+    run = systolic.jit(lambda indices: loss_of(compiled, indices))
+    batches = [torch.randint(0, 5, shape) for _ in range(2)]
+    for indices in batches:
+        torch.testing.assert_close(run(indices).detach().clone(), loss_of(eager, indices))
+    run.release()
+    torch.testing.assert_close(compiled.weight, eager.weight)
+    torch.testing.assert_close(compiled.weight.grad, eager.weight.grad)
+
+
+def loss_of(table: torch.nn.Embedding, indices: torch.Tensor) -> torch.Tensor:
+    loss = table(indices).square().sum()
+    loss.backward()
+    return loss.detach()

@@ -15,6 +15,7 @@ from ._table import find_lowering as find_lowering
 from ._table import lowered_ops as lowered_ops
 from ._table import lowers as lowers
 from ._table import register_lowering as register_lowering
+from ._value_placement import TableLookup as TableLookup
 from ._value_placement import ValuePlacement as ValuePlacement
 
 from . import (  # isort: skip

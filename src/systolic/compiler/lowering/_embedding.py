@@ -8,6 +8,7 @@ import torch
 
 from ._context import current
 from ._pullback import index32, wide
+from ._reduction import vector_norm
 from ._table import lowers
 
 aten = torch.ops.aten
@@ -42,3 +43,16 @@ def embedding_dense_backward(
         rows = jnp.where(rows == padding_idx, num_weights, rows)
     total = jnp.zeros((num_weights, *width), grad_rows.dtype).at[rows].add(grad_rows, mode="drop")
     return total.astype(grad.dtype)
+
+
+@lowers(aten.embedding_renorm.default)
+def embedding_renorm(weight: jax.Array, indices: jax.Array, max_norm: float, norm_type: float) -> jax.Array:
+    """The table, with the rows that are looked up scaled down to `max_norm`."""
+    current().require_in_range(indices, weight.shape[0])
+    chosen = index32(indices, weight.shape[0]).reshape(-1)
+    rows = weight[chosen]
+    norms = vector_norm(wide(rows), norm_type, (1,), keepdim=True)
+    # the small number is PyTorch's
+    scales = jnp.where(norms > max_norm, max_norm / (norms + 1e-7), 1)
+    # a row that is looked up twice is written twice, with the same numbers
+    return weight.at[chosen].set((rows * scales).astype(weight.dtype))

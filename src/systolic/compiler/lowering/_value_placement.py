@@ -17,6 +17,27 @@ Gathered = dict[tuple[fx.Node, bool], jax.Array]
 
 
 @dataclass(frozen=True)
+class TableLookup:
+    """A lookup in a table that is split by its features, or the sum of the table's gradient.
+
+    Every device works on its features of the rows of all devices that share the table.
+
+    Attributes:
+        indices: the rows that are looked up.
+        rows: what the lookup gives, or the gradients that are summed.
+        common: how `indices` lie: whole where the table is split.
+        by_features: how `rows` lie next to the table.
+        by_batch: how they lie elsewhere.
+    """
+
+    indices: fx.Node
+    rows: fx.Node
+    common: NamedSharding
+    by_features: NamedSharding
+    by_batch: NamedSharding
+
+
+@dataclass(frozen=True)
 class ValuePlacement:
     """Constraints that the interpreter puts on values of a graph.
 
@@ -27,15 +48,21 @@ class ValuePlacement:
         gathered: for a node of split state: how it lies where another op computes with it. Such an op that is not in
             `split_users` gets it so.
         split_users: ops that take split state as it lies.
+        lookups: of these, lookups in split tables and sums of their gradients.
     """
 
     results: Mapping[fx.Node, NamedSharding]
     summed: Mapping[fx.Node, NamedSharding]
     gathered: Mapping[fx.Node, NamedSharding]
     split_users: frozenset[fx.Node]
+    lookups: Mapping[fx.Node, TableLookup]
 
     def of_result(self, node: fx.Node, value: Any) -> Any:
         """The value of a node where it has to lie."""
+        lookup = self.lookups.get(node)
+        if lookup is not None and lookup.rows is node:
+            value = jax.lax.with_sharding_constraint(value, lookup.by_features)
+            return jax.lax.with_sharding_constraint(value, lookup.by_batch)
         if node in self.summed:
             value = jax.lax.with_sharding_constraint(value, self.summed[node])
         return jax.lax.with_sharding_constraint(value, self.results[node]) if node in self.results else value
@@ -52,6 +79,13 @@ class ValuePlacement:
             made: what was gathered so far; what is gathered now is added.
         """
         value = values[source]
+        lookup = self.lookups.get(user)
+        if lookup is not None and source is lookup.indices:
+            return jax.lax.with_sharding_constraint(value, lookup.common)
+        if lookup is not None and source is lookup.rows:
+            # said of both sides: XLA would compute what comes before it by features, too, and gather whole activations
+            value = jax.lax.with_sharding_constraint(value, lookup.by_batch)
+            return jax.lax.with_sharding_constraint(value, lookup.by_features)
         sharding = self.gathered.get(source)
         if sharding is None or user in self.split_users:
             return value

@@ -18,6 +18,7 @@ from torch import fx
 from ...sharding import sharding_on, without_fsdp
 from ...utilities._torch_internals import OpOverload
 from ..lowering import ValuePlacement
+from ._table_lookups import table_lookups
 
 aten = torch.ops.aten
 
@@ -47,13 +48,16 @@ def split_state(
     forms = dict(_forms(graph, held, computed))
     results = {node: spec for node, spec in (forms | computed).items() if node.op != "placeholder"}
     gathered = {node: without_fsdp(spec) for node, spec in (held | forms).items()}
-    users = frozenset(user for node in gathered for user in node.users if user in results or _takes_parts(user))
-    gradients = {node: without_fsdp(spec) for node, spec in computed.items() if any(spec) and not _is_elementwise(node)}
+    lookups = dict(table_lookups(graph, held | forms, computed, mesh))
+    users = frozenset(user for node in gathered for user in node.users if user in results or _takes_parts(user)) | {*lookups}
+    sums = {node: spec for node, spec in computed.items() if any(spec) and not _is_elementwise(node) and node not in lookups}
+    gradients = {node: without_fsdp(spec) for node, spec in sums.items()}
     return ValuePlacement(
         {node: _named(mesh, spec) for node, spec in results.items()},
         {node: _named(mesh, spec) for node, spec in gradients.items()},
         {node: _named(mesh, spec) for node, spec in gathered.items()},
         users,
+        lookups,
     )
 
 
