@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -19,6 +20,7 @@ from systolic.cli import main
 from systolic.distributed import TpuSlice, copy_command, run_command, startup_script
 
 GCLOUD = shutil.which("gcloud")
+TRAINING = Path(__file__).parents[1] / "distributed" / "launched.py"
 SLICE = ["launch", "--tpu", "mine", "--zone", "us-east5-b"]
 ENDS_WELL = """
 import os, pathlib, signal, sys, time
@@ -231,6 +233,37 @@ def test_the_startup_script_says_ready_only_when_all_is_there(fails: str, tmp_pa
             f"uv pip install --python {prefix}/venv/bin/python --torch-backend cpu systolic[tpu]",
             f"gcloud storage rsync --recursive gs://bucket/images {prefix}/data",
         ]
+
+
+def train_on(hosts: Path, directory: Path, act: str) -> subprocess.Popen[str]:
+    """Start a training on both hosts, which are told where to meet, as they have no TPUs to ask."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        where = f"SYSTOLIC_COORDINATOR=127.0.0.1:{listener.getsockname()[1]}"
+    variables = [where, "SYSTOLIC_PROCESSES=2", "JAX_PLATFORMS=cpu", "JAX_NUM_CPU_DEVICES=2", "PYTHONWARNINGS=ignore"]
+    script = 'SYSTOLIC_PROCESS=${HOSTNAME##*-w-} exec "$@"'
+    return subprocess.Popen(
+        [sys.executable, "-m", "systolic", *SLICE, "--", "env", *variables, "sh", "-c", script, "sh",
+         sys.executable, str(TRAINING), str(directory), act],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )  # fmt: skip
+
+
+@pytest.mark.tables
+def test_sigterm_saves_on_all_hosts_and_the_same_command_goes_on(hosts: Path, tmp_path: Path) -> None:
+    ended = train_on(hosts, tmp_path, "slow")
+    assert ended.stdout is not None
+    with ended.stdout as lines:
+        next(line for line in lines if line.startswith("[1] batch 5"))
+        ended.send_signal(signal.SIGTERM)
+        rest = lines.read()
+    assert ended.wait(120) == 143, rest
+    assert (tmp_path / "kept/last.ckpt").exists()
+    again, _ = train_on(hosts, tmp_path, "none").communicate(timeout=300)
+    assert "[0] steps 100" in again
+    assert "[1] steps 100" in again
 
 
 @pytest.mark.tables
