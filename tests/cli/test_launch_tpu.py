@@ -28,7 +28,7 @@ def end(*_):
     print("saved")
     sys.exit(143)
 signal.signal(signal.SIGTERM, end)
-pathlib.Path("ready").touch()
+pathlib.Path("ready").write_text(str(os.getpid()))
 time.sleep(600)
 """
 STUBBORN = ENDS_WELL.replace("end)", "signal.SIG_IGN)").replace("def end", "def unused")
@@ -128,8 +128,12 @@ def test_signals_reach_the_hosts_as_sigterm(number: signal.Signals, hosts: Path,
 
 
 def test_programs_that_do_not_end_in_time_are_killed(hosts: Path) -> None:
+    """On the hosts, and not when the launcher gives up ten seconds later."""
     signal_when_ready(hosts, signal.SIGTERM)
     assert main([*SLICE, "--grace-period", "0.5", "--", sys.executable, "-c", STUBBORN]) == 128 + 9
+    for number in "01":
+        with pytest.raises(ProcessLookupError):
+            os.kill(int((hosts / number / "ready").read_text()), 0)
 
 
 def test_a_second_ctrl_c_waits_for_nobody(hosts: Path) -> None:
