@@ -11,13 +11,13 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import FrameType
 from typing import IO, TextIO
 
 from ..exceptions import MisconfigurationException
 from ._peers import COORDINATOR, PROCESS, PROCESSES
+from ._signals import noted_signals
 
 _SECONDS_BETWEEN_LOOKS = 0.05
 _LAST_WORDS_SECONDS = 5.0
@@ -90,7 +90,7 @@ class Pod:
             MisconfigurationException: the command cannot be started.
         """
         started: list[_Process] = []
-        with self._forwarding():
+        with noted_signals(self._signals):
             try:
                 environment = self._environment()
                 for index in range(self.processes):
@@ -182,20 +182,6 @@ class Pod:
         begins = [number for number, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
         shown = lines[begins[-1] :] if begins else lines[-10:]
         self._write("\n".join((f"systolic launch: process {first.index} ended first, with {how}:", *shown, "")))
-
-    @contextlib.contextmanager
-    def _forwarding(self) -> Iterator[None]:
-        """Inside the block Ctrl-C and SIGTERM are sent on."""
-
-        def note(number: int, frame: FrameType | None) -> None:
-            self._signals.append(signal.Signals(number))
-
-        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
 
 def _failed(started: list[_Process]) -> _Process | None:
