@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from ..compiler import Engine, choose_remat, scope_with_globals
+from ..exceptions import MisconfigurationException
 from ..metrics import Results
 from ..runtime import Placement
 from ._compile_notice import CompileNotice
@@ -20,6 +21,7 @@ from ._statics import tensor_name
 from ._step_engine import StepEngine
 
 if TYPE_CHECKING:
+    from ..core import LightningModule
     from ._run import Run
     from ._steps import Step
 
@@ -59,13 +61,35 @@ def make_engine(run: Run, step: Step, stage: Stage, results: Results) -> StepEng
         step: the step function.
         stage: whose step it is.
         results: the totals of logged values.
+
+    Raises:
+        MisconfigurationException: tensors of the module have no values.
     """
+    if run.placement_type is Placement:
+        _require_values(run.module)
     config = run.config
     engine: StepEngine = EagerEngine(step) if run.placement is None else _compiled(run, run.placement, step, stage, results)
     if config.profiler is not None:
         engine = ObservedEngine(engine, config.profiler, stage)
     engine = run.engines[stage] = multi_step(run, engine) if stage is Stage.FIT else engine
     return engine
+
+
+def _require_values(module: LightningModule) -> None:
+    """Refuse tensors of the meta device, which preflight takes.
+
+    Raises:
+        MisconfigurationException: names the first one.
+    """
+    for kind, tensors in (("parameter", module.named_parameters()), ("buffer", module.named_buffers())):
+        name = next((name for name, tensor in tensors if tensor.is_meta), None)
+        if name is not None:
+            raise MisconfigurationException(
+                f"The {kind} {name!r} of {type(module).__name__} is on the meta device. Expected: tensors with values. Make "
+                "the module without `torch.device('meta')`, or give it values in `configure_model`: "
+                "`self.to_empty(device='cpu')`, then its own initialisation or `load_state_dict`. `trainer.preflight` takes it "
+                "as it is."
+            )
 
 
 def _compiled(run: Run, placement: Placement, step: Step, stage: Stage, results: Results) -> Engine:

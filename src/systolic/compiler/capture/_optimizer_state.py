@@ -17,7 +17,8 @@ Rule = Callable[[dict[str, Any], torch.Tensor], dict[str, torch.Tensor]]
 
 
 def _zeros(parameter: torch.Tensor) -> torch.Tensor:
-    return torch.zeros(parameter.shape, dtype=parameter.dtype)
+    # preflight takes models that are larger than this machine's memory: what belongs to them needs none, too
+    return torch.zeros(parameter.shape, dtype=parameter.dtype, device="meta" if parameter.is_meta else "cpu")
 
 
 def _step_count(parameter: torch.Tensor) -> torch.Tensor:

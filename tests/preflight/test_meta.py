@@ -1,0 +1,70 @@
+"""Modules on the meta device: preflight compiles them as if they had values, and needs no memory for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import systolic as L
+
+QUIET: dict[str, Any] = {"accelerator": "cpu", "devices": 1, "logger": False, "enable_checkpointing": False, "max_steps": 2}
+
+
+class Words(L.LightningModule):
+    """A table, a layer and an output layer that is tied to the table."""
+
+    def __init__(self, device: str, words: int = 512, width: int = 256) -> None:
+        super().__init__()
+        self.sizes = device, words, width
+
+    def configure_model(self) -> None:
+        device, words, width = self.sizes
+        with torch.device(device):
+            self.table = nn.Embedding(words, width)
+            self.layer = nn.TransformerEncoderLayer(width, 4, 2 * width, batch_first=True)
+            self.register_buffer("scale", torch.full((width,), 0.5))
+
+    def training_step(self, batch: list[torch.Tensor], batch_idx: int) -> torch.Tensor:
+        logits = self.layer(self.table(batch[0]) * self.scale) @ self.table.weight.T
+        return nn.functional.cross_entropy(logits.flatten(0, 1), batch[0].flatten())
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(self.parameters(), 1e-3)
+
+
+def report(module: L.LightningModule, **options: Any) -> Any:
+    loader = DataLoader(TensorDataset(torch.zeros(64, 128, dtype=torch.int64)), batch_size=4)
+    trainer = L.Trainer(**{**QUIET, "precision": "bf16-mixed", **options}, enable_progress_bar=False)
+    return trainer.preflight(module, loader, slice="v5litepod-8", advise=False)
+
+
+@pytest.mark.tables
+@pytest.mark.parametrize("strategy", ["auto", "fsdp"])
+def test_the_program_is_that_of_a_module_with_values(strategy: str) -> None:
+    ours, theirs = (report(Words(device), strategy=strategy) for device in ("meta", "cpu"))
+    assert (ours.memory, ours.work, ours.time, ours.collectives) == (
+        theirs.memory,
+        theirs.work,
+        theirs.time,
+        theirs.collectives,
+    )
+    assert ours.memory.parameters > 0
+
+
+@pytest.mark.tables
+def test_a_model_that_no_machine_here_could_hold() -> None:
+    huge = report(Words("meta", words=32_000_000, width=1024), strategy="fsdp")
+    assert huge.parameters > 32e9
+    assert huge.refusal
+    assert huge.memory.parameters > 4 * 32e9 / 8
+
+
+@pytest.mark.parametrize("options", [{}, {"compile": False}], ids=["compiled", "eager"])
+def test_training_refuses_it_and_says_why(options: dict[str, Any]) -> None:
+    loader = DataLoader(TensorDataset(torch.zeros(8, 4, dtype=torch.int64)), batch_size=4)
+    with pytest.raises(L.exceptions.MisconfigurationException, match="'table.weight' of Words is on the meta device"):
+        L.Trainer(**{**QUIET, **options}, enable_progress_bar=False, enable_model_summary=False).fit(Words("meta"), loader)
