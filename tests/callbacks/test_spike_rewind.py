@@ -9,7 +9,7 @@ import json
 import math
 import random
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,8 +88,10 @@ class Model(L.LightningModule):
         self.log("host", float(outputs["loss"]), on_step=False, on_epoch=True)
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        self.val_error(self(batch[0]), batch[1])
+        found = self(batch[0])
+        self.val_error(found, batch[1])
         self.log("val_error", self.val_error)
+        self.log("val_loss", F.mse_loss(found, batch[1]), on_step=True, on_epoch=True)
 
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.AdamW(self.parameters(), lr=0.01)
@@ -113,7 +115,8 @@ class Story:
 
 def train(
     path: Path, bad: dict[Place, float], left_out: set[Place], spike: SpikeDetection | None, *,
-    every: dict[str, int] | None = None, validates: bool = True, **options: Any,
+    every: dict[str, int] | None = None, validates: bool = True, make: Callable[[], L.LightningModule] = Model,
+    extra: Callable[[], list[L.Callback]] = list, **options: Any,
 ) -> Story:  # fmt: skip
     """Fit the model on data with poison, or without the batches that have it."""
     torch.manual_seed(0)
@@ -127,7 +130,7 @@ def train(
     trainer = L.Trainer(
         **{**QUIET, **defaults, **options, "enable_checkpointing": True, "logger": rows, "callbacks": callbacks}
     )
-    module = Model()
+    module = make()
     x = torch.randn(16, 4, generator=torch.Generator().manual_seed(2))
     val = DataLoader(TensorDataset(x, x.sum(1, keepdim=True)), batch_size=8, shuffle=True) if validates else None
     with warnings.catch_warnings(record=True) as caught:
@@ -205,6 +208,85 @@ def test_any_batch_can_be_left_out(name: str, window: int, tmp_path: Path) -> No
 def test_any_batch_can_be_left_out_of_a_compiled_run(name: str, tmp_path: Path) -> None:
     bad, every = PLACES[name]
     require_as_left_out(tmp_path, bad, every=every, warmup=0, accumulate_grad_batches=2, compile=True)
+
+
+class OneCycle(Model):
+    """Its schedule moves a momentum, which programs take as an input once it has changed."""
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.01, momentum=0.9)
+        steps = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.05, total_steps=24)
+        return [optimizer], [{"scheduler": steps, "interval": "step"}]
+
+
+class Collects(Model):
+    """Keeps the losses of an epoch in a metric whose state is a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.losses = torchmetrics.CatMetric(nan_strategy="disable")
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        loss = super().training_step(batch, batch_idx)
+        self.losses.update(loss.detach())
+        return loss
+
+    def on_train_epoch_end(self) -> None:
+        self.log("median", self.losses.compute().median())
+        self.log("count", float(self.losses.compute().numel()))
+        self.losses.reset()
+
+
+class ByHand(Model):
+    """Two steps a batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        optimizer: Any = self.optimizers()
+        for _ in range(2):
+            loss = super().training_step(batch, batch_idx)
+            optimizer.zero_grad()
+            self.manual_backward(loss)
+            optimizer.step()
+        return loss
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.Adam(self.parameters(), lr=0.01)
+
+
+OTHERS: dict[str, dict[str, Any]] = {
+    "a momentum that moves": {"make": OneCycle},
+    "a metric with a list": {"make": Collects},
+    "manual optimization": {"make": ByHand},
+    "an average of the weights": {"extra": lambda: [L.callbacks.EMAWeightAveraging(decay=0.9)]},
+    "early stopping": {"extra": lambda: [L.callbacks.EarlyStopping("val_error", patience=1, min_delta=9.0)]},
+    "split state": {"devices": 8, "strategy": "fsdp"},
+}
+
+
+EAGER = [(name, False) for name in OTHERS if "strategy" not in OTHERS[name]]
+
+
+@pytest.mark.parametrize(("name", "compile"), [*EAGER, *(pytest.param(name, True, marks=SLOW) for name in OTHERS)])
+def test_other_things_that_go_back(name: str, compile: bool, tmp_path: Path) -> None:
+    every = {"every_n_train_steps": 2} if compile else {"every_n_epochs": 1}
+    require_as_left_out(tmp_path, {(1, 4): math.nan}, every=every, compile=compile, **OTHERS[name])
+
+
+def test_gradients_that_nobody_clears(tmp_path: Path) -> None:
+    """They would stay what the batch made them."""
+
+    class Sums(Model):
+        def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: torch.optim.Optimizer) -> None:
+            """Every step goes along all gradients so far."""
+
+    spike = SpikeDetection(action="rewind", rtol=1e9)
+    found = train(tmp_path, {(1, 4): math.nan}, set(), spike, make=Sums)
+    assert spike.rewinds == 1
+    assert all(bool(value.isfinite().all()) for value in found.end["state_dict"].values())
 
 
 def test_without_validation(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ class Reporting:
 
     def _write(self, values: dict[str, float], step: int, with_epoch: bool) -> None:
         """Send values to the loggers; a value of the name "step" is the x-axis that the user chose."""
-        if not values or self._repeats_until is not None:
+        if not values or self.repeats:
             return
         metrics = dict(values)
         if with_epoch and "step" in metrics:
@@ -187,6 +187,11 @@ class Reporting:
         self.flush()
         self._unread, self._latest, self._host = {}, None, HostLog()
         self._repeats_until = until
+
+    @property
+    def repeats(self) -> bool:
+        """Whether training repeats batches whose rows were sent before."""
+        return self._repeats_until is not None
 
     def arrived(self, place: tuple[int, int | float]) -> None:
         """Training came to an epoch and a batch of which something is new: what follows is sent."""
