@@ -134,21 +134,14 @@ class FitLoop:
                 run.is_last_batch = False  # the last epoch's was
             # not before: a checkpoint from a hook above is of the time between epochs; resuming it calls these hooks again
             run.counters.in_epoch = True
-            rewind = self._epoch_or_rewind(resumed)
-            if rewind is not None:
-                self._go_back(rewind)
+            try:
+                with run.profiler.profile("run_training_epoch"):
+                    self._epoch(resumed)
+            except Rewind as rewind:
+                self._go_back(rewind.with_traceback(None))  # its frames hold results of the step
                 continue
             run.counters.in_epoch = False
             run.counters.epoch += 1
-
-    def _epoch_or_rewind(self, resumed: Resumed | None) -> Rewind | None:
-        """One epoch, unless a callback asks to go back; returns that."""
-        try:
-            with self._run.profiler.profile("run_training_epoch"):
-                self._epoch(resumed)
-        except Rewind as rewind:
-            return rewind.with_traceback(None)  # its frames hold results of the step
-        return None
 
     def _go_back(self, rewind: Rewind) -> None:
         """Take a checkpoint up in the middle of the run, whose programs, optimizers and loaders stay."""
