@@ -43,10 +43,11 @@ class Poisoned(BatchSampler):
         self.epoch = epoch
 
     def __iter__(self) -> Iterator[list[int]]:
+        epoch, self.epoch = self.epoch, -1
         for number, rows in enumerate(super().__iter__()):
-            if (self.epoch, number) in self.left_out:
+            if (epoch, number) in self.left_out:
                 continue
-            value = self.bad.get((self.epoch, number))
+            value = self.bad.get((epoch, number))
             yield rows if value is None else [*rows[:-1], SAMPLES + list(self.bad.values()).index(value)]
 
     def __len__(self) -> int:
@@ -263,6 +264,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "manual optimization": {"make": ByHand},
     "an average of the weights": {"extra": lambda: [L.callbacks.EMAWeightAveraging(decay=0.9)]},
     "early stopping": {"extra": lambda: [L.callbacks.EarlyStopping("val_error", patience=1, min_delta=9.0)]},
+    "loaders that are asked for in every epoch": {"reload_dataloaders_every_n_epochs": 1},
     "split state": {"devices": 8, "strategy": "fsdp"},
 }
 
