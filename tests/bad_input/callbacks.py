@@ -80,6 +80,8 @@ CALLBACKS = (
     of_callback("StochasticWeightAveraging(0.1, swa_epoch_start=1.5)", "swa_epoch_start"),
     of_callback("SpikeDetection(mode='up')", "mode='up'", ValueError),
     of_callback("SpikeDetection(window=0)", "SpikeDetection(window=0)", ValueError),
+    of_callback("SpikeDetection(action='skip')", "action='skip'", ValueError),
+    of_callback("SpikeDetection(action='rewind', max_rewinds=0)", "max_rewinds=0"),
     of_callback("BatchSizeFinder(mode='cubic')", "cubic", ValueError),
     of_callback("LearningRateFinder(mode='cubic')", "cubic", ValueError),
     of_callback("RichProgressBar(refresh_rate=-1)", "expected 0 (shows nothing) or more", ValueError),

@@ -90,3 +90,18 @@ def test_stages_are_measured_apart() -> None:
         assert timer.time_elapsed(stage) == end - start
     assert timer.time_elapsed("validate") <= timer.time_elapsed("train")
     assert timer.state_dict()["time_elapsed"]["train"] == timer.time_elapsed("train")
+
+
+def test_the_clock_does_not_go_back_with_training(now: list[float]) -> None:
+    """A checkpoint that is loaded while training runs, as SpikeDetection(action="rewind") does."""
+    timer = Timer(timedelta(seconds=100), verbose=False)
+    trainer = FakeTrainer(callbacks=[timer])
+    trainer.start()
+    now[0] += 5
+    saved = timer.state_dict()
+    now[0] += 5
+    timer.load_state_dict(saved)
+    assert timer.time_elapsed() == 10.0
+    trainer.call("teardown", "fit")
+    now[0] += 5
+    assert timer.time_elapsed() == 10.0

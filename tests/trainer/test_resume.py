@@ -176,15 +176,17 @@ class Metric(L.LightningModule):
 
 
 @pytest.mark.parametrize("compile", [True, False])
-def test_metrics_go_on_accumulating(compile: bool, tmp_path: Path) -> None:
-    saves = SavesEverywhere(tmp_path, ("after_batch 0 4",))
+@pytest.mark.parametrize("instant", ["after_batch 0 4", "on_train_epoch_end 0 7"])
+def test_metrics_go_on_accumulating(instant: str, compile: bool, tmp_path: Path) -> None:
+    """A logged one begins anew with an epoch; the module's own one does not."""
+    saves = SavesEverywhere(tmp_path, (instant,))
     found = []
-    for path, callbacks in ((None, [saves]), (tmp_path / "after_batch-0-4.ckpt", [])):
+    for path, callbacks in ((None, [saves]), (tmp_path / f"{instant.replace(' ', '-')}.ckpt", [])):
         torch.manual_seed(0 if path is None else 9)
-        trainer = quiet_trainer(compile=compile, callbacks=callbacks, advice=False)
+        trainer = quiet_trainer(compile=compile, callbacks=callbacks, advice=False, max_epochs=2)
         module = Metric()
         trainer.fit(module, LOADERS["table"](), ckpt_path=path)
-        found.append((module.computed, float(trainer.callback_metrics["error"])))
+        found.append((module.computed[-1], float(trainer.callback_metrics["error"])))
     assert found[0] == found[1]
 
 

@@ -59,6 +59,9 @@ class ModelCheckpoint(Checkpoint):
         save_on_train_epoch_end: Whether epoch saves happen at the end of the epoch or of validation; by default at
             the end of the epoch, unless validation does not run exactly once an epoch.
         enable_version_counter: Append `-v1`, `-v2`, ... rather than replace an existing file.
+
+    Attributes:
+        written: When this `fit` wrote the newest file that training can go on from, by `time.monotonic()`, and its path.
     """
 
     CHECKPOINT_JOIN_CHAR = "-"
@@ -127,6 +130,7 @@ class ModelCheckpoint(Checkpoint):
         self._waits_for_metric = False
         self._validated = False
         self._told_of_unknown = False
+        self.written: tuple[float, str] | None = None
 
     def _require_consistent(self) -> None:
         limits = {"save_top_k": -1, "every_n_train_steps": 0, "every_n_epochs": 0}
@@ -164,6 +168,7 @@ class ModelCheckpoint(Checkpoint):
         """Settle on the directory."""
         if self.dirpath is None:
             self.dirpath = default_directory(trainer)
+        self.written = None
         if stage == "fit" and self.save_top_k != 0:
             self._warn_if_not_empty(trainer)
 
@@ -429,6 +434,8 @@ class ModelCheckpoint(Checkpoint):
         except BaseException:
             self._last_step_saved, self._newest_path, self._newest_step = before
             raise
+        if not self.save_weights_only:
+            self.written = (time.monotonic(), path)
         for logger in trainer.loggers:
             logger.after_save_checkpoint(self)
 

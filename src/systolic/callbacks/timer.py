@@ -75,6 +75,11 @@ class Timer(Callback):
         """Stop training's clock."""
         self._end["train"] = time.monotonic()
 
+    def teardown(self, trainer: TrainerLike, pl_module: LightningModule, stage: str) -> None:
+        """Stop training's clock where an exception ended it."""
+        if self._start["train"] is not None and self._end["train"] is None:
+            self._end["train"] = time.monotonic()
+
     def on_validation_start(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """Start validation's clock."""
         self._begin("validate")
@@ -106,7 +111,9 @@ class Timer(Callback):
         return {"time_elapsed": {stage: self.time_elapsed(stage) for stage in _STAGES}}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Count the seconds that training took before."""
+        """Count the seconds that training took before; where training goes back to a checkpoint, its clock does not."""
+        if self._start["train"] is not None and self._end["train"] is None:
+            return
         self._offset = float(state_dict.get("time_elapsed", {}).get("train", 0.0))
 
     def _begin(self, stage: str) -> None:

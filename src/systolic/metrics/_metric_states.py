@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from ._results import reset_in_place
+
 
 def is_metric(value: object) -> bool:
     """Whether a value is a torchmetrics object; torchmetrics is a guest and may not be installed."""
@@ -36,12 +38,30 @@ def metric_states(module: torch.nn.Module, without: list[Any]) -> dict[str, dict
 
 
 def restore_metric_states(module: torch.nn.Module, states: dict[str, dict[str, Any]]) -> None:
-    """Let the metrics go on accumulating from `metric_states`."""
+    """Let the metrics go on accumulating from `metric_states`, in the tensors and lists that they have: programs know these."""
     metrics = dict(metrics_of(module))
     for name, found in states.items():
         metric = metrics.get(name)
         if metric is None:
             continue
         for key, value in found["states"].items():
-            setattr(metric, key, value.clone() if isinstance(value, torch.Tensor) else list(value))
+            _take(metric, key, value)
         metric._update_count, metric._computed = found["updates"], None
+
+
+def _take(metric: Any, key: str, value: torch.Tensor | list[torch.Tensor]) -> None:
+    known = getattr(metric, key)
+    if isinstance(value, list):
+        known[:] = value
+    elif known.shape == value.shape and known.dtype == value.dtype and not known.is_inference():
+        with torch.no_grad():
+            known.copy_(value)
+    else:
+        setattr(metric, key, value.clone())
+
+
+def reset_metrics(module: torch.nn.Module) -> None:
+    """Forget what the metrics in a module have accumulated."""
+    for _, metric in metrics_of(module):
+        if metric._update_count:
+            reset_in_place(metric)

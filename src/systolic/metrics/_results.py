@@ -230,7 +230,8 @@ class Results:
             if metric is not None or saved["index"] >= 0 or not saved["on_epoch"]:
                 self.entries[saved["name"]] = LogEntry(**{**saved, "metric": metric})
         self._columns = max((entry.index + 1 for entry in self.entries.values()), default=0)
-        self.state.totals = state["totals"].clone()
+        with torch.no_grad():
+            self.state.totals.copy_(state["totals"])  # in place: another tensor would be another trace
 
     def reset(self) -> None:
         """Start a new epoch."""

@@ -112,13 +112,15 @@ class Placement:
     def move_with_gradients(self, parameters: Mapping[str, torch.nn.Parameter], gradients: Mapping[str, torch.Tensor]) -> None:
         """Move parameters to the devices and give them gradients there: an object that is a gradient cannot be moved."""
         shapes = {name: tuple(parameter.shape) for name, parameter in parameters.items()}
-        entries = [StateEntry(n, shape, "parameter", n, shape) for n, shape in shapes.items()]
+        moving = {name: p for name, p in parameters.items() if not isinstance(p, DeviceTensor)}
+        entries = [StateEntry(n, shapes[n], "parameter", n, shapes[n]) for n in moving]
         entries += [StateEntry(f"{n}.grad", shape, "gradient", n, shape) for n, shape in shapes.items()]
-        values = [*parameters.values(), *(gradients[name] for name in parameters)]
+        values = [*moving.values(), *(gradients[name] for name in parameters)]
         shardings = [self.state_sharding(entry) for entry in entries]
         cells = make_cells([value.detach() for value in values], shardings, [entry.kind for entry in entries])
-        for parameter, own, gradient in zip(parameters.values(), cells, cells[len(parameters) :], strict=False):
+        for parameter, own in zip(moving.values(), cells, strict=False):
             move_in_place(parameter, own)
+        for parameter, gradient in zip(parameters.values(), cells[len(moving) :], strict=True):
             parameter.grad = DeviceTensor(gradient)
 
     def cells(self, tensors: Sequence[torch.Tensor], entries: Sequence[StateEntry]) -> list[Cell]:

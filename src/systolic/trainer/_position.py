@@ -38,8 +38,10 @@ def position(run: Run) -> dict[str, Any]:
         "generators_after": None if after is None else after.as_tensor(),
         "validation": generators_of_validation(run) if progress.validation is None else progress.validation.loaders,
         "reporting": run.reporting.state_dict(in_epoch),
-        "metrics": metric_states(run.module, _under_way(run)),
+        "metrics": metric_states(run.module, _begins_anew(run, in_epoch)),
     }
+    if progress.left_out:
+        found["left_out"] = sorted([*place] for place in progress.left_out)
     if progress.reading is not None:
         marks = progress.trained.marks if progress.trained is not None else None
         found["data"] = progress.reading.source.place(marks, in_epoch and not found["is_last"])
@@ -78,11 +80,11 @@ def callbacks_before_validation(run: Run) -> dict[str, Any]:
     return {callback.state_key: copy.deepcopy(callback.state_dict()) for callback in changed}
 
 
-def _under_way(run: Run) -> list[Any]:
-    """Metrics of a validation that is running: it will be run again as a whole."""
-    if run.progress.validation is None:
-        return []
-    return [entry.metric for entry in run.progress.validation.results.entries.values() if entry.metric is not None]
+def _begins_anew(run: Run, in_epoch: bool) -> list[Any]:
+    """Metrics of a validation that is running, which will be run again as a whole, and those of an epoch that is over."""
+    results = [] if run.progress.validation is None else [run.progress.validation.results]
+    results += [] if in_epoch else [run.train_results]
+    return [entry.metric for one in results for entry in one.entries.values() if entry.metric is not None]
 
 
 def _gradients(run: Run) -> dict[str, torch.Tensor]:
@@ -105,6 +107,7 @@ def restore(run: Run, found: dict[str, Any]) -> None:
         before=HostRandomState.of_tensor(found["generators"]),
         after=None if after is None else HostRandomState.of_tensor(after),
     )
+    progress.left_out |= {(epoch, batch) for epoch, batch in found.get("left_out", ())}
     counters.in_epoch = found["in_epoch"]
     run.reporting.load_state_dict(found["reporting"])
     restore_metric_states(run.module, found["metrics"])
@@ -115,16 +118,25 @@ def restore(run: Run, found: dict[str, Any]) -> None:
 
 
 def _restore_gradients(run: Run, found: dict[str, torch.Tensor]) -> None:
-    parameters = {name: p for name, p in run.module.named_parameters() if name in found}
-    gradients = {name: found[name].clone() for name in parameters}
-    if run.placement is not None:
-        run.placement.move_with_gradients(parameters, gradients)
+    if not found:
         return
-    for name, parameter in parameters.items():
+    missing: dict[str, torch.nn.Parameter] = {}
+    for name, parameter in run.module.named_parameters():
+        if name not in found:
+            parameter.grad = None  # there was none yet, where training went back
+        elif parameter.grad is not None:
+            parameter.grad.copy_(found[name])
+        else:
+            missing[name] = parameter
+    gradients = {name: found[name].clone() for name in missing}
+    if run.placement is not None:
+        run.placement.move_with_gradients(missing, gradients)
+        return
+    for name, parameter in missing.items():
         parameter.grad = gradients[name]
 
 
 def restore_validation(run: Run, found: list[dict[str, Any]]) -> None:
-    """Give the validation loaders' generators their states."""
-    for loader, state in zip(run.loaders_and_limits(Stage.VALIDATE)[0], found, strict=False):
+    """Give the validation loaders that are there already their generators' states."""
+    for loader, state in zip(run.loaders.get(Stage.VALIDATE, ([], []))[0], found, strict=False):
         restore_generators(loader, state)

@@ -108,7 +108,8 @@ class Progress:
         validation_batches: of the validations that ended in the epoch.
         last_validation: batches of the one that ended last.
         scheduler_steps: in the epoch.
-        resumed: what to go on from, at the beginning of a run.
+        resumed: what to go on from, at the beginning of a run, or where training went back.
+        left_out: batches that are read and not trained on, by epoch and number.
     """
 
     batch: int = 0
@@ -125,6 +126,7 @@ class Progress:
     last_validation: int = 0
     scheduler_steps: int = 0
     resumed: Resumed | None = field(default=None, repr=False)
+    left_out: set[tuple[int, int]] = field(default_factory=set)
 
     def begin_epoch(self) -> None:
         """A new epoch: nothing of it is read. What was told with the last batch holds until the first one."""
@@ -141,6 +143,17 @@ class Progress:
         """A batch was trained on."""
         self.batch, self.validated, self.updates, self.stepped_unreported = index + 1, False, updates, updates
         self.finished, self.in_hand, self.trained = False, None, stamp
+
+    def leave_out(self, index: int, stamp: Stamp | None) -> None:
+        """A batch was read, and not trained on."""
+        self.batch, self.validated, self.finished = index + 1, False, False
+        self.in_hand, self.trained = None, stamp
+
+    def place_of(self, epoch: int, index: int, end: int | float) -> tuple[int, bool]:
+        """The number of a batch among those that are trained on, and whether all after it, before `end`, are left out."""
+        gone = {number for of, number in self.left_out if of == epoch}
+        is_last = end < float("inf") and all(later in gone for later in range(index + 1, int(end)))
+        return index - sum(number < index for number in gone), is_last
 
     def evaluated(self, batches: int) -> None:
         """An evaluation is over but for the hooks after it: a checkpoint from now on does not run it again."""

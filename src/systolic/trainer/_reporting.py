@@ -38,6 +38,7 @@ class Reporting:
         self._latest: StepOutcome | None = None
         self._unread: dict[bool, tuple[StepOutcome, Results]] = {}
         self._bar_due = 0.0
+        self._repeats_until: tuple[int, int] | None = None
         self.metrics: dict[str, torch.Tensor] = {}
         self.logged: dict[str, torch.Tensor] = {}
         self.finished: dict[str, float] = {}
@@ -115,7 +116,7 @@ class Reporting:
 
     def _write(self, values: dict[str, float], step: int, with_epoch: bool) -> None:
         """Send values to the loggers; a value of the name "step" is the x-axis that the user chose."""
-        if not values:
+        if not values or self.repeats:
             return
         metrics = dict(values)
         if with_epoch and "step" in metrics:
@@ -180,6 +181,23 @@ class Reporting:
         self.finished = dict(state["progress_bar"])
         if state["hooks"] is not None:
             self._host.load_state_dict(state["hooks"])
+
+    def go_back(self, until: tuple[int, int]) -> None:
+        """Training goes back: the rows before `until`, an epoch and a batch, were sent, and are not sent again."""
+        self.flush()
+        self._unread, self._latest, self._host = {}, None, HostLog()
+        self._repeats_until = until
+
+    @property
+    def repeats(self) -> bool:
+        """Whether training repeats batches whose rows were sent before."""
+        return self._repeats_until is not None
+
+    def arrived(self, place: tuple[int, int | float]) -> None:
+        """Training came to an epoch and a batch of which something is new: what follows is sent."""
+        if self._repeats_until is not None and place >= self._repeats_until:
+            self.flush()
+            self._repeats_until = None
 
     def forget(self) -> None:
         """Begin without any values: those of the sanity check count nowhere."""

@@ -42,12 +42,14 @@ class EvaluationLoop:
         loaders, limits = run.evaluation_loaders(stage)
         if not any(limits):
             return []
-        before = self._seen.total()
+        seen, before = self._seen.copy(), self._seen.total()
         with self.begun(len(loaders)):
             for index, (loader, limit) in enumerate(zip(loaders, limits, strict=True)):
                 self._run_loader(index, loader, limit)
             values = run.reporting.evaluation_end(self.results, stage.epoch_end, len(loaders))
             run.progress.evaluated(self._seen.total() - before)
+            if run.reporting.repeats:
+                self._seen = seen
             run.hooks.both(stage.end)
         return values
 

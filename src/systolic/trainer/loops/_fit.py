@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
+from ...callbacks._rewind import Rewind
 from ...data import EpochSource, empty_loader_error, set_epoch, sharing_of
 from ...diagnostics import Advisor
 from ...distributed import agree
@@ -29,6 +30,7 @@ from ._due import Due
 from ._evaluate import EvaluationLoop
 from ._feed import FedBatch, feed
 from ._reading import begin_reading
+from ._rewind import go_back
 from ._runner import BatchRunner
 
 if TYPE_CHECKING:
@@ -57,6 +59,7 @@ class FitLoop:
         self.runner = BatchRunner(run, self.step, Stage.FIT)
         self.engine = self.runner.engine
         self.validation = EvaluationLoop(run, Stage.VALIDATE)
+        self.batches: Iterator[FedBatch] = iter(())
         self._read_from(run.train_loader)
         self.due = Due(run)
         grouped = run.config.steps_per_dispatch > 1
@@ -131,10 +134,25 @@ class FitLoop:
                 run.is_last_batch = False  # the last epoch's was
             # not before: a checkpoint from a hook above is of the time between epochs; resuming it calls these hooks again
             run.counters.in_epoch = True
-            with run.profiler.profile("run_training_epoch"):
-                self._epoch(resumed)
+            try:
+                with run.profiler.profile("run_training_epoch"):
+                    self._epoch(resumed)
+            except Rewind as rewind:
+                self._go_back(rewind.with_traceback(None))  # its frames hold results of the step
+                continue
             run.counters.in_epoch = False
             run.counters.epoch += 1
+
+    def _go_back(self, rewind: Rewind) -> None:
+        """Take a checkpoint up in the middle of the run, whose programs, optimizers and loaders stay."""
+        run = self._run
+        self._end_reading()
+        self.reading.source.close()
+        go_back(run, rewind)
+        if run.config.reload_dataloaders_every_n_epochs:
+            run.reload(Stage.FIT)
+            self.due.start()
+        self._read_from(run.train_loader)
 
     def _take_up(self) -> Resumed | None:
         """Go on from the checkpoint, the first time: generators last, after every hook that may have drawn from them."""
@@ -176,10 +194,15 @@ class FitLoop:
         starts, ends = hooks.anybody("on_train_batch_start"), hooks.anybody("on_train_batch_end")
         scheduled = bool(run.schedulers) and module.automatic_optimization
         seen = progress.batch
-        batches = self._batches(starts or ends, resumed)
-        for batch in batches:
+        self.batches = self._batches(starts or ends, resumed)
+        for batch in self.batches:
             run.is_last_batch = batch.is_last
             progress.take(batch.stamp)
+            if progress.left_out and (counters.epoch, batch.index) in progress.left_out:
+                seen += 1
+                if self._leave_out(batch):
+                    break
+                continue
             if starts and self._batch_start(batch) == -1:
                 run.is_last_batch = True
                 if scheduled:
@@ -208,12 +231,26 @@ class FitLoop:
             if not seen and counters.epoch == 0:
                 raise empty_loader_error(self.loaders)
             warn_of_few(run.num_training_batches, seen, counters.epoch)
-        if isinstance(batches, Generator):
-            batches.close()
+        self._end_reading()
         self.engine.flush()
         reporting.epoch_end(run.train_results, self._end_epoch_schedulers)
 
-    def _ends_after(self, index: int) -> bool:
+    def _end_reading(self) -> None:
+        """Nothing more is read ahead for this epoch."""
+        if isinstance(self.batches, Generator):
+            self.batches.close()
+
+    def _leave_out(self, batch: FedBatch) -> bool:
+        """Go past a batch as if the loader did not give it; what is due at its place comes. Whether the epoch ends early."""
+        run, counters = self._run, self._run.counters
+        counters.batches_seen += 1
+        run.progress.leave_out(batch.index, batch.stamp)
+        run.reporting.arrived((counters.epoch, batch.index))
+        if batch.is_last and run.module.automatic_optimization:
+            self._advance("epoch", counters.epoch + 1, plateau=False)
+        return self._ends_after(batch.index, trained=False)
+
+    def _ends_after(self, index: int, trained: bool = True) -> bool:
         """Conclude a batch: the clock, validation, schedulers that read a metric. Whether the epoch ends early."""
         run = self._run
         if run.config.max_time is not None:
@@ -225,7 +262,7 @@ class FitLoop:
         run.progress.validated = True
         if run.config.checkpoint_io.writes_later:
             run.config.checkpoint_io.check()
-        if run.schedulers and run.module.automatic_optimization:
+        if trained and run.schedulers and run.module.automatic_optimization:
             self._schedule(index, plateau=True)
         run.progress.finished = True
         return self._stops()
@@ -271,11 +308,20 @@ class FitLoop:
         window = run.config.accumulate_grad_batches
         step.learns = not run.skips_backward
         if step.learns:
-            step.clears = batch.index % window == 0
-            step.updates = (batch.index + 1) % window == 0 or run.is_last_batch
+            place, ends = (batch.index, run.is_last_batch) if not run.progress.left_out else self._place(batch)
+            step.clears = place % window == 0
+            step.updates = (place + 1) % window == 0 or ends
         else:  # without gradients; as in Lightning the whole epoch counts as one step
             step.clears, step.updates = False, run.is_last_batch
         return step.learns, step.clears, step.learns and step.updates, window, run.config.gradient_clip_val
+
+    def _place(self, batch: FedBatch) -> tuple[int, bool]:
+        """The number of a batch among those of the epoch that are not left out, and whether it is the last of these."""
+        run, epoch, end = self._run, self._run.counters.epoch, self._run.num_training_batches
+        place, no_more = run.progress.place_of(epoch, batch.index, end)
+        if no_more and (place + 1) % run.config.accumulate_grad_batches:
+            run.reporting.arrived((epoch, end))  # it ends a window that it did not end before
+        return place, no_more or run.is_last_batch
 
     def _count(self, result: StepOutcome, batch: FedBatch) -> None:
         run, counters = self._run, self._run.counters
