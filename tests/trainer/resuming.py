@@ -244,7 +244,7 @@ class Losses(L.Callback):
 
 def run(
     path: Path, loader: Any, ckpt_path: Path | None = None, extra: tuple[L.Callback, ...] = (), *,
-    looks: bool = True, **options: Any,
+    looks: bool = True, val: Any = None, **options: Any,
 ) -> Story:  # fmt: skip
     """Fit the model; a resumed run begins with generators in other states and other weights."""
     seed = 0 if ckpt_path is None else 1234
@@ -258,7 +258,7 @@ def run(
     }  # fmt: skip
     trainer = L.Trainer(**{**defaults, **options, "logger": rows, "callbacks": [*watchers, *extra]})
     module = Model()
-    val = DataLoader(TensorDataset(*columns(8)), batch_size=4)
+    val = DataLoader(TensorDataset(*columns(8)), batch_size=4) if val is None else val
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "steps_per_dispatch")
         trainer.fit(module, loader, val, ckpt_path=ckpt_path)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torchmetrics
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, TensorDataset
 from trainer.resuming import LOADERS, SAMPLES, SavesEverywhere, assert_same, columns, require_equal, run
 from trainer.three_ways import QUIET, quiet_trainer, regression
 from trainer.three_ways import loader as plain_loader
@@ -64,6 +64,25 @@ def test_a_loader_that_is_read_three_times_in_an_epoch(workers: int, tmp_path: P
     whole = run(tmp_path, loaders(), extra=(saves,), val_check_interval=3)
     for name in instants:
         require_equal(whole, run(tmp_path, loaders(), saves.paths[name], val_check_interval=3), name)
+
+
+def of_validation(kind: str) -> Any:
+    """A loader that draws from a generator of its own, or whose sampler does."""
+    data, generator = TensorDataset(*columns(12)), torch.Generator().manual_seed(7)
+    if kind == "loader":
+        return DataLoader(data, batch_size=4, shuffle=True, generator=generator)
+    return DataLoader(data, batch_size=4, sampler=RandomSampler(data, True, 8, generator))
+
+
+@pytest.mark.parametrize("kind", ["loader", "sampler"])
+def test_a_validation_loader_goes_on_drawing_where_it_was(kind: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"val_check_interval": 3, "limit_val_batches": 1}
+    saves = SavesEverywhere(tmp_path, INSTANTS)
+    whole = run(tmp_path, LOADERS["table"](), extra=(saves,), val=of_validation(kind), **options)
+    assert len({row["val_loss"] for _, row in whole.rows if "val_loss" in row}) > 2
+    for name, checkpoint in saves.paths.items():
+        resumed = run(tmp_path, LOADERS["table"](), checkpoint, val=of_validation(kind), **options)
+        require_equal(whole, resumed, f"{kind}, {name}")
 
 
 SLOW = pytest.mark.slow

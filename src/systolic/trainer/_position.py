@@ -106,6 +106,7 @@ def restore(run: Run, found: dict[str, Any]) -> None:
         place=found.get("data"),
         before=HostRandomState.of_tensor(found["generators"]),
         after=None if after is None else HostRandomState.of_tensor(after),
+        validation=found.get("validation", []),
     )
     progress.left_out |= {(epoch, batch) for epoch, batch in found.get("left_out", ())}
     counters.in_epoch = found["in_epoch"]
@@ -136,7 +137,11 @@ def _restore_gradients(run: Run, found: dict[str, torch.Tensor]) -> None:
         parameter.grad = gradients[name]
 
 
-def restore_validation(run: Run, found: list[dict[str, Any]]) -> None:
-    """Give the validation loaders that are there already their generators' states."""
-    for loader, state in zip(run.loaders.get(Stage.VALIDATE, ([], []))[0], found, strict=False):
-        restore_generators(loader, state)
+def restore_validation(run: Run, found: list[Place]) -> None:
+    """Give the validation loaders' own generators and samplers their states; where there are any, the loaders are made now.
+
+    Before those of training, which may be the same objects.
+    """
+    if run.enable_validation and any(place["generators"] or place["samplers"] for place in found):
+        for loader, place in zip(run.loaders_and_limits(Stage.VALIDATE)[0], found, strict=False):
+            restore_generators(loader, place)

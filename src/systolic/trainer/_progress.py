@@ -65,12 +65,14 @@ class Resumed:
         loader_states: of the loaders that have a state of their own, in a checkpoint that holds nothing else of the place.
         before: the random generators before the next batch is read.
         after: the generators of that instant, where the next batch was read already.
+        validation: the own generators and samplers of the validation loaders.
     """
 
     place: dict[str, Any] | None = None
     loader_states: list[Any] = field(default_factory=list)
     before: HostRandomState | None = None
     after: HostRandomState | None = None
+    validation: list[Place] = field(default_factory=list)
 
 
 @dataclass

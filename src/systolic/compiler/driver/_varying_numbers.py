@@ -66,8 +66,8 @@ class VaryingNumbers:
         }
 
     def load_state_dict(self, state: Mapping[str, Iterable[Any]]) -> None:
-        """Take up what `state_dict` gave."""
-        self.paths = {tuple(path) for path in state["varying"]}
+        """Take up what `state_dict` gave; what is an input already stays one."""
+        self.paths |= {tuple(path) for path in state["varying"]} - self._frozen
         self._first = {tuple(path): value for path, value in state["first"]}
 
 

@@ -21,7 +21,7 @@ from .._hook_changes import call_on_batch
 from .._modes import warn_of_eval_mode
 from .._padding import padder_for
 from .._plateau import monitored
-from .._position import callbacks_before_validation, generators_of_validation
+from .._position import callbacks_before_validation, generators_of_validation, restore_validation
 from .._progress import Reading, Resumed, Stamp, Validation
 from .._stage import RunningStage, Stage
 from .._step_engine import StepOutcome
@@ -158,7 +158,10 @@ class FitLoop:
         """Go on from the checkpoint, the first time: generators last, after every hook that may have drawn from them."""
         run, progress = self._run, self._run.progress
         resumed, progress.resumed = progress.resumed, None
-        if resumed is None or resumed.before is None:
+        if resumed is None:
+            return None
+        restore_validation(run, resumed.validation)
+        if resumed.before is None:
             return resumed
         if run.counters.in_epoch:
             self.reading.source.expect(resumed.place)  # for checkpoints before it is read from

@@ -12,7 +12,6 @@ import torch
 from ...callbacks._rewind import Rewind
 from ...distributed import barrier
 from ...metrics import reset_metrics
-from .. import _position
 from .._checkpoints import load, restore_training
 from .._progress import Progress
 
@@ -38,7 +37,6 @@ def go_back(run: Run, rewind: Rewind) -> None:
         checkpoint = load(run, call.ckpt_path, call.weights_only)
         assert checkpoint is not None, "a rewind has a path"
         restore_training(run, checkpoint)
-        _position.restore_validation(run, checkpoint.get(_position.KEY, {}).get("validation", []))
 
 
 @contextlib.contextmanager
