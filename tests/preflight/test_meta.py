@@ -63,6 +63,40 @@ def test_a_model_that_no_machine_here_could_hold() -> None:
     assert huge.memory.parameters > 4 * 32e9 / 8
 
 
+class Llama3(L.LightningModule):
+    """The shape of Llama 3 with 8 billion parameters, from transformers' configuration."""
+
+    def configure_model(self) -> None:
+        from transformers import LlamaConfig, LlamaForCausalLM
+
+        sizes = {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "vocab_size": 128_256}
+        heads = {"num_attention_heads": 32, "num_key_value_heads": 8}
+        with torch.device("meta"):
+            self.net = LlamaForCausalLM(LlamaConfig(**sizes, **heads, use_cache=False))
+
+    def training_step(self, batch: list[torch.Tensor], batch_idx: int) -> torch.Tensor:
+        return self.net(input_ids=batch[0], labels=batch[0], use_cache=False).loss
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(self.parameters(), 1e-4)
+
+
+# promise 21
+@pytest.mark.slow
+def test_llama_3_with_8_billion_parameters_fits_256_cores() -> None:
+    """Takes about six minutes and 6 GB, of which the compiler is nearly all."""
+    loader = DataLoader(TensorDataset(torch.zeros(512, 2048, dtype=torch.int64)), batch_size=1)
+    options: dict[str, Any] = {"strategy": "fsdp", "remat": "full", "precision": "bf16-mixed"}
+    trainer = L.Trainer(**{**QUIET, **options}, enable_progress_bar=False)
+    found = trainer.preflight(Llama3(), loader, slice="v5litepod-256", advise=False)
+    assert found.parameters == pytest.approx(8.03e9, rel=0.001)
+    assert not found.refusal
+    assert found.memory.total <= found.memory.capacity
+    state = found.memory.parameters + found.memory.optimizer_state
+    assert state == pytest.approx(12 * found.parameters / 256, rel=0.01)
+    assert found.time.utilization > 0.3
+
+
 @pytest.mark.parametrize("options", [{}, {"compile": False}], ids=["compiled", "eager"])
 def test_training_refuses_it_and_says_why(options: dict[str, Any]) -> None:
     loader = DataLoader(TensorDataset(torch.zeros(8, 4, dtype=torch.int64)), batch_size=4)

@@ -9,6 +9,7 @@ from ._mesh import MeshShape as MeshShape
 from ._mesh import batch_parts as batch_parts
 from ._mesh import batch_spec as batch_spec
 from ._mesh import make_mesh as make_mesh
+from ._mesh import named_sharding as named_sharding
 from ._mesh import sharding_on as sharding_on
 from ._mesh import split_batch as split_batch
 from ._plan import STYLES as STYLES

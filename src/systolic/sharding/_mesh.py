@@ -124,6 +124,12 @@ def batch_spec(shape: Sequence[int], mesh: Mesh) -> PartitionSpec:
     return split_batch(mesh) if divides else PartitionSpec()
 
 
+def named_sharding(mesh: Mesh, spec: PartitionSpec) -> NamedSharding:
+    """A placement on a mesh of several devices."""
+    assert mesh.size > 1, "nothing is split over one device"
+    return NamedSharding(mesh, spec)
+
+
 def sharding_on(mesh: Mesh, spec: PartitionSpec) -> Sharding:
     """A placement on the mesh."""
     if mesh.size == 1:

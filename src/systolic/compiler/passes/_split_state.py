@@ -12,10 +12,10 @@ from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 import torch
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, PartitionSpec
 from torch import fx
 
-from ...sharding import sharding_on, without_fsdp
+from ...sharding import named_sharding, without_fsdp
 from ...utilities._torch_internals import OpOverload
 from ..lowering import ValuePlacement
 from ._table_lookups import table_lookups
@@ -53,18 +53,12 @@ def split_state(
     sums = {node: spec for node, spec in computed.items() if any(spec) and not _is_elementwise(node) and node not in lookups}
     gradients = {node: without_fsdp(spec) for node, spec in sums.items()}
     return ValuePlacement(
-        {node: _named(mesh, spec) for node, spec in results.items()},
-        {node: _named(mesh, spec) for node, spec in gradients.items()},
-        {node: _named(mesh, spec) for node, spec in gathered.items()},
+        {node: named_sharding(mesh, spec) for node, spec in results.items()},
+        {node: named_sharding(mesh, spec) for node, spec in gradients.items()},
+        {node: named_sharding(mesh, spec) for node, spec in gathered.items()},
         users,
         lookups,
     )
-
-
-def _named(mesh: Mesh, spec: PartitionSpec) -> NamedSharding:
-    sharding = sharding_on(mesh, spec)
-    assert isinstance(sharding, NamedSharding), "nothing is split over one device"
-    return sharding
 
 
 def _computed_for(

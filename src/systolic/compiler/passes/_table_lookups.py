@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, PartitionSpec
 from torch import fx
 
-from ...sharding import FSDP_AXIS, batch_parts, batch_spec, sharding_on, without_fsdp
+from ...sharding import FSDP_AXIS, batch_parts, batch_spec, named_sharding, without_fsdp
 from ..lowering import TableLookup
 
 aten = torch.ops.aten
@@ -51,19 +51,13 @@ def _lookup(indices: fx.Node, rows: fx.Node, mesh: Mesh) -> TableLookup:
     common = without_fsdp(batch_spec(_shape(indices), mesh))
     axes = [*common, *[None] * (len(shape) - 1 - len(common))]
     by_features, by_rows = PartitionSpec(*axes, FSDP_AXIS), batch_spec(shape, mesh)
-    return TableLookup(indices, rows, *(_named(mesh, spec) for spec in (common, by_features, by_rows)))
+    return TableLookup(indices, rows, *(named_sharding(mesh, spec) for spec in (common, by_features, by_rows)))
 
 
 def _pays(indices: fx.Node, words: int, mesh: Mesh) -> bool:
     """Whether a device exchanges less for its tokens than for the table; a lookup of one word has no dimension to split."""
     shape = _shape(indices)
     return bool(shape) and math.prod(shape) <= words * batch_parts(mesh)
-
-
-def _named(mesh: Mesh, spec: PartitionSpec) -> NamedSharding:
-    sharding = sharding_on(mesh, spec)
-    assert isinstance(sharding, NamedSharding), "nothing is split over one device"
-    return sharding
 
 
 def _arguments(node: fx.Node) -> tuple[Any, ...]:
