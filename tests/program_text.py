@@ -1,11 +1,15 @@
-"""What was compiled: the StableHLO text of a run's programs, and the dtypes in it."""
+"""What was compiled: the StableHLO text of a run's programs and the dtypes in it, and what XLA made of them."""
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import jax
+import pytest
+import torch
 
 import systolic as L
 
@@ -65,3 +69,25 @@ def summed_dtypes(text: str) -> set[str]:
 def float_dtypes(text: str) -> set[str]:
     """Every floating element type that occurs."""
     return set(re.findall(r"tensor<(?:\d+x)*(f16|bf16|f32|f64)>", text))
+
+
+@contextlib.contextmanager
+def optimized_programs() -> Iterator[list[str]]:
+    """The optimized HLO of every program that is compiled inside the block."""
+    texts: list[str] = []
+    compile_program = jax.stages.Lowered.compile
+
+    def noting(self: jax.stages.Lowered, *args: Any, **kwargs: Any) -> jax.stages.Compiled:
+        compiled = compile_program(self, *args, **kwargs)
+        texts.append(compiled.as_text() or "")
+        return compiled
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jax.stages.Lowered, "compile", noting)
+        yield texts
+
+
+def collective_sizes(texts: list[str], kind: str) -> list[int]:
+    """How many numbers the (first) results of the collectives of a kind have in optimized HLO."""
+    shapes = [shape for text in texts for shape in re.findall(rf" = \(?\w+\[([\d,]+)\].* {kind}\(", text)]
+    return [torch.Size(map(int, shape.split(","))).numel() for shape in shapes]

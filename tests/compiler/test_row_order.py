@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import pytest
 import torch
+from program_text import optimized_programs
 from torch import nn
 
 import systolic
@@ -91,21 +92,13 @@ def train(model: nn.Module, batches: list[T], wrap: Callable[[Any], Any]) -> lis
 
 @pytest.mark.thin(3)
 @pytest.mark.parametrize("name", MODELS)
-def test_steps_equal_eager_and_gather_no_activation(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_equal_eager_and_gather_no_activation(name: str) -> None:
     torch.manual_seed(0)
     model = MODELS[name]()
     other = copy.deepcopy(model)
     batches = [torch.randn(BATCH, BATCH if name in SQUARE else LENGTH, WIDTH) for _ in range(4)]
-    programs: list[str] = []
-    compile = jax.stages.Lowered.compile
-
-    def noting(self: jax.stages.Lowered, *args: Any, **kwargs: Any) -> jax.stages.Compiled:
-        compiled = compile(self, *args, **kwargs)
-        programs.append(compiled.as_text() or "")
-        return compiled
-
-    monkeypatch.setattr(jax.stages.Lowered, "compile", noting)
-    losses = train(model, batches, lambda step: systolic.jit(step, devices=jax.devices()[:CORES]))
+    with optimized_programs() as programs:
+        losses = train(model, batches, lambda step: systolic.jit(step, devices=jax.devices()[:CORES]))
     assert losses == pytest.approx(train(other, batches, lambda step: step), rel=1e-5)
     for (path, ours), theirs in zip(model.named_parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(ours.cpu(), theirs, rtol=1e-4, atol=1e-6, msg=lambda text, path=path: f"{path}: {text}")

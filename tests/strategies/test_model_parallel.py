@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jax
 import pytest
 import torch
+from program_text import collective_sizes, optimized_programs
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -109,19 +108,11 @@ class Run:
 
 def train(strategy: Any, make: Callable[[], nn.Module] = Encoder, steps: int = 5, **options: Any) -> Run:
     """A short run, with the text of the programs that XLA made for it."""
-    task, notes, texts = Task(make), Notes(), list[str]()
-    compile_program = jax.stages.Lowered.compile
-
-    def noting(self: Any, *args: Any, **kwargs: Any) -> Any:
-        compiled = compile_program(self, *args, **kwargs)
-        texts.append(compiled.as_text())
-        return compiled
-
+    task, notes = Task(make), Notes()
     # cores that share the work of a layer share their rows, too
     rows = 16 // (strategy.mesh(CORES).batch_parts if isinstance(strategy, ModelParallel) else CORES)
     words = torch.randint(WORDS, (16 * steps, LENGTH), generator=torch.Generator().manual_seed(1))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jax.stages.Lowered, "compile", noting)
+    with optimized_programs() as texts:
         trainer = L.Trainer(
             **{**QUIET, "devices": CORES, "strategy": strategy, "max_steps": steps, "callbacks": notes, **options}
         )
@@ -148,11 +139,7 @@ def test_fully_sharded_equals_data_parallel(whole: Run) -> None:
 
 def _gathered(run: Run) -> set[int]:
     """The sizes of what the programs gather."""
-    return {_elements(shape) for text in run.programs for shape in re.findall(r"= \w+\[([\d,]+)\]\S* all-gather\(", text)}
-
-
-def _elements(shape: str) -> int:
-    return int(torch.Size(int(size) for size in shape.split(",")).numel())
+    return set(collective_sizes(run.programs, "all-gather"))
 
 
 def test_the_weights_come_back_whole(whole: Run) -> None:

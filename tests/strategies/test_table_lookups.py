@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
-import jax
 import pytest
 import torch
+from program_text import collective_sizes, optimized_programs
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -55,30 +54,15 @@ class Flat(Words):
 
 def train(strategy: Any, make: Any, samples: int = 80, **options: Any) -> tuple[Words, list[str]]:
     """Fit on the CPU's cores; also the text of the programs that XLA made."""
-    texts: list[str] = []
-    compile_program = jax.stages.Lowered.compile
-
-    def noting(self: Any, *args: Any, **kwargs: Any) -> Any:
-        compiled = compile_program(self, *args, **kwargs)
-        texts.append(compiled.as_text())
-        return compiled
-
     generator = torch.Generator().manual_seed(2)
     data = torch.randint(WORDS, (samples, LENGTH), generator=generator), torch.rand(samples, generator=generator)
     module = make()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jax.stages.Lowered, "compile", noting)
+    with optimized_programs() as texts:
         trainer = L.Trainer(**{**QUIET, "devices": CORES, "strategy": strategy, "max_epochs": 1, **options})
         # cores that share the work of a layer share their rows, too
         rows = 16 // strategy.mesh(CORES).batch_parts if isinstance(strategy, ModelParallel) else 2
         trainer.fit(module, DataLoader(TensorDataset(*data), batch_size=rows))
     return module, texts
-
-
-def moved(texts: list[str], kind: str) -> list[int]:
-    """How many numbers the results of these collectives have."""
-    shapes = [shape for text in texts for shape in re.findall(rf" = \(?\w+\[([\d,]+)\].* {kind}\(", text)]
-    return [torch.Size(map(int, shape.split(","))).numel() for shape in shapes]
 
 
 ROWS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
@@ -111,8 +95,8 @@ def test_a_split_table_trains_as_a_whole_one(row: str) -> None:
 
 def test_the_table_is_neither_fetched_nor_summed_whole() -> None:
     _, texts = train("fsdp", Words)
-    assert all(WORDS * FEATURES not in moved(texts, kind) for kind in ("all-gather", "all-reduce", "reduce-scatter"))
-    assert moved(texts, "all-to-all")
+    assert all(WORDS * FEATURES not in collective_sizes(texts, kind) for kind in ("all-gather", "all-reduce", "reduce-scatter"))
+    assert collective_sizes(texts, "all-to-all")
 
 
 def test_more_words_looked_up_than_there_are_fetch_the_table() -> None:
@@ -121,4 +105,4 @@ def test_more_words_looked_up_than_there_are_fetch_the_table() -> None:
             return self.head(self.places((words % 48).repeat(1, 8))).squeeze(-1)
 
     _, texts = train("fsdp", Few)
-    assert 48 * FEATURES in moved(texts, "all-gather")
+    assert 48 * FEATURES in collective_sizes(texts, "all-gather")

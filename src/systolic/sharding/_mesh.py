@@ -135,4 +135,4 @@ def sharding_on(mesh: Mesh, spec: PartitionSpec) -> Sharding:
     if mesh.size == 1:
         # the same placement; a call takes 15 us with it instead of 31
         return SingleDeviceSharding(mesh.devices.item())
-    return NamedSharding(mesh, spec)
+    return named_sharding(mesh, spec)

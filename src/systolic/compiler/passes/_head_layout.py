@@ -18,7 +18,7 @@ import torch
 from torch import fx
 
 from ..lowering import lowers
-from ._rewrites import VIEWS, copy_of, drop_unused, replace_call
+from ._rewrites import VIEWS, arguments_of, copy_of, drop_unused, replace_call
 
 aten = torch.ops.aten
 
@@ -50,17 +50,12 @@ def with_heads_in_place(graph: fx.Graph) -> fx.Graph:
     return copy
 
 
-def _arguments(node: fx.Node) -> tuple[Any, ...]:
-    """Arguments of an op: their types are those of its schema."""
-    return node.args
-
-
 def _project(graph: fx.Graph, product: fx.Node) -> None:
     """Compute queries, keys and values apart, where a product is nothing else than these."""
     ends = _projections(product)
     if not ends:
         return
-    bias, x, weight = _arguments(product) if product.target is aten.addmm.default else (None, *_arguments(product))
+    bias, x, weight = arguments_of(product) if product.target is aten.addmm.default else (None, *arguments_of(product))
     if product.kwargs or (isinstance(bias, fx.Node) and bias.meta["val"].dim() != 1):
         return
     for end, offset in ends:
@@ -86,12 +81,12 @@ def _projections(product: fx.Node) -> list[tuple[fx.Node, int]]:
 
 def _parts(user: fx.Node) -> Iterator[tuple[fx.Node, int]]:
     """The four-dimensional views behind a projection's view, with their first columns."""
-    if user.target is aten.split.Tensor and isinstance(_arguments(user)[1], int) and _arguments(user)[2:] in ((2,), (-1,)):
+    if user.target is aten.split.Tensor and isinstance(arguments_of(user)[1], int) and arguments_of(user)[2:] in ((2,), (-1,)):
         for piece in user.users:
-            index = _arguments(piece)[1]
+            index = arguments_of(piece)[1]
             assert isinstance(index, int), "a split is a tuple"
             for view in piece.users:
-                yield view, index * _arguments(user)[1]
+                yield view, index * arguments_of(user)[1]
     else:
         yield user, 0
 
@@ -106,13 +101,13 @@ def _swapped_for_kernel(view: fx.Node) -> list[fx.Node]:
 
 def _swaps(node: fx.Node) -> bool:
     """Whether a node swaps length and heads."""
-    return node.target is aten.transpose.int and sorted(_arguments(node)[1:]) == [1, 2] and node.meta["val"].dim() == 4
+    return node.target is aten.transpose.int and sorted(arguments_of(node)[1:]) == [1, 2] and node.meta["val"].dim() == 4
 
 
 def _consume(graph: fx.Graph, node: fx.Node) -> None:
     """Let what takes results or gradients of attention, joined over the heads, take them as they are."""
     if node.target is aten.mm.default:
-        left, right = _arguments(node)
+        left, right = arguments_of(node)
         parts = _joined(left)
         if parts:
             replace_call(graph, node, _MM, (parts, right, None))
@@ -123,12 +118,12 @@ def _consume(graph: fx.Graph, node: fx.Node) -> None:
             elif others:
                 replace_call(graph, node, _OUTER_HEADS, (left.args[0], others))
     elif node.target is aten.addmm.default and not node.kwargs:
-        bias, left, right = _arguments(node)
+        bias, left, right = arguments_of(node)
         parts = _joined(left)
         if parts and isinstance(bias, fx.Node) and bias.meta["val"].dim() == 1:
             replace_call(graph, node, _MM, (parts, right, bias))
-    elif node.target is aten.sum.dim_IntList and _arguments(node)[1:] == ([0], True) and not node.kwargs:
-        parts = _joined(_arguments(node)[0])
+    elif node.target is aten.sum.dim_IntList and arguments_of(node)[1:] == ([0], True) and not node.kwargs:
+        parts = _joined(arguments_of(node)[0])
         if parts:
             replace_call(graph, node, _SUM, (parts,))
 
@@ -138,23 +133,23 @@ def _joined(node: object) -> list[fx.Node]:
     if not isinstance(node, fx.Node):
         return []
     if node.target is aten.clone.default:
-        return _joined(_arguments(node)[0])
-    if node.target is aten.cat.default and _arguments(node)[1:] in ((2,), (-1,)):
-        found = [_joined(part) for part in _arguments(node)[0]]
+        return _joined(arguments_of(node)[0])
+    if node.target is aten.cat.default and arguments_of(node)[1:] in ((2,), (-1,)):
+        found = [_joined(part) for part in arguments_of(node)[0]]
         return [part for parts in found for part in parts] if all(found) else []
     if node.target not in VIEWS:
         return []
-    source = _arguments(node)[0]
+    source = arguments_of(node)[0]
     assert isinstance(source, fx.Node), "a view has a source"
     rank, width = source.meta["val"].dim(), node.meta["val"].shape[-1]
     if rank == 3 and source.meta["val"].shape[-1] == width:
         return _joined(source)
     while source.target is aten.clone.default:
-        source = _arguments(source)[0]
+        source = arguments_of(source)[0]
         assert isinstance(source, fx.Node), "a copy has a source"
     if rank != 4 or not _swaps(source):
         return []
-    result = _arguments(source)[0]
+    result = arguments_of(source)[0]
     assert isinstance(result, fx.Node), "a transpose has a source"
     _, heads, length, features = result.meta["val"].shape
     joins = width == heads * features and (node.meta["val"].dim() == 2 or node.meta["val"].shape[1] == length)
@@ -162,7 +157,7 @@ def _joined(node: object) -> list[fx.Node]:
 
 
 def _is_of_kernel(node: fx.Node) -> bool:
-    return node.target is getitem and isinstance(_arguments(node)[0], fx.Node) and _arguments(node)[0].target is _KERNEL
+    return node.target is getitem and isinstance(arguments_of(node)[0], fx.Node) and arguments_of(node)[0].target is _KERNEL
 
 
 def _float32(subscripts: str, *operands: jax.Array) -> jax.Array:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import fx
@@ -20,6 +19,7 @@ from ..kernels import NO_CALL, forward_call
 from ..lowering import BACKWARD, OPTIMIZER, RECOMPUTED, SCOPE, is_backward
 from ._blocks import blocks_of
 from ._held_back import hold_back, is_gradient, of_state_alone
+from ._rewrites import arguments_of
 
 aten = torch.ops.aten
 
@@ -115,7 +115,7 @@ class _Calls:
         numbers = [NO_CALL]
         for node in graph.nodes:
             if node.target is _JAX_CALL:
-                numbers.append(_arguments(node)[2])
+                numbers.append(arguments_of(node)[2])
                 forward = forward_call(node)
                 if forward is not None:
                     self._gradients.setdefault(forward, []).append(node)
@@ -123,7 +123,7 @@ class _Calls:
 
     def gradients_of(self, node: fx.Node) -> list[fx.Node]:
         """The gradients that use what the lowering of a call keeps."""
-        return self._gradients.get(_arguments(node)[1:], []) if node.target is _JAX_CALL else []
+        return self._gradients.get(arguments_of(node)[1:], []) if node.target is _JAX_CALL else []
 
     def renumber(self, copy: fx.Node | None, gradients: Sequence[fx.Node]) -> None:
         """Let gradients use what a copy leaves; where there is none they compute everything themselves."""
@@ -228,8 +228,3 @@ def _arrived(first: fx.Node, always: Set[fx.Node]) -> list[fx.Node]:
     while node.op != "root" and (not is_gradient(node) or node in always):
         node = node.prev
     return [node] if node.op != "root" else []
-
-
-def _arguments(node: fx.Node) -> tuple[Any, ...]:
-    """Arguments of an op: their types are those of its schema."""
-    return node.args

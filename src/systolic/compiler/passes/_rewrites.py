@@ -184,6 +184,11 @@ def copy_of(graph: fx.Graph) -> fx.Graph:
     return copy
 
 
+def arguments_of(node: fx.Node) -> tuple[Any, ...]:
+    """Arguments of an op: their types are those of its schema."""
+    return node.args
+
+
 def drop_unused(graph: fx.Graph) -> None:
     """Remove what a pass has put something else in place of; placeholders stay."""
     graph.eliminate_dead_code(is_impure_node=lambda node: node.op in ("placeholder", "output"))

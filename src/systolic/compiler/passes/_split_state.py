@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Container, Iterator, Mapping
-from typing import Any
 
 import torch
 from jax.sharding import Mesh, PartitionSpec
@@ -18,6 +17,7 @@ from torch import fx
 from ...sharding import named_sharding, without_fsdp
 from ...utilities._torch_internals import OpOverload
 from ..lowering import ValuePlacement
+from ._rewrites import arguments_of
 from ._table_lookups import table_lookups
 
 aten = torch.ops.aten
@@ -119,17 +119,12 @@ def _of_form(node: fx.Node, spec: PartitionSpec) -> PartitionSpec | None:
     if node.target is aten.t.default:
         return PartitionSpec(*reversed(axes))
     if node.target is aten.transpose.int:
-        first, second = _arguments(node)[1:3]
+        first, second = arguments_of(node)[1:3]
         axes[first], axes[second] = axes[second], axes[first]
         return PartitionSpec(*axes)
     if node.target is aten.permute.default:
-        return PartitionSpec(*(axes[dim] for dim in _arguments(node)[1]))
+        return PartitionSpec(*(axes[dim] for dim in arguments_of(node)[1]))
     return None
-
-
-def _arguments(node: fx.Node) -> tuple[Any, ...]:
-    """Arguments of an op: their types are those of its schema."""
-    return node.args
 
 
 def _is_elementwise(node: fx.Node) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import torch
 from jax.sharding import Mesh, PartitionSpec
@@ -17,6 +16,7 @@ from torch import fx
 
 from ...sharding import FSDP_AXIS, batch_parts, batch_spec, named_sharding, without_fsdp
 from ..lowering import TableLookup
+from ._rewrites import arguments_of
 
 aten = torch.ops.aten
 
@@ -37,11 +37,11 @@ def table_lookups(
     """
     for node in graph.nodes:
         if node.target is aten.embedding.default:
-            table, indices = _arguments(node)[:2]
+            table, indices = arguments_of(node)[:2]
             if tables.get(table) == BY_FEATURES and _pays(indices, _shape(table)[0], mesh):
                 yield node, _lookup(indices, node, mesh)
         elif node.target is aten.embedding_dense_backward.default:
-            rows, indices, words = _arguments(node)[:3]
+            rows, indices, words = arguments_of(node)[:3]
             if gradients.get(node) == BY_FEATURES and _pays(indices, words, mesh):
                 yield node, _lookup(indices, rows, mesh)
 
@@ -58,11 +58,6 @@ def _pays(indices: fx.Node, words: int, mesh: Mesh) -> bool:
     """Whether a device exchanges less for its tokens than for the table; a lookup of one word has no dimension to split."""
     shape = _shape(indices)
     return bool(shape) and math.prod(shape) <= words * batch_parts(mesh)
-
-
-def _arguments(node: fx.Node) -> tuple[Any, ...]:
-    """Arguments of an op: their types are those of its schema."""
-    return node.args
 
 
 def _shape(node: fx.Node) -> tuple[int, ...]:
