@@ -277,18 +277,24 @@ def test_the_call_of_cudnn_means_the_same_as_the_plain_one(monkeypatch: pytest.M
 
 @pytest.mark.parametrize(
     ("length", "mask", "draw", "kernel"),
-    [(128, False, False, True), (6, False, False, False), (128, True, False, False), (128, False, True, False)],
-    ids=["in its domain", "a length that blocks do not divide", "a mask", "dropout"],
+    [
+        (128, None, False, True),
+        (6, None, False, False),
+        (128, jnp.bool_, False, True),
+        (128, jnp.float16, False, False),
+        (128, None, True, True),
+    ],
+    ids=["in its domain", "a length that is too short", "a mask", "a mask that it does not know", "dropout"],
 )
 def test_tpu_takes_its_kernel_where_it_has_one(
-    length: int, mask: bool, draw: bool, kernel: bool, monkeypatch: pytest.MonkeyPatch
+    length: int, mask: Any, draw: bool, kernel: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken = []
-    monkeypatch.setattr(_attention, "splash_attention", lambda *_, **__: taken.append("kernel"))
+    monkeypatch.setattr(_attention, "flash_attention", lambda *_, **__: taken.append("kernel"))
     monkeypatch.setattr(_attention, "plain_attention", lambda *_, **__: taken.append("plain"))
     x = jnp.ones((2, 2, length, 8), jnp.bfloat16)
-    given = jnp.ones((2, 1, length, length), bool) if mask else None
-    attention_of(x, x, x, given, jnp.ones((2, 2, length, length)) if draw else None, "tpu", causal=False)
+    given = None if mask is None else jnp.ones((2, 1, length, length), mask)
+    attention_of(x, x, x, given, jnp.ones(4, jnp.uint32) if draw else None, "tpu", causal=False)
     assert taken == ["kernel" if kernel else "plain"]
 
 

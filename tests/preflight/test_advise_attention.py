@@ -49,25 +49,36 @@ class Attends(L.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
-def advice(options: Any, length: int = 128, slice: str = "v5litepod-1") -> Advice | None:
+def advice(options: Any, length: int = 128, slice: str = "v5litepod-1", module: type[Attends] = Attends) -> Advice | None:
     loader = DataLoader(TensorDataset(torch.rand(4, length, WIDTH)), batch_size=4)
-    report = trainer().preflight(Attends(options), loader, slice=slice)
+    report = trainer().preflight(module(options), loader, slice=slice)
     return next((one for one in report.advice if one.topic == "attention"), None)
 
 
-@pytest.mark.thin(4)
+class Biased(Attends):
+    """Two layers whose scores get trained numbers added."""
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self.bias = nn.Parameter(torch.zeros(HEADS, 128, 128))
+        for layer in self.net:
+            layer.options = lambda n: {"attn_mask": self.bias, **options(n)}  # type: ignore[union-attr]
+
+
+@pytest.mark.thin(3)
 @pytest.mark.parametrize(
-    ("options", "length", "slice", "cause", "remedy"),
+    ("module", "options", "length", "slice", "cause", "remedy"),
     [
-        (lambda n: {"attn_mask": torch.ones(n, n, dtype=torch.bool)}, 128, "v5litepod-1", "a mask", "pass is_causal=True"),
-        (lambda n: {"dropout_p": 0.1}, 128, "v5litepod-1", "dropout on the probabilities", "dropout_p to 0"),
-        (lambda n: {"is_causal": True}, 200, "v5litepod-1", "lengths of 200 x 200", "256 x 256 in place of 200 x 200"),
-        (lambda n: {"is_causal": True}, 128, "v3-8", "a chip without kernels", "v4 and later chips"),
+        (Biased, lambda n: {"dropout_p": 0.1}, 128, "v5litepod-1", "a mask that is trained", "no gradients of what is added"),
+        (Attends, lambda n: {"is_causal": True}, 48, "v5litepod-1", "lengths of 48 x 48", "nothing to change"),
+        (Attends, lambda n: {"is_causal": True}, 128, "v3-8", "a chip without kernels", "v4 and later chips"),
     ],
-    ids=["mask", "dropout", "length", "chip"],
+    ids=["trained mask", "length", "chip"],
 )
-def test_what_keeps_attention_from_the_kernel(options: Any, length: int, slice: str, cause: str, remedy: str) -> None:
-    found = advice(options, length, slice)
+def test_what_keeps_attention_from_the_kernel(
+    module: type[Attends], options: Any, length: int, slice: str, cause: str, remedy: str
+) -> None:
+    found = advice(options, length, slice, module)
     assert found is not None
     assert remedy in found.text
     scores, share = found.evidence
@@ -79,11 +90,20 @@ def test_what_keeps_attention_from_the_kernel(options: Any, length: int, slice: 
 
 
 def test_several_obstacles_are_all_named() -> None:
-    found = advice(lambda n: {"attn_mask": torch.zeros(n, n), "dropout_p": 0.1}, 100)
+    found = advice(lambda n: {}, 128, "v3-8", Biased)
     assert found is not None
-    assert "a mask and dropout on the probabilities and lengths of 100 x 100; scores" in found.evidence[0].name
-    assert "nothing to change" in found.text
+    assert "a mask that is trained and a chip without kernels; scores" in found.evidence[0].name
 
 
-def test_attention_in_the_kernel_needs_no_advice() -> None:
-    assert advice(lambda n: {"is_causal": True}) is None
+@pytest.mark.parametrize(
+    "options",
+    [
+        lambda n: {"is_causal": True},
+        lambda n: {"attn_mask": torch.ones(n, n, dtype=torch.bool).tril()},
+        lambda n: {"attn_mask": torch.zeros(n, n), "dropout_p": 0.1},
+    ],
+    ids=["causal", "mask", "added numbers and dropout"],
+)
+@pytest.mark.parametrize("length", [128, 100])
+def test_attention_in_the_kernel_needs_no_advice(options: Any, length: int) -> None:
+    assert advice(options, length) is None

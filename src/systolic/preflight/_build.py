@@ -10,7 +10,8 @@ from ..runtime import cache_suspended
 from ._advise import advice_on
 from ._compiled import Compiled, Lowered
 from ._hlo import analyse
-from ._hlo_analysis import CustomCall, HloAnalysis, module_of, user_line
+from ._hlo_analysis import HloAnalysis, module_of, user_line
+from ._kernel_time import kernel_seconds
 from ._links import collective_seconds
 from ._model import (
     BatchFigures,
@@ -156,7 +157,7 @@ def _time(
     chip = slice.chip
     cycles = analysis.estimated_cycles
     estimated = cycles / chip.clock_hz
-    kernels = sum(_kernel_seconds(call, slice) for call in analysis.custom_calls)
+    kernels = sum(kernel_seconds(call, chip) for call in analysis.custom_calls)
     waits = [one for one in analysis.unestimated if not one.opcode.endswith("-start")]
     unestimated = sum(one.hbm_bytes * one.times for one in waits) / chip.bandwidth_per_device
     transfers = work.bytes_moved / chip.bandwidth_per_device
@@ -183,15 +184,6 @@ def _time(
         epoch=epoch,
         epoch_cost=None if epoch is None or slice.price is None else epoch / 3600 * slice.price,
     )
-
-
-def _kernel_seconds(call: CustomCall, slice: Slice) -> float:
-    """A kernel's roofline; those that the compiler has an estimate for are in the cycles already."""
-    if call.operation.cycles is not None:
-        return 0.0
-    size = call.bytes if call.bytes is not None else call.operation.hbm_bytes
-    longest = max((call.flops or 0) / slice.chip.flops_per_device, size / slice.chip.bandwidth_per_device)
-    return longest * call.operation.times
 
 
 def _longest(analysis: HloAnalysis) -> tuple[OperationFigures, ...]:

@@ -93,7 +93,8 @@ class CustomCall:
         target: what is called.
         kernel: the kernel's name, for Pallas kernels.
         flops: floating-point operations of one execution: as its author stated them, or by formula for JAX's attention
-            kernels (see `_attention_flops`), or None.
+            splash kernels, or None.
+        exponentials: and other transcendental functions of one execution, from the same source, or None.
         bytes: bytes accessed by one execution as its author stated them, or None.
         operation: the call as an operation, with operands and results.
     """
@@ -101,6 +102,7 @@ class CustomCall:
     target: str
     kernel: str
     flops: int | None
+    exponentials: int | None
     bytes: int | None
     operation: Operation
 

@@ -28,24 +28,30 @@ def custom_call(call: Instruction, operation: Operation) -> CustomCall:
     """Custom call that is counted as `operation`, with what it says of itself."""
     stated = _COST.search(call.attributes)
     figures = dict(re.findall(r'"(\w+)":"?(-?\d+)', stated.group(1))) if stated else {}
-    flops, size = (int(figures[name]) if name in figures else None for name in ("flops", "bytes_accessed"))
+    flops, exponentials, size = (int(figures[name]) if name in figures else None for name in _STATED)
     # XLA numbers the instructions that a kernel's name is given to
     kernel = re.sub(r"(\.\d+|\.clone|\.remat\d*)+$", "", call.name)
-    return CustomCall(_target(call), kernel, _attention_flops(kernel, operation) if flops is None else flops, size, operation)
+    if flops is None:
+        flops, exponentials = _of_splash(kernel, operation)
+    return CustomCall(_target(call), kernel, flops, exponentials, size, operation)
 
+
+_STATED: Final = ("flops", "transcendentals", "bytes_accessed")
 
 # products of queries (or their gradients) with keys or values that each of JAX's splash attention kernels computes
-_ATTENTION_PRODUCTS: Final = {"splash_mha_fwd": 2, "splash_mha_dq": 3, "splash_mha_dkv": 5}
+_SPLASH_PRODUCTS: Final = {"splash_mha_fwd": 2, "splash_mha_dq": 3, "splash_mha_dkv": 5}
 
 
-def _attention_flops(kernel: str, operation: Operation) -> int | None:
-    """FLOPs of a kernel that states none: 2 x batch x heads x length x other length x features for each product.
+def _of_splash(kernel: str, operation: Operation) -> tuple[int | None, int | None]:
+    """FLOPs and exponentials of JAX's attention kernels, which state none, for models that call them.
 
-    Tiles that a causal mask lets the kernel skip are counted as if it computed them.
+    Every score has an exponential, and 2 x features FLOPs in each product. Tiles that a causal mask lets the kernel skip are
+    counted as if it computed them.
     """
-    products = next((n for prefix, n in _ATTENTION_PRODUCTS.items() if kernel.startswith(prefix)), None)
+    products = next((n for prefix, n in _SPLASH_PRODUCTS.items() if kernel.startswith(prefix)), None)
     operands = [a.shape for a in operation.operands if len(a.shape) >= 3 and a.dtype in ("bf16", "f32")]
     if products is None or len(operands) < 2:
-        return None
+        return None, None
     query, key = operands[:2]
-    return products * 2 * math.prod(query) * key[-2]
+    scores = math.prod(query[:-1]) * key[-2]
+    return products * 2 * scores * query[-1], scores

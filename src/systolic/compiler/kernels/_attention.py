@@ -10,70 +10,10 @@ import jax.numpy as jnp
 import torch
 
 from ..lowering._context import current
+from ._flash_attention import flash_attention, flash_supports
 from ._jax_op import op_with_kernels
-from ._keys import bernoulli, next_key
-from ._mixed_product import mixed_product
-from ._splash_attention import splash_attention, splash_supports
-
-Mask = jax.Array | None
-
-
-def plain_attention(
-    query: jax.Array,
-    key: jax.Array,
-    value: jax.Array,
-    mask: Mask,
-    draw: Mask,
-    *,
-    causal: bool,
-    scale: float,
-    dropout: float,
-) -> jax.Array:
-    """Attention by its definition: products of the inputs' dtype, accumulated in float32 at least; softmax in that.
-
-    Args:
-        query: (..., heads, length, features).
-        key: (..., heads or a divisor, other length, features).
-        value: (..., heads or a divisor, other length, other features).
-        mask: broadcasts to (..., heads, length, other length); booleans say what takes part, numbers are added.
-        draw: random key data, for dropout.
-        causal: whether position i sees the positions up to i only.
-        scale: what scores are multiplied by.
-        dropout: the share of probabilities that is set to zero.
-    """
-    key, value = _repeated(key, query), _repeated(value, query)
-    wide = jnp.promote_types(query.dtype, jnp.float32)
-    scores = mixed_product("...qd,...kd->...qk", query, key) * jnp.asarray(scale, wide)
-    probabilities = _softmax(_masked(scores, mask, causal))
-    if draw is not None:
-        kept = bernoulli(draw, 1 - dropout, probabilities.shape)
-        probabilities = probabilities * kept.astype(wide) * (0.0 if dropout == 1 else 1 / (1 - dropout))
-    return mixed_product("...qk,...kd->...qd", probabilities, value).astype(query.dtype)
-
-
-def _repeated(x: jax.Array, query: jax.Array) -> jax.Array:
-    """Keys or values with one head for every head of the query (grouped-query attention)."""
-    if x.ndim < 3 or x.shape[-3] in (1, query.shape[-3]):
-        return x
-    return jnp.repeat(x, query.shape[-3] // x.shape[-3], axis=-3)
-
-
-def _masked(scores: jax.Array, mask: Mask, causal: bool) -> jax.Array:
-    if mask is not None and mask.dtype != jnp.bool_:
-        scores = scores + mask.astype(scores.dtype)
-    elif mask is not None:
-        scores = jnp.where(mask, scores, -jnp.inf)
-    if causal:
-        scores = jnp.where(jnp.tri(*scores.shape[-2:], dtype=jnp.bool_), scores, -jnp.inf)
-    return scores
-
-
-def _softmax(scores: jax.Array) -> jax.Array:
-    """Softmax in which a row that may look nowhere is zero, as in PyTorch; its gradient is zero, too."""
-    peak = jax.lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True, initial=-jnp.inf))
-    empty = peak == -jnp.inf
-    exponentials = jnp.exp(scores - jnp.where(empty, 0, peak))
-    return exponentials / jnp.where(empty, 1, jnp.sum(exponentials, axis=-1, keepdims=True))
+from ._keys import next_key
+from ._plain_attention import Mask, plain_attention
 
 
 def _gpu_attention(
@@ -129,9 +69,9 @@ def _tpu_attention(
 ) -> jax.Array:
     """Attention on TPU by a kernel that never forms the whole matrix of scores, where there is one."""
     mesh = current().mesh
-    if mask is not None or draw is not None or not splash_supports(query, key, value, mesh):
+    if not flash_supports(query, key, value, mask, mesh):
         return plain_attention(query, key, value, mask, draw, causal=causal, scale=scale, dropout=dropout)
-    return splash_attention(query, key, value, causal=causal, scale=scale, mesh=mesh)
+    return flash_attention(query, key, value, mask, draw, causal=causal, scale=scale, dropout=dropout, mesh=mesh)
 
 
 _attention = op_with_kernels(plain_attention, {"gpu": _gpu_attention, "tpu": _tpu_attention})

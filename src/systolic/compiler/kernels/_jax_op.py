@@ -167,6 +167,12 @@ def forward_call(node: fx.Node) -> tuple[int, int] | None:
     return None if forward is None else (forward, call)
 
 
+def wanted_of(node: fx.Node) -> tuple[int, ...]:
+    """The inputs of a call in a graph that gradients are wanted of."""
+    function: Any = node.args[1]
+    return described(function).wanted
+
+
 def calls_of(graph: fx.Graph, function: Callable[..., Any]) -> Iterator[tuple[fx.Node, tuple[Any, ...]]]:
     """Calls of a JAX function in a captured graph, without its gradients, and its arguments as `jax.ShapeDtypeStruct`."""
     for node in graph.nodes:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import torch
 
 from ..lowering import lowers
-from ..lowering._bits import keep_mask, mask_key
+from ..lowering._bits import keep_mask, keep_mask_by_row, mask_key
 from ..lowering._context import current
 
 WORDS = 4
@@ -41,3 +41,8 @@ def _lower() -> jax.Array:
 def bernoulli(draw: jax.Array, probability: float, shape: Sequence[int], number: int = 0) -> jax.Array:
     """Booleans that are true with `probability`, from key data; another `number` gives other ones."""
     return keep_mask(mask_key(draw, number), probability, shape)
+
+
+def bernoulli_by_row(draw: jax.Array, probability: float, shape: Sequence[int]) -> jax.Array:
+    """`bernoulli` as `keep_mask_by_row` draws it: cheaper where rows are long."""
+    return keep_mask_by_row(mask_key(draw, 0), probability, shape)

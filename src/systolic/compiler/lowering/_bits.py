@@ -52,6 +52,29 @@ def keep_mask(key: jax.Array, probability: float | jax.Array, shape: Sequence[in
     return keeps(_hashed(key, tuple(shape)), probability)
 
 
+def keep_mask_by_row(key: jax.Array, probability: float, shape: Sequence[int]) -> jax.Array:
+    """`keep_mask` in which rows, not elements, are hashed with the key, and elements within their row: half the work.
+
+    Args:
+        key: from `mask_key`.
+        probability: of True, in [0, 1].
+        shape: the mask's shape, one dimension at least; rows lie along the last one.
+    """
+    if probability >= 1.0:
+        return jnp.ones(tuple(shape), jnp.bool_)
+    # a barrier, since XLA would compute a row's hash again for each of its elements
+    rows = lax.optimization_barrier(_hashed(key, tuple(shape[:-1])))[..., None]
+    return keeps(row_bits(rows, lax.iota(jnp.uint32, shape[-1])), probability)
+
+
+def row_bits(row: jax.Array, column: jax.Array) -> jax.Array:
+    """32 random bits for each column (its number) of a row (its hash); all uint32.
+
+    The column is scattered before, so that rows whose hashes differ in a few low bits are not each other's permutations.
+    """
+    return _finalised(row ^ (column * np.uint32(0x9E3779B1)))
+
+
 def keeps(bits: jax.Array, probability: float | jax.Array) -> jax.Array:
     """True with `probability`, for random uint32 bits."""
     # 24 bits: exactly representable in float32, so that the comparison is exact, too

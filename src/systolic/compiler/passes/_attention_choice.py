@@ -10,7 +10,16 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from torch import fx
 
-from ..kernels import LANES, LARGEST_FEATURES, WITHOUT_KERNELS, Shaped, calls_of, plain_attention, splash_supports
+from ..kernels import (
+    LARGEST_FEATURES,
+    SMALLEST_LENGTH,
+    WITHOUT_KERNELS,
+    Shaped,
+    calls_of,
+    flash_supports,
+    plain_attention,
+    wanted_of,
+)
 from ..lowering import LINE, SCOPE
 
 
@@ -44,20 +53,15 @@ class PlainAttention:
     obstacles: tuple[Obstacle, ...]
 
 
-MASK = Obstacle(
-    "a mask",
-    "In place of a causal mask pass is_causal=True; leave a mask out that hides nothing: cut or pack sequences instead of "
-    "padding them.",
-)
-DROPOUT = Obstacle(
-    "dropout on the probabilities",
-    "Set attention's dropout_p to 0; dropout on the output of attention may stay.",
+TRAINED_MASK = Obstacle(
+    "a mask that is trained",
+    "Kernels give no gradients of what is added to scores: it takes the matrix of scores.",
 )
 CHIP = Obstacle("a chip without kernels", "v2 and v3 have no kernel; v4 and later chips have.")
 SHAPES = Obstacle(
     "shapes or dtypes that the kernel does not know",
-    "It takes bfloat16 or float32 of (batch, heads, length, features), keys and values of one shape, heads of the keys that "
-    f"divide those of the query, up to {LARGEST_FEATURES} features.",
+    "It takes bfloat16 or float32 of (batch, heads, length, features), as many keys as values, heads of the keys that divide "
+    f"those of the query, up to {LARGEST_FEATURES} features, and masks that broadcast to the scores.",
 )
 
 
@@ -68,26 +72,31 @@ def plain_attention_calls(graph: fx.Graph, mesh: Mesh) -> Iterator[PlainAttentio
         graph: as captured.
         mesh: the cores that it is lowered for.
     """
-    for node, (query, key, value, mask, draw) in calls_of(graph, plain_attention):
+    for node, (query, key, value, mask, _) in calls_of(graph, plain_attention):
         scope = node.meta.get(SCOPE, "")
-        found = tuple(_obstacles(query, key, value, mask, draw, mesh))
+        is_trained = mask is not None and _MASK in wanted_of(node)
+        found = tuple(_obstacles(query, key, value, mask, is_trained, mesh))
         if found and not scope.startswith("backward"):
             width = jnp.promote_types(query.dtype, jnp.float32).itemsize
             scores = math.prod(query.shape[:-1]) * key.shape[-2] * width
             yield PlainAttention(scope, node.meta.get(LINE, ""), scores, found)
 
 
-def _obstacles(query: Shaped, key: Shaped, value: Shaped, mask: object, draw: object, mesh: Mesh) -> Iterator[Obstacle]:
-    if mask is not None:
-        yield MASK
-    if draw is not None:
-        yield DROPOUT
-    if splash_supports(query, key, value, mesh):
-        return
+_MASK = 3
+"""Number of the mask among the operands of attention."""
+
+
+def _obstacles(
+    query: Shaped, key: Shaped, value: Shaped, mask: Shaped | None, is_trained: bool, mesh: Mesh
+) -> Iterator[Obstacle]:
     lengths = query.shape[-2], key.shape[-2]
+    if is_trained:
+        yield TRAINED_MASK
+    if flash_supports(query, key, value, mask, mesh):
+        return
     if mesh.devices.flat[0].device_kind in WITHOUT_KERNELS:
         yield CHIP
-    elif any(length % LANES for length in lengths):
+    elif min(lengths) < SMALLEST_LENGTH:
         yield _of_lengths(lengths)
     else:
         yield SHAPES
@@ -95,7 +104,6 @@ def _obstacles(query: Shaped, key: Shaped, value: Shaped, mask: object, draw: ob
 
 def _of_lengths(lengths: tuple[int, int]) -> Obstacle:
     given = " x ".join(map(str, lengths))
-    wanted = " x ".join(str(-(-length // LANES) * LANES) for length in lengths)
-    if max(lengths) < LANES:
-        return Obstacle(f"lengths of {given}", f"At lengths under {LANES} the matrix of scores is small: nothing to change.")
-    return Obstacle(f"lengths of {given}", f"Make lengths multiples of {LANES}: {wanted} in place of {given}.")
+    return Obstacle(
+        f"lengths of {given}", f"The matrix of scores is small where a length is below {SMALLEST_LENGTH}: nothing to change."
+    )

@@ -1,0 +1,319 @@
+"""Attention on TPU without the matrix of scores: on every core for its part of the batch and the heads."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import Mesh, PartitionSpec
+
+from ...sharding import TENSOR_AXIS, batch_spec
+from ..lowering._bits import mask_key
+from ._flash_kernels import FlashProblem, Operands, flash_backward, flash_forward
+from ._plain_attention import Mask, plain_attention
+
+Shaped = jax.Array | jax.ShapeDtypeStruct
+"""An array, or what is known of one before the program is traced."""
+
+LANES = 128
+"""Lengths are padded to multiples of a register's width."""
+
+SMALLEST_LENGTH = 64
+"""Below it, less than a quarter of a tile would be scores. At it the kernels take 0.6 of the plain form's cycles.
+
+(libtpu 0.0.52 for v5e, 768 heads of 64 x 64 scores with dropout.)
+"""
+
+LARGEST_FEATURES = 256
+"""Wider heads were not tried."""
+
+WITHOUT_KERNELS = ("TPU v2", "TPU v3")
+"""Chips that Pallas's TPU compiler does not know, as JAX calls them."""
+
+_LARGEST_TILE = 1024
+"""Queries or keys of a tile; larger ones were not tried."""
+
+_TILE_OVERHEAD = 64
+"""What a tile costs beside its scores, in rows and in columns of them.
+
+From bundles that libtpu 0.0.52 schedules for v5e, for tiles from 128 x 128 (34 for 1,024 scores and their gradients) to
+1,024 x 1,024 (20).
+"""
+
+_SCORES_OF_A_STEP = 2 * 512 * 512
+"""Small tiles of several heads go together, so that a step of the grid has work for thousands of cycles."""
+
+_VECTOR_MEMORY = 14 * 2**20
+"""Bytes for blocks, sums and scores; v4 and v5e give a kernel 16 MiB."""
+
+_COPIES_OF_SCORES = 8
+"""Bytes of a score: a tile of them exists twice in vector memory, in float32; the rest is in registers."""
+
+_COPIES_ON_V4 = 14
+"""The same where products of 32-bit integers, for dropout, are made of narrower ones."""
+
+_COPIES_FOR_EXACTNESS = 12
+"""In addition, where operands of float32 are split into three of bfloat16."""
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """Static arguments of one call.
+
+    Attributes:
+        exact: multiply float32 as such, not rounded to bfloat16.
+        mesh: the cores that share the batch and the heads; None for one.
+    """
+
+    causal: bool
+    scale: float
+    dropout: float
+    exact: bool
+    interpret: bool
+    mesh: Mesh | None
+
+
+def flash_supports(query: Shaped, key: Shaped, value: Shaped, mask: Shaped | None, mesh: Mesh | None) -> bool:
+    """Whether the kernels compute this attention; a mask whose gradient is wanted, they do not."""
+    chip = "" if mesh is None else mesh.devices.flat[0].device_kind
+    return (
+        chip not in WITHOUT_KERNELS
+        and query.ndim == key.ndim == value.ndim == 4
+        and query.dtype in (jnp.bfloat16, jnp.float32)
+        and query.shape[0] == key.shape[0] == value.shape[0]
+        and key.shape[:3] == value.shape[:3]
+        and query.shape[1] % key.shape[1] == 0
+        and min(query.shape[2], key.shape[2]) >= SMALLEST_LENGTH
+        and query.shape[3] == key.shape[3] <= LARGEST_FEATURES
+        and value.shape[3] <= LARGEST_FEATURES
+        and (mask is None or _broadcasts(mask, (*query.shape[:3], key.shape[2])))
+    )
+
+
+def _broadcasts(mask: Shaped, shape: tuple[int, ...]) -> bool:
+    sizes = (1,) * (4 - len(mask.shape)) + tuple(mask.shape)
+    kinds = (jnp.bool_, jnp.bfloat16, jnp.float32)
+    return mask.dtype in kinds and len(sizes) == 4 and all(size in (1, whole) for size, whole in zip(sizes, shape, strict=True))
+
+
+def flash_attention(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    mask: Mask,
+    draw: Mask,
+    *,
+    causal: bool,
+    scale: float,
+    dropout: float,
+    mesh: Mesh | None,
+    interpret: bool = False,
+) -> jax.Array:
+    """Attention as `plain_attention` has it, with the same random mask.
+
+    Args:
+        query: (batch, heads, length, features), bfloat16 or float32.
+        key: (batch, heads or a divisor, other length, features).
+        value: (batch, heads of the key, other length, other features).
+        mask: broadcasts to (batch, heads, length, other length); booleans say what takes part, numbers are added.
+        draw: random key data, for dropout.
+        causal: whether position i sees the positions up to i only.
+        scale: what scores are multiplied by.
+        dropout: the share of probabilities that is set to zero.
+        mesh: the cores that share the batch and the heads; None for one.
+        interpret: run the kernels without a TPU.
+    """
+    if math.frexp(scale)[0] == 0.5:
+        # a power of two, as for 64 features, changes no digit of the query, and there are fewer of those than scores
+        query, scale = query * jnp.asarray(scale, query.dtype), 1.0
+    # Pallas knows no precision between the two: what is asked to be "high" is exact
+    asked = jax.config.jax_default_matmul_precision  # pyright: ignore[reportAttributeAccessIssue]
+    exact = asked in ("high", "highest") and query.dtype == jnp.float32
+    settings = _Settings(causal, scale, dropout if draw is not None else 0.0, exact, interpret, mesh)
+    attend: Any = _attend
+    return attend(settings, query, key, value, mask, draw)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _attend(settings: _Settings, query: jax.Array, key: jax.Array, value: jax.Array, mask: Mask, draw: Mask) -> jax.Array:
+    return _on_each_core(settings, _forward_of_core, (query, key, value, mask, draw))[0]
+
+
+def _forward(settings: _Settings, query: Any, key: Any, value: Any, mask: Any, draw: Any) -> tuple[jax.Array, tuple[Any, ...]]:
+    arrays = tuple(None if one is None else one.value for one in (query, key, value, mask, draw))
+    if mask is not None and mask.perturbed:
+        options = {"causal": settings.causal, "scale": settings.scale, "dropout": settings.dropout}
+        result, pull = jax.vjp(lambda q, k, v, m: plain_attention(q, k, v, m, arrays[4], **options), *arrays[:4])
+        return result, (pull,)
+    result, sums = _on_each_core(settings, _forward_of_core, arrays)
+    return result, (*arrays, result, sums)
+
+
+def _backward(settings: _Settings, kept: tuple[Any, ...], cotangent: Any) -> tuple[jax.Array | None, ...]:
+    cotangent = cotangent if isinstance(cotangent, jax.Array) else jnp.zeros(cotangent.shape, cotangent.dtype)
+    if len(kept) == 1:
+        of_query, of_key, of_value, of_mask = kept[0](cotangent)
+        return of_query, of_key, of_value, of_mask, None
+    *arrays, result, sums = kept
+    query, key, value = _on_each_core(settings, _backward_of_core, (*arrays, result, sums, cotangent))
+    return query, key, value, None, None
+
+
+# with symbolic zeros, the forward rule hears which arguments somebody wants the gradients of
+_attend.defvjp(_forward, _backward, symbolic_zeros=True)
+
+
+def _on_each_core(settings: _Settings, function: Any, arrays: tuple[Any, ...]) -> Any:
+    """`function` on every core's part of the batch and the heads.
+
+    XLA cannot split a kernel: left alone, every core would gather the batch and compute all of it. Programs are traced with
+    64-bit types switched on; a kernel's indices would become int64, which it cannot have.
+    """
+    query, key, mesh = arrays[0], arrays[1], settings.mesh
+    with jax.enable_x64(False):
+        if mesh is None or mesh.size == 1:
+            return function(settings, query.shape[1], (), (), *arrays)
+        batch = batch_spec((query.shape[0],), mesh)
+        by_batch = batch[0] if len(batch) else None
+        cores = mesh.shape.get(TENSOR_AXIS, 1)
+        by_heads = TENSOR_AXIS if cores > 1 and key.shape[1] % cores == 0 else None
+        split = PartitionSpec(by_batch, by_heads)
+        mask, draw = arrays[3], None if arrays[4] is None else PartitionSpec()
+        of_mask = None if mask is None else _spec_of_mask(mask, split)
+        specs = (split, split, split, of_mask, draw, *[split] * (len(arrays) - 5))
+        of_core = functools.partial(function, settings, query.shape[1], by_batch or (), by_heads or ())
+        return jax.shard_map(of_core, mesh=mesh, in_specs=specs, out_specs=split, check_vma=False)(*arrays)
+
+
+def _spec_of_mask(mask: jax.Array, split: PartitionSpec) -> PartitionSpec:
+    sizes = (1,) * (4 - mask.ndim) + mask.shape
+    parts = [axis if size > 1 else None for axis, size in zip(split, sizes, strict=False)]
+    return PartitionSpec(*parts[4 - mask.ndim :] if mask.ndim > 2 else ())
+
+
+Axes = str | tuple[str, ...]
+
+
+def _forward_of_core(
+    settings: _Settings, heads: int, by_batch: Axes, by_heads: Axes,
+    query: jax.Array, key: jax.Array, value: jax.Array, mask: Mask, draw: Mask,
+) -> tuple[jax.Array, jax.Array]:  # fmt: skip
+    problem = _problem(settings, heads, query, key, value, mask)
+    operands = _operands(problem, query, key, value, mask, _seed(draw, query, by_batch, by_heads))
+    result, sums = flash_forward(problem, operands)
+    return result[:, :, : query.shape[2]], sums
+
+
+def _backward_of_core(
+    settings: _Settings, heads: int, by_batch: Axes, by_heads: Axes,
+    query: jax.Array, key: jax.Array, value: jax.Array, mask: Mask, draw: Mask,
+    result: jax.Array, sums: jax.Array, cotangent: jax.Array,
+) -> tuple[jax.Array, jax.Array, jax.Array]:  # fmt: skip
+    problem = _problem(settings, heads, query, key, value, mask)
+    operands = _operands(problem, query, key, value, mask, _seed(draw, query, by_batch, by_heads))
+    found = flash_backward(problem, operands, _padded(result, problem.rows), sums, _padded(cotangent, problem.rows))
+    of_query, of_key, of_value = (
+        gradient[:, :, : like.shape[2]] for gradient, like in zip(found, (query, key, value), strict=True)
+    )
+    return of_query, _of_shared_heads(of_key, key), _of_shared_heads(of_value, value)
+
+
+def _of_shared_heads(gradient: jax.Array, like: jax.Array) -> jax.Array:
+    """The sum over heads of the query that share one of the key."""
+    batch, heads, length, width = like.shape
+    return gradient.reshape(batch, heads, -1, length, width).sum(2).astype(like.dtype)
+
+
+def _problem(settings: _Settings, heads: int, query: Shaped, key: Shaped, value: Shaped, mask: Shaped | None) -> FlashProblem:
+    own_heads, lengths = query.shape[1], (query.shape[2], key.shape[2])
+    # a block of fewer features fills whole registers, too
+    width = -(-max(key.shape[3], value.shape[3]) // LANES) * LANES
+    needs = functools.partial(_bytes_of_a_head, width, query.dtype.itemsize, _bytes_of_a_score(settings, mask))
+    tiles = ((rows, columns) for rows in _SIZES for columns in _SIZES if needs(rows, columns, rows) <= _VECTOR_MEMORY)
+    rows, columns = min(tiles, key=lambda tile: _cost(lengths, tile, settings.causal))
+    whole = -(-lengths[0] // rows) * rows
+    at_once = needs(rows, columns, whole) <= _VECTOR_MEMORY
+    most = min(_VECTOR_MEMORY // needs(rows, columns, whole if at_once else rows), _SCORES_OF_A_STEP // (rows * columns))
+    group = own_heads // key.shape[1]
+    together = (n for n in range(1, max(1, most) + 1) if own_heads % n == 0 and (n % group == 0 or group % n == 0))
+    return FlashProblem(
+        group=group,
+        all_heads=heads,
+        lengths=lengths,
+        rows=rows,
+        columns=columns,
+        heads=max(together),
+        causal=settings.causal,
+        scale=settings.scale,
+        dropout=settings.dropout,
+        at_once=at_once,
+        exact=settings.exact,
+        interpret=settings.interpret,
+    )
+
+
+_SIZES = range(LANES, _LARGEST_TILE + 1, LANES)
+
+
+def _cost(lengths: tuple[int, int], tile: tuple[int, int], causal: bool) -> int:
+    """What tiles of this size cost, in scores: fewer, larger ones have less overhead, and more that is padding or hidden."""
+    rows, columns = (-(-length // size) for length, size in zip(lengths, tile, strict=True))
+    visited = sum(min(columns, -(-(row + 1) * tile[0] // tile[1])) for row in range(rows)) if causal else rows * columns
+    return visited * (tile[0] + _TILE_OVERHEAD) * (tile[1] + _TILE_OVERHEAD)
+
+
+def _bytes_of_a_score(settings: _Settings, mask: Shaped | None) -> int:
+    """Vector memory for each score of a tile, with the mask's blocks."""
+    chip = "" if settings.mesh is None else settings.mesh.devices.flat[0].device_kind
+    own = _COPIES_ON_V4 if chip == "TPU v4" else _COPIES_OF_SCORES
+    own += _COPIES_FOR_EXACTNESS if settings.exact else 0
+    if mask is None or len(mask.shape) < 2 or min(mask.shape[-2:]) == 1:
+        return own
+    return own + 2 * jnp.dtype(mask.dtype).itemsize
+
+
+def _bytes_of_a_head(width: int, itemsize: int, of_score: int, rows: int, columns: int, kept: int) -> int:
+    """Vector memory of a head in backward, which keeps gradients of `kept` queries.
+
+    Two of every block, since the next step's is fetched meanwhile: queries, cotangents, keys, values, and the gradients of
+    these; the sums of the gradients, in float32; and the scores with their mask, `of_score` bytes each.
+    """
+    blocks = 2 * itemsize * (2 * rows + 4 * columns + kept)
+    return width * (blocks + 4 * (kept + 2 * columns)) + of_score * rows * columns
+
+
+def _operands(
+    problem: FlashProblem, query: jax.Array, key: jax.Array, value: jax.Array, mask: Mask, seed: jax.Array
+) -> Operands:
+    keys, values = (_padded(array, problem.columns) for array in (key, value))
+    return Operands(_padded(query, problem.rows), keys, values, _tiled_mask(mask, problem), seed)
+
+
+def _padded(array: jax.Array, tile: int) -> jax.Array:
+    """With zeros up to whole tiles of a length: keys that are not there are hidden, queries that are not there are cut off."""
+    missing = -array.shape[2] % tile
+    return jnp.pad(array, ((0, 0), (0, 0), (0, missing), (0, 0))) if missing else array
+
+
+def _tiled_mask(mask: Mask, problem: FlashProblem) -> jax.Array | None:
+    """A mask as kernels take it: four dimensions, the last two swapped, whole tiles, booleans as 8-bit integers."""
+    if mask is None:
+        return None
+    whole = mask.reshape((1,) * (4 - mask.ndim) + mask.shape).swapaxes(2, 3)
+    whole = whole.astype(jnp.int8) if whole.dtype == jnp.bool_ else whole
+    tiles = (problem.columns, problem.rows)
+    missing = [-size % tile if size > 1 else 0 for size, tile in zip(whole.shape[2:], tiles, strict=True)]
+    return jnp.pad(whole, ((0, 0), (0, 0), *((0, size) for size in missing))) if any(missing) else whole
+
+
+def _seed(draw: Mask, query: jax.Array, by_batch: Axes, by_heads: Axes) -> jax.Array:
+    """Two words of the random mask's key, and the numbers of this core's first batch element and head."""
+    words = jnp.zeros(2, jnp.uint32) if draw is None else mask_key(draw, 0)
+    split = zip((by_batch, by_heads), query.shape[:2], strict=True)
+    first = [jnp.asarray(lax.axis_index(axes) * size if axes else 0, jnp.int32) for axes, size in split]
+    return jnp.concatenate([lax.bitcast_convert_type(words, jnp.int32), jnp.stack(first)])

@@ -1,0 +1,420 @@
+"""Attention and its gradients as kernels for TPU that go through the scores tile by tile, with masks and dropout.
+
+The algorithm is flash attention's (https://arxiv.org/abs/2205.14135; backward as in https://arxiv.org/abs/2307.08691). Tiles of
+scores are transposed, [keys, queries]: a query's maximum and sum then run over sublanes, which the vector unit does register by
+register, where over lanes each would be a shuffle. What a tile adds to results and to gradients of queries is accumulated as
+[features, queries], so that heads of 64 features fill whole registers.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from ..lowering._bits import hashed, keeps, row_bits
+
+
+@dataclass(frozen=True)
+class FlashProblem:
+    """Attention of one core, and how it is cut.
+
+    Attributes:
+        group: heads of the query that share one of the key.
+        all_heads: heads of the query on all cores.
+        lengths: of queries and keys, without what they are padded with.
+        rows: queries of a tile.
+        columns: keys of a tile.
+        heads: heads of the query that one step of the grid goes through.
+        causal: whether position i sees the positions up to i only.
+        scale: what scores are multiplied by.
+        dropout: the share of probabilities that is set to zero.
+        at_once: compute scores once for all gradients, and keep those of all queries of a head in vector memory, in float32;
+            else in two passes, of which one keeps those of a tile.
+        exact: multiply float32 as such, not rounded to bfloat16.
+        interpret: run the kernels without a TPU.
+    """
+
+    group: int
+    all_heads: int
+    lengths: tuple[int, int]
+    rows: int
+    columns: int
+    heads: int
+    causal: bool
+    scale: float
+    dropout: float
+    at_once: bool
+    exact: bool
+    interpret: bool
+
+    @property
+    def key_heads(self) -> int:
+        """Heads of the key that one step of the grid goes through."""
+        return max(1, self.heads // self.group)
+
+    @property
+    def tiles(self) -> tuple[int, int]:
+        """Tiles along queries and along keys."""
+        return -(-self.lengths[0] // self.rows), -(-self.lengths[1] // self.columns)
+
+
+class _Tile(NamedTuple):
+    """The step of the grid that a kernel is in."""
+
+    row: jax.Array
+    column: jax.Array
+    is_first: jax.Array
+    is_last: jax.Array
+
+
+@dataclass(frozen=True)
+class Operands:
+    """Arrays of one core, padded to whole tiles.
+
+    Attributes:
+        query: (batch, heads, length, features).
+        key: (batch, key heads, other length, features).
+        value: (batch, key heads, other length, other features).
+        mask: (1 or batch, 1 or heads, 1 or other length, 1 or length), transposed as tiles are: 8-bit integers that say what
+            takes part, or numbers that are added; None for none.
+        seed: int32[4]: two words of the dropout's key, and the numbers of the first batch element and the first head.
+    """
+
+    query: jax.Array
+    key: jax.Array
+    value: jax.Array
+    mask: jax.Array | None
+    seed: jax.Array
+
+
+# dimensions that a product sums over, of its left and its right operand
+_ROWS_BY_ROWS = (((1,), (1,)), ((), ()))
+_COLUMNS_BY_COLUMNS = (((0,), (0,)), ((), ()))
+_COLUMNS_BY_ROWS = (((1,), (0,)), ((), ()))
+
+
+def flash_forward(problem: FlashProblem, operands: Operands) -> tuple[jax.Array, jax.Array]:
+    """Attention (batch, heads, length, other features), and the logarithms of the sums of its rows' exponentials.
+
+    Those are (batch, heads, 1, length), float32; a row that may look nowhere has a result of zero, and zero here.
+    """
+    batch, heads, length, _ = operands.query.shape
+    width = operands.value.shape[-1]
+    table = _tile_table(problem, by_column=False)
+    blocks = _Blocks(problem, operands)
+    return pl.pallas_call(
+        functools.partial(_forward_kernel, problem, operands.mask is not None),
+        grid_spec=pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=2,
+            grid=(batch, heads // problem.heads, table.shape[1]),
+            in_specs=[*blocks.inputs(), *blocks.masks()],
+            out_specs=[blocks.queries(width), blocks.per_query()],
+            scratch_shapes=[
+                *[pltpu.VMEM((problem.heads, 1, problem.rows), jnp.float32)] * 2,
+                pltpu.VMEM((problem.heads, width, problem.rows), jnp.float32),
+            ],
+        ),
+        out_shape=[
+            jax.ShapeDtypeStruct((batch, heads, length, width), operands.query.dtype),
+            jax.ShapeDtypeStruct((batch, heads, 1, length), jnp.float32),
+        ],
+        compiler_params=_PARAMETERS,
+        cost_estimate=_cost(problem, operands, table, products=2),
+        name=_named("attention_forward", problem, operands),
+        interpret=problem.interpret,
+    )(table, operands.seed, *_arrays(operands))
+
+
+def flash_backward(
+    problem: FlashProblem, operands: Operands, result: jax.Array, sums: jax.Array, cotangent: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Gradients of query, key and value; the last two for each head of the query.
+
+    Args:
+        problem: as it was in forward.
+        operands: as they were in forward.
+        result: of `flash_forward`.
+        sums: of `flash_forward`.
+        cotangent: of the result.
+    """
+    means = (result.astype(jnp.float32) * cotangent.astype(jnp.float32)).sum(-1)[:, :, None]
+    arrays = (cotangent, sums, means)
+    if problem.at_once:
+        query, key, value = _gradients(problem, operands, arrays, of_query=True, of_keys=True)
+        return query, key, value
+    (query,) = _gradients(problem, operands, arrays, of_query=True, of_keys=False)
+    key, value = _gradients(problem, operands, arrays, of_query=False, of_keys=True)
+    return query, key, value
+
+
+def _gradients(
+    problem: FlashProblem, operands: Operands, arrays: Sequence[jax.Array], *, of_query: bool, of_keys: bool
+) -> Sequence[jax.Array]:
+    batch, heads, length, features = operands.query.shape
+    width = operands.value.shape[-1]
+    table = _tile_table(problem, by_column=of_keys)
+    blocks = _Blocks(problem, operands)
+    kept = problem.tiles[0] if of_keys else 1
+    # gradients of heads that share keys are added up outside
+    kind = jnp.dtype(jnp.float32) if problem.group > 1 else operands.key.dtype
+    outputs, results, scratch = [], [], []
+    if of_query:
+        outputs.append(blocks.queries(features, tiles=kept))
+        results.append(jax.ShapeDtypeStruct(operands.query.shape, operands.query.dtype))
+        scratch.append(pltpu.VMEM((problem.heads, kept, features, problem.rows), jnp.float32))
+    if of_keys:
+        for size in (features, width):
+            outputs.append(blocks.keys(size, of_query_heads=True))
+            results.append(jax.ShapeDtypeStruct((batch, heads, operands.key.shape[2], size), kind))
+            scratch.append(pltpu.VMEM((problem.heads, problem.columns, size), jnp.float32))
+    return pl.pallas_call(
+        functools.partial(_backward_kernel, problem, operands.mask is not None, of_query, of_keys),
+        grid_spec=pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=2,
+            grid=(batch, heads // problem.heads, table.shape[1]),
+            in_specs=[*blocks.inputs(), blocks.queries(width), blocks.per_query(), blocks.per_query(), *blocks.masks()],
+            out_specs=outputs,
+            scratch_shapes=scratch,
+        ),
+        out_shape=results,
+        compiler_params=_PARAMETERS,
+        cost_estimate=_cost(problem, operands, table, products=2 + of_query + 2 * of_keys),
+        name=_named("attention_backward" if of_query and of_keys else "attention_partial_backward", problem, operands),
+        interpret=problem.interpret,
+    )(table, operands.seed, *_arrays(operands)[:3], *arrays, *_arrays(operands)[3:])
+
+
+_PARAMETERS = pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary"))
+
+
+def _tile_table(problem: FlashProblem, by_column: bool) -> np.ndarray:
+    """The tiles that are not hidden by causality, in order: their rows, columns, and whether they begin and end a row.
+
+    By column they begin and end a column. As a table, since the grid would visit hidden tiles, too. int32[4, tiles].
+    """
+    rows, columns = problem.tiles
+
+    def is_seen(row: int, column: int) -> bool:
+        return not problem.causal or column * problem.columns < (row + 1) * problem.rows
+
+    if by_column:
+        # a column that nobody sees has a gradient, too: its last tile adds zeros
+        order = [(i, j) for j in range(columns) for i in range(rows) if is_seen(i, j) or i == rows - 1]
+    else:
+        order = [(i, j) for i in range(rows) for j in range(columns) if is_seen(i, j)]
+    lines = [column if by_column else row for row, column in order]
+    first = [n == 0 or lines[n - 1] != line for n, line in enumerate(lines)]
+    last = [*first[1:], True]
+    return np.array([[i for i, _ in order], [j for _, j in order], first, last], np.int32)
+
+
+class _Blocks:
+    """Parts of the arrays that a step of the grid works on; steps count batch elements, groups of heads, and tiles."""
+
+    def __init__(self, problem: FlashProblem, operands: Operands) -> None:
+        self._problem = problem
+        self._operands = operands
+
+    def inputs(self) -> list[pl.BlockSpec]:
+        features, width = self._operands.key.shape[-1], self._operands.value.shape[-1]
+        return [self.queries(features), self.keys(features), self.keys(width)]
+
+    def queries(self, width: int, tiles: int = 1) -> pl.BlockSpec:
+        """A tile's queries, or all `tiles`."""
+        shape = (1, self._problem.heads, tiles * self._problem.rows, width)
+        return pl.BlockSpec(shape, lambda b, h, t, table, _: (b, h, table[0, t] if tiles == 1 else 0, 0))
+
+    def keys(self, width: int, of_query_heads: bool = False) -> pl.BlockSpec:
+        problem = self._problem
+        count = problem.heads if of_query_heads else problem.key_heads
+        # by how much heads of the query outnumber those of the key in one block
+        shared = 1 if of_query_heads else max(1, problem.group // problem.heads)
+        # not by `//`, whose sign JAX lowers by asking which TPU is here
+        index = lambda b, h, t, table, _: (b, lax.div(h, jnp.int32(shared)), table[1, t], 0)  # noqa: E731
+        return pl.BlockSpec((1, count, problem.columns, width), index)
+
+    def per_query(self) -> pl.BlockSpec:
+        """One number for each of a tile's queries."""
+        return pl.BlockSpec((1, self._problem.heads, 1, self._problem.rows), lambda b, h, t, table, _: (b, h, 0, table[0, t]))
+
+    def masks(self) -> Iterator[pl.BlockSpec]:
+        """A tile's mask, where there is one."""
+        if self._operands.mask is None:
+            return
+        batch, heads, columns, rows = (size > 1 for size in self._operands.mask.shape)
+        problem = self._problem
+        yield pl.BlockSpec(
+            (1, problem.heads if heads else 1, problem.columns if columns else 1, problem.rows if rows else 1),
+            lambda b, h, t, table, _: (
+                b if batch else 0,
+                h if heads else 0,
+                table[1, t] if columns else 0,
+                table[0, t] if rows else 0,
+            ),
+        )
+
+
+def _arrays(operands: Operands) -> list[jax.Array]:
+    given = (operands.query, operands.key, operands.value, operands.mask)
+    return [array for array in given if array is not None]
+
+
+def _named(name: str, problem: FlashProblem, operands: Operands) -> str:
+    """A kernel's name says what costs time in it: preflight reads it."""
+    return name + ("_mask" if operands.mask is not None else "") + ("_dropout" if problem.dropout else "")
+
+
+def _cost(problem: FlashProblem, operands: Operands, table: np.ndarray, products: int) -> pl.CostEstimate:
+    """What the kernel tells XLA: FLOPs of the tiles that it visits, an exponential for each score, and its arrays' bytes."""
+    batch, heads, _, features = operands.query.shape
+    scores = batch * heads * table.shape[1] * problem.rows * problem.columns
+    size = sum(array.size * array.dtype.itemsize for array in _arrays(operands))
+    return pl.CostEstimate(flops=2 * products * scores * features, transcendentals=scores, bytes_accessed=2 * size)
+
+
+def _forward_kernel(problem: FlashProblem, has_mask: bool, table: Any, seed: Any, *refs: Any) -> None:
+    query, key, value, *others = refs
+    mask = others.pop(0) if has_mask else None
+    result, sums, peaks, totals, weighted = others
+    tile = _tile(table)
+
+    @pl.when(tile.is_first)
+    def _() -> None:
+        peaks[...] = jnp.full_like(peaks, -jnp.inf)
+        totals[...] = jnp.zeros_like(totals)
+        weighted[...] = jnp.zeros_like(weighted)
+
+    for head in range(problem.heads):
+        scores = _scores(problem, tile, query[0, head], key[0, head // problem.group], _of_head(mask, head))
+        peak = jnp.maximum(peaks[head], scores.max(0, keepdims=True))
+        # where a row has seen nothing yet, exp(-inf - 0) is the zero that exp(-inf - -inf) is not
+        finite = jnp.where(peak == -jnp.inf, 0.0, peak)
+        exponentials = jnp.exp(scores - finite)
+        before = jnp.exp(peaks[head] - finite)
+        peaks[head] = peak
+        totals[head] = totals[head] * before + exponentials.sum(0, keepdims=True)
+        kept = jnp.where(_kept(problem, tile, seed, head), exponentials, 0.0) if problem.dropout else exponentials
+        weighted[head] = weighted[head] * before + _product(problem, value[0, head // problem.group], kept, _COLUMNS_BY_COLUMNS)
+
+    @pl.when(tile.is_last)
+    def _() -> None:
+        for head in range(problem.heads):
+            looks = totals[head] > 0
+            total = jnp.where(looks, totals[head], 1.0)
+            share = jnp.where(looks, _rescale(problem) / total, 0.0)
+            result[0, head] = (weighted[head] * share).T.astype(result.dtype)
+            sums[0, head] = jnp.where(looks, peaks[head] + jnp.log(total), 0.0)
+
+
+def _backward_kernel(
+    problem: FlashProblem, has_mask: bool, of_query: bool, of_keys: bool, table: Any, seed: Any, *refs: Any
+) -> None:
+    query, key, value, cotangent, sums, means, *others = refs
+    mask = others.pop(0) if has_mask else None
+    outputs, scratch = others[: len(others) // 2], others[len(others) // 2 :]
+    tile = _tile(table)
+    # in order of columns, every tile of the query is still being added to until the end
+    step, slot = pl.program_id(2), tile.row if of_keys else 0
+    begins, ends = (step == 0, step == pl.num_programs(2) - 1) if of_keys else (tile.is_first, tile.is_last)
+
+    @pl.when(begins)
+    def _() -> None:
+        for total in scratch[: int(of_query)]:
+            total[...] = jnp.zeros_like(total)
+
+    @pl.when(tile.is_first)
+    def _() -> None:
+        for total in scratch[int(of_query) :]:
+            total[...] = jnp.zeros_like(total)
+
+    for head in range(problem.heads):
+        queries, keys, values = query[0, head], key[0, head // problem.group], value[0, head // problem.group]
+        scores = _scores(problem, tile, queries, keys, _of_head(mask, head))
+        probabilities = jnp.exp(scores - sums[0, head])
+        change = _product(problem, values, cotangent[0, head], _ROWS_BY_ROWS)
+        dropped = probabilities
+        if problem.dropout:
+            kept = _kept(problem, tile, seed, head)
+            dropped = jnp.where(kept, probabilities * _rescale(problem), 0.0)
+            change = jnp.where(kept, change * _rescale(problem), 0.0)
+        of_scores = (probabilities * (change - means[0, head])).astype(queries.dtype)
+        if of_query:
+            scratch[0][head, slot] += _product(problem, keys, of_scores, _COLUMNS_BY_COLUMNS)
+        if of_keys:
+            scratch[-2][head] += _product(problem, of_scores, queries, _COLUMNS_BY_ROWS)
+            scratch[-1][head] += _product(problem, dropped, cotangent[0, head], _COLUMNS_BY_ROWS)
+
+    @pl.when(tile.is_last)
+    def _() -> None:
+        if of_keys:
+            outputs[-2][0] = (scratch[-2][...] * problem.scale).astype(outputs[-2].dtype)
+            outputs[-1][0] = scratch[-1][...].astype(outputs[-1].dtype)
+
+    @pl.when(ends)
+    def _() -> None:
+        for head in range(problem.heads if of_query else 0):
+            for row in range(scratch[0].shape[1]):
+                rows = slice(row * problem.rows, (row + 1) * problem.rows)
+                outputs[0][0, head, rows] = (scratch[0][head, row] * problem.scale).T.astype(outputs[0].dtype)
+
+
+def _tile(table: Any) -> _Tile:
+    step = pl.program_id(2)
+    return _Tile(table[0, step], table[1, step], table[2, step] == 1, table[3, step] == 1)
+
+
+def _of_head(mask: Any, head: int) -> jax.Array | None:
+    return None if mask is None else mask[0, head if mask.shape[1] > 1 else 0]
+
+
+def _product(problem: FlashProblem, left: jax.Array, right: jax.Array, dimensions: Any) -> jax.Array:
+    """A product of the narrower operand's dtype, summed in float32."""
+    kind = jnp.bfloat16 if jnp.bfloat16 in (left.dtype, right.dtype) else jnp.float32
+    precision = lax.Precision.HIGHEST if problem.exact else lax.Precision.DEFAULT
+    return lax.dot_general(
+        left.astype(kind), right.astype(kind), dimensions, precision=precision, preferred_element_type=jnp.float32
+    )
+
+
+def _scores(problem: FlashProblem, tile: _Tile, query: jax.Array, key: jax.Array, mask: jax.Array | None) -> jax.Array:
+    """A tile of scores, [keys, queries], -inf where a query must not look."""
+    scores = _product(problem, key, query, _ROWS_BY_ROWS)
+    if problem.scale != 1:
+        scores = scores * problem.scale
+    if mask is not None and mask.dtype == jnp.int8:
+        scores = jnp.where(mask.astype(jnp.int32) != 0, scores, -jnp.inf)
+    elif mask is not None:
+        scores = scores + mask.astype(jnp.float32)
+    keys = lax.broadcasted_iota(jnp.int32, scores.shape, 0)
+    if problem.causal:
+        ahead = keys - lax.broadcasted_iota(jnp.int32, scores.shape, 1)
+        scores = jnp.where(ahead <= tile.row * problem.rows - tile.column * problem.columns, scores, -jnp.inf)
+    if problem.lengths[1] % problem.columns:
+        scores = jnp.where(keys < problem.lengths[1] - tile.column * problem.columns, scores, -jnp.inf)
+    return scores
+
+
+def _kept(problem: FlashProblem, tile: _Tile, seed: Any, head: int) -> jax.Array:
+    """The tile of the mask that `keep_mask_by_row` draws for the whole matrix of scores on all cores."""
+    batch = seed[2] + pl.program_id(0)
+    row = (batch * problem.all_heads + seed[3] + pl.program_id(1) * problem.heads + head) * problem.lengths[0]
+    queries = row + tile.row * problem.rows + lax.broadcasted_iota(jnp.int32, (1, problem.rows), 1)
+    words = (lax.full((1, problem.rows), seed[n], jnp.int32).astype(jnp.uint32) for n in (0, 1))
+    keys = tile.column * problem.columns + lax.broadcasted_iota(jnp.int32, (problem.columns, 1), 0)
+    bits = row_bits(hashed(queries.astype(jnp.uint32), *words), keys.astype(jnp.uint32))
+    return keeps(bits, 1 - problem.dropout)
+
+
+def _rescale(problem: FlashProblem) -> float:
+    """What the probabilities that stay are multiplied by; with a dropout of 1 none do."""
+    return 0.0 if math.isclose(problem.dropout, 1) else 1 / (1 - problem.dropout)

@@ -1,0 +1,242 @@
+"""The TPU kernels in Pallas's interpreter on the CPU, against attention by its definition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from systolic.compiler.kernels import _flash_attention
+from systolic.compiler.kernels._flash_attention import flash_attention, flash_supports
+from systolic.compiler.kernels._plain_attention import plain_attention
+from systolic.preflight import parse_slice, slice_devices
+from systolic.sharding import MeshShape, make_mesh
+
+pytestmark = pytest.mark.thin(10)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One attention: what the shapes of its operands and its mask are."""
+
+    name: str
+    heads: int = 2
+    key_heads: int = 2
+    lengths: tuple[int, int] = (128, 128)
+    features: int = 64
+    width: int | None = None
+    causal: bool = False
+    dropout: float = 0.0
+    mask: tuple[int, ...] | None = None
+    mask_dtype: str = "bool"
+    batch: int = 2
+
+    def operands(self, dtype: str = "float32") -> list[jax.Array]:
+        """Query, key, value, and a cotangent of the result."""
+        numbers = np.random.default_rng(0)
+        width = self.width or self.features
+        shapes = [
+            (self.batch, self.heads, self.lengths[0], self.features),
+            (self.batch, self.key_heads, self.lengths[1], self.features),
+            (self.batch, self.key_heads, self.lengths[1], width),
+            (self.batch, self.heads, self.lengths[0], width),
+        ]
+        return [jnp.asarray(numbers.normal(size=shape), dtype) for shape in shapes]
+
+    def given_mask(self) -> jax.Array | None:
+        """The mask; a boolean one hides everything from one of the queries."""
+        if self.mask is None:
+            return None
+        numbers = np.random.default_rng(1)
+        if self.mask_dtype != "bool":
+            return jnp.asarray(numbers.normal(size=self.mask), self.mask_dtype)
+        hidden = numbers.random(self.mask) > 0.4
+        if self.mask[-2] > 1:
+            hidden[..., 3, :] = False
+        return jnp.asarray(hidden)
+
+    def draw(self) -> jax.Array | None:
+        return jnp.asarray([1, 2, 3, 4], jnp.uint32) if self.dropout else None
+
+
+CASES = [
+    Case("one tile", causal=True),
+    Case("not causal", features=32),
+    Case("several tiles", 1, 1, (1280, 1280), causal=True),
+    Case("several tiles that are not causal", 1, 1, (1280, 1280)),
+    Case("other keys than queries", 1, 1, (128, 256)),
+    Case("causal with more keys than queries", 1, 1, (128, 1024), causal=True),
+    Case("causal with more queries than keys", 1, 1, (1280, 128), causal=True),
+    Case("grouped queries", 4, 2, causal=True),
+    Case("grouped queries over several tiles", 2, 1, (1280, 1280), causal=True),
+    Case("grouped queries of which a step takes some", 4, 1, (512, 512), 16),
+    Case("one head of keys for all", 4, 1, dropout=0.3),
+    Case("an odd number of features", features=72, causal=True),
+    Case("values of another width", features=48, width=32, causal=True),
+    Case("lengths that are no multiples of a register", lengths=(197, 150)),
+    Case("short keys", lengths=(256, 77)),
+    Case("dropout", dropout=0.1),
+    Case("dropout over several tiles", 2, 2, (1280, 1280), causal=True, dropout=0.5),
+    Case("dropout at odd lengths", lengths=(197, 150), dropout=0.25),
+    Case("all dropped", dropout=1.0),
+    Case("padding", mask=(2, 1, 1, 128)),
+    Case("padding at odd lengths, with dropout", lengths=(197, 150), mask=(2, 1, 1, 150), dropout=0.1),
+    Case("a mask for each batch element", mask=(2, 1, 128, 128)),
+    Case("a mask for each head", mask=(1, 2, 128, 128)),
+    Case("a mask for all", mask=(128, 128)),
+    Case("a mask of three dimensions", mask=(2, 128, 128)),
+    Case("a mask over several tiles", lengths=(1280, 1280), mask=(2, 2, 1280, 1280), causal=True),
+    Case("a column of a mask", mask=(2, 1, 128, 1)),
+    Case("numbers that are added", mask=(2, 1, 128, 128), mask_dtype="float32"),
+    Case("narrow numbers that are added", mask=(1, 2, 1, 150), mask_dtype="bfloat16", lengths=(197, 150), dropout=0.1),
+]
+
+
+def both(case: Case, **options: Any) -> tuple[Any, Any]:
+    """Results and gradients by definition and by the kernels."""
+    *inputs, cotangent = case.operands()
+    mask, draw, scale = case.given_mask(), case.draw(), case.features**-0.5
+
+    def plain(*x: jax.Array) -> jax.Array:
+        return plain_attention(*x, mask, draw, causal=case.causal, scale=scale, dropout=case.dropout)
+
+    def kernel(*x: jax.Array) -> jax.Array:
+        settings = {"mesh": None, "interpret": True, **options}
+        return flash_attention(*x, mask, draw, causal=case.causal, scale=scale, dropout=case.dropout, **settings)
+
+    # as the engine traces programs
+    with jax.enable_x64(True):
+        (expected, pull), (found, pull_kernel) = (jax.jit(jax.vjp, static_argnums=0)(f, *inputs) for f in (plain, kernel))
+        return (expected, *pull(cotangent)), (found, *pull_kernel(cotangent))
+
+
+def compare(expected: Any, found: Any) -> None:
+    for got, want, tolerance in zip(found, expected, (2e-5, 5e-5, 5e-5, 5e-5), strict=True):
+        np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_the_kernels_compute_attention_and_its_gradients(case: Case) -> None:
+    assert flash_supports(*case.operands()[:3], case.given_mask(), None)
+    compare(*both(case))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["several tiles", "several tiles that are not causal", "grouped queries over several tiles", "dropout over several tiles"],
+)
+def test_gradients_in_two_passes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # no room for more than a tile's gradients
+    monkeypatch.setattr(_flash_attention, "_bytes_of_a_head", lambda *sizes: 1 if sizes[3] == sizes[5] else 2**40)
+    compare(*both(next(case for case in CASES if case.name == name)))
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 128, 128), (2, 1, 1, 128), (128, 128)])
+def test_a_trained_mask_has_its_gradient(shape: tuple[int, ...]) -> None:
+    case = Case("", mask=shape, mask_dtype="float32", dropout=0.2)
+    *inputs, cotangent = case.operands()
+    inputs.append(jnp.asarray(case.given_mask()))
+    settings = {"causal": True, "scale": 0.1, "dropout": 0.2}
+
+    def plain(*x: jax.Array) -> jax.Array:
+        return plain_attention(*x, case.draw(), **settings)
+
+    def kernel(*x: jax.Array) -> jax.Array:
+        return flash_attention(*x, case.draw(), mesh=None, interpret=True, **settings)
+
+    (expected, pull), (found, pull_kernel) = jax.vjp(plain, *inputs), jax.vjp(kernel, *inputs)
+    for got, want in zip((found, *pull_kernel(cotangent)), (expected, *pull(cotangent)), strict=True):
+        np.testing.assert_allclose(got, want, rtol=5e-5, atol=5e-5)
+
+
+@pytest.mark.tables
+@pytest.mark.parametrize("shape", [MeshShape(8, 1, 1), MeshShape(2, 2, 2), MeshShape(1, 1, 8)], ids=str)
+@pytest.mark.parametrize("mask", [None, (8, 1, 128, 128), (1, 4, 128, 128)], ids=["no mask", "for the batch", "for the heads"])
+def test_cores_draw_what_one_core_draws(shape: MeshShape, mask: tuple[int, ...] | None) -> None:
+    """Batch and heads are split where they divide; with eight cores along four heads, all compute everything."""
+    case = Case("", batch=8, heads=4, key_heads=4, dropout=0.3, mask=mask)
+    mesh = make_mesh(jax.devices()[: shape.data * shape.fsdp * shape.tensor], shape)
+    *inputs, cotangent = case.operands()
+    given, draw = case.given_mask(), case.draw()
+
+    def kernel(mesh: Mesh | None, *x: jax.Array) -> Any:
+        options = {"causal": True, "scale": 0.125, "dropout": case.dropout, "mesh": mesh, "interpret": True}
+        result, pull = jax.vjp(lambda *y: flash_attention(*y, given, draw, **options), *x)
+        return result, *pull(cotangent)
+
+    expected = jax.jit(kernel, static_argnums=0)(None, *inputs)
+    placed = [jax.device_put(x, NamedSharding(mesh, PartitionSpec())) for x in inputs]
+    compare(expected, jax.jit(kernel, static_argnums=0)(mesh, *placed))
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        [(2, 2, 32, 64)] * 3,
+        [(2, 128, 64)] * 3,
+        [(2, 3, 128, 64), (2, 2, 128, 64), (2, 2, 128, 64)],
+        [(1, 1, 128, 512)] * 3,
+        [(2, 2, 128, 64), (1, 2, 128, 64), (1, 2, 128, 64)],
+    ],
+    ids=["length", "rank", "heads", "features", "batch"],
+)
+def test_what_the_kernels_do_not_know_is_left_to_the_plain_form(shapes: list[tuple[int, ...]]) -> None:
+    assert not flash_supports(*[jnp.zeros(shape, jnp.bfloat16) for shape in shapes], None, None)
+
+
+@pytest.mark.parametrize(
+    "mask", [jnp.zeros((3, 1, 1, 128)), jnp.zeros((1, 2, 2, 128, 128)), jnp.zeros((128, 128), jnp.float16)]
+)
+def test_masks_that_the_kernels_do_not_know(mask: jax.Array) -> None:
+    x = jnp.zeros((2, 2, 128, 64), jnp.bfloat16)
+    assert not flash_supports(x, x, x, mask, None)
+
+
+@pytest.mark.parametrize(("topology", "supported"), [("v5e:2x2", True), ("v3:2x2", False)])
+def test_chips_without_kernels_get_the_plain_form(topology: str, supported: bool) -> None:
+    pytest.importorskip("libtpu")
+    devices = slice_devices(parse_slice(topology))  # not JAX's own way: libtpu's timers would end this process later
+    inputs = [jnp.zeros((4, 2, 128, 64), jnp.bfloat16)] * 3
+    assert flash_supports(*inputs, None, Mesh(np.array(devices), ("data",))) == supported
+
+
+@pytest.mark.tables
+@pytest.mark.parametrize("slice", ["v4-8", "v5litepod-4", "v5p-8", "v6e-4", "tpu7x-8"])
+@pytest.mark.parametrize(
+    ("case", "dtype", "precision"),
+    [
+        (Case("", 12, 12, (1024, 1024), 128, dropout=0.1, mask=(8, 1, 1024, 1024), batch=8), "bfloat16", "default"),
+        (Case("", 4, 4, (1024, 1024), 256, dropout=0.1, mask=(1, 4, 1, 1024), batch=8), "float32", "high"),
+        (Case("", 4, 1, (8192, 8192), 128, causal=True, batch=8), "float32", "default"),
+        (Case("", 12, 12, (197, 77), 40, dropout=0.1, mask=(8, 1, 1, 77), batch=8), "bfloat16", "default"),
+    ],
+    ids=["mask and dropout", "exact", "long", "short"],
+)
+def test_every_generation_compiles_the_kernels(slice: str, case: Case, dtype: str, precision: str) -> None:
+    """Each has its own limits of vector memory; a mesh of all chips shows that nothing is gathered."""
+    pytest.importorskip("libtpu")
+    mesh = make_mesh(slice_devices(parse_slice(slice)))
+    split, whole = NamedSharding(mesh, PartitionSpec("data")), NamedSharding(mesh, PartitionSpec())
+    operands = [jax.ShapeDtypeStruct(x.shape, dtype, sharding=split) for x in case.operands()]
+    mask = [] if case.mask is None else [jax.ShapeDtypeStruct(case.mask, bool, sharding=split if case.mask[0] > 1 else whole)]
+    draw = jax.ShapeDtypeStruct((4,), jnp.uint32, sharding=whole)
+
+    def step(
+        query: jax.Array, key: jax.Array, value: jax.Array, cotangent: jax.Array, draw: jax.Array, *mask: jax.Array
+    ) -> Any:
+        options = {"causal": case.causal, "scale": 0.1, "dropout": case.dropout, "mesh": mesh}
+        given, drawn = mask[0] if mask else None, draw if case.dropout else None
+        result, pull = jax.vjp(lambda *x: flash_attention(*x, given, drawn, **options), query, key, value)
+        return result, pull(cotangent)
+
+    with jax.enable_x64(True), jax.default_matmul_precision(precision):
+        text = jax.jit(step).lower(*operands, draw, *mask).compile().as_text()
+    assert text is not None
+    assert "attention_forward" in text
+    assert "backward" in text
+    assert "all-gather" not in text
