@@ -94,7 +94,11 @@ def is_private(module: str, names: list[str]) -> bool:
     """Whether an import is of names that PyTorch or JAX do not promise; Pallas is imported where kernels are written."""
     library, *inner = module.split(".")
     hidden = any(part.startswith("_") or part in ("experimental", "extend") for part in inner)
-    return library in ("torch", "jax", "jaxlib") and "pallas" not in inner and (hidden or any(n.startswith("_") for n in names))
+    return (
+        library in ("torch", "jax", "jaxlib")
+        and "pallas" not in (*inner, *names)
+        and (hidden or any(n.startswith("_") for n in names))
+    )
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
