@@ -261,7 +261,7 @@ _SIZES = range(LANES, _LARGEST_TILE + 1, LANES)
 
 
 def _cost(lengths: tuple[int, int], tile: tuple[int, int], causal: bool) -> int:
-    """What tiles of this size cost, in scores: fewer, larger ones have less overhead, and more that is padding or hidden."""
+    """The price of tiles of this size, in scores: fewer, larger ones have less overhead, and more that is padding or hidden."""
     rows, columns = (-(-length // size) for length, size in zip(lengths, tile, strict=True))
     visited = sum(min(columns, -(-(row + 1) * tile[0] // tile[1])) for row in range(rows)) if causal else rows * columns
     return visited * (tile[0] + _TILE_OVERHEAD) * (tile[1] + _TILE_OVERHEAD)

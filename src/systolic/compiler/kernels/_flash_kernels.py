@@ -275,7 +275,7 @@ def _named(name: str, problem: FlashProblem, operands: Operands) -> str:
 
 
 def _cost(problem: FlashProblem, operands: Operands, table: np.ndarray, products: int) -> pl.CostEstimate:
-    """What the kernel tells XLA: FLOPs of the tiles that it visits, an exponential for each score, and its arrays' bytes."""
+    """The figures that the kernel gives XLA: FLOPs of the tiles that it visits, an exponential for each score, and its arrays' bytes."""
     batch, heads, _, features = operands.query.shape
     scores = batch * heads * table.shape[1] * problem.rows * problem.columns
     size = sum(array.size * array.dtype.itemsize for array in _arrays(operands))
@@ -416,5 +416,5 @@ def _kept(problem: FlashProblem, tile: _Tile, seed: Any, head: int) -> jax.Array
 
 
 def _rescale(problem: FlashProblem) -> float:
-    """What the probabilities that stay are multiplied by; with a dropout of 1 none do."""
+    """The factor of the probabilities that stay; with a dropout of 1 none do."""
     return 0.0 if math.isclose(problem.dropout, 1) else 1 / (1 - problem.dropout)
