@@ -11,7 +11,7 @@ from jax import lax
 from jax.scipy.linalg import expm
 
 from ._context import current
-from ._table import lowers
+from ._table import lowers, lowers_named
 
 aten = torch.ops.aten
 
@@ -182,7 +182,8 @@ def linalg_cholesky_ex(a: jax.Array, *, upper: bool = False, check_errors: bool 
     return _adjoint(factor) if upper else factor, _info(a)
 
 
-@lowers(aten.cholesky.default)
+# torch.cholesky: PyTorch 2.15 has no such function
+@lowers_named("aten::cholesky")
 def cholesky(a: jax.Array, upper: bool = False) -> jax.Array:
     """Cholesky factor."""
     return linalg_cholesky_ex(a, upper=upper)[0]
