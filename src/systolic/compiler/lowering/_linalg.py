@@ -248,6 +248,22 @@ def linalg_eigh(a: jax.Array, triangle: str = "L", compute_v: bool = True) -> tu
     return values, vectors if compute_v else jnp.zeros(0, a.dtype)
 
 
+# PyTorch 2.14 and later
+@lowers_named("aten::linalg_matrix_sqrth")
+def linalg_matrix_sqrth(a: jax.Array) -> jax.Array:
+    """The principal square root of a Hermitian matrix; only its lower triangle is read."""
+    values, vectors = linalg_eigh(a)
+    return (vectors * jnp.sqrt(values)[..., None, :]) @ _adjoint(vectors)
+
+
+# PyTorch 2.14 and later
+@lowers_named("aten::linalg_polar")
+def linalg_polar(a: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """U with orthonormal columns and H, positive semidefinite, with A = U H."""
+    u, s, vh = linalg_svd(a)
+    return u @ vh, (_adjoint(vh) * s[..., None, :]) @ vh
+
+
 @lowers(aten.linalg_pinv.atol_rtol_tensor)
 def linalg_pinv(
     a: jax.Array, *, atol: jax.Array | None = None, rtol: jax.Array | None = None, hermitian: bool = False
