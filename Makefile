@@ -27,7 +27,7 @@ test-tables: $(STAMP)
 test-all: $(STAMP)
 	$(BIN)/python -m pytest -n 2 -m "slow or not slow"
 
-# environments with other versions of PyTorch and JAX; needs Python 3.13 too, and takes about 20 minutes
+# environments with other versions of PyTorch and JAX; needs Python 3.11 to 3.14, and takes about 25 minutes
 test-versions: $(STAMP)
 	$(BIN)/python scripts/check_versions.py
 

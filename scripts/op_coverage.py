@@ -1,5 +1,7 @@
 """Check systolic against PyTorch's operator database, and write docs/ops.md and the baseline of the tests.
 
+The baseline keeps operators that only other releases of PyTorch have.
+
 Usage: python scripts/op_coverage.py [--samples 4] [--jobs 2] [--seconds 60] [--only NAME ...]
 """
 
@@ -42,7 +44,9 @@ def main() -> None:
         arguments.json.write_text(json.dumps(reports, indent=1))
     if not arguments.only:
         DOCUMENT.write_text(document(reports, arguments.samples))
-        BASELINE.write_text(json.dumps({r["name"]: r["status"] for r in reports}, indent=0) + "\n")
+        kept = {name: status for name, status in json.loads(BASELINE.read_text()).items() if name not in known}
+        found = kept | {r["name"]: r["status"] for r in reports}
+        BASELINE.write_text(json.dumps(found, indent=0, sort_keys=True) + "\n")
 
 
 def _print(report: Report) -> None:

@@ -22,6 +22,11 @@ with warnings.catch_warnings():
 
 BASELINE: dict[str, str] = json.loads(Path(__file__).with_name("op_coverage.json").read_text())
 GOOD = ("passed", "random", "partly")
+# of the baseline's operators those that not every release has: two until PyTorch 2.13, three since 2.14
+NOT_EVERYWHERE = {
+    *("cholesky", "qr"),
+    *("linalg.matrix_sqrth", "linalg.polar", "torch.ops.aten._scaled_dot_product_flash_attention_for_cpu"),
+}
 
 COMMON = [
     "add",
@@ -97,7 +102,8 @@ COMMON = [
 
 
 def test_the_baseline_knows_every_operator() -> None:
-    assert set(BASELINE) == set(operators())
+    assert set(operators()) <= set(BASELINE)
+    assert set(BASELINE) - set(operators()) <= NOT_EVERYWHERE
     assert not [name for name, status in BASELINE.items() if status in ("wrong", "failed")]
 
 
@@ -117,7 +123,7 @@ def test_every_core_overload_is_covered_or_has_a_reason() -> None:
 @pytest.mark.tables
 @pytest.mark.timeout(3600)
 def test_no_operator_is_wrong_and_none_is_lost() -> None:
-    reports = check_all(sorted(BASELINE), count=4, jobs=2, seconds=300, heard=lambda report: None)
+    reports = check_all(sorted(operators()), count=4, jobs=2, seconds=300, heard=lambda report: None)
     assert [(r["name"], r["status"], r["reasons"]) for r in reports if r["status"] in ("wrong", "failed")] == []
     lost = [r for r in reports if BASELINE[r["name"]] in GOOD and r["status"] not in GOOD]
     worse = [r for r in reports if BASELINE[r["name"]] == "passed" and r["status"] != "passed"]

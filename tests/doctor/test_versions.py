@@ -60,6 +60,17 @@ def test_torch_xla_is_not_needed() -> None:
     assert "pip uninstall torch_xla" in finding.advice
 
 
+def test_torch_tpu_is_told_where_pytorch_loads_it() -> None:
+    have = machine(**FITTING, torch_tpu="0.2.0")
+    versions, (finding,) = check_versions(have)
+    assert "torch-tpu" in {v.name for v in versions}
+    assert finding.level == Level.WARNING
+    assert "TorchTPU (torch_tpu) is installed" in finding.text
+    assert "TORCH_DEVICE_BACKEND_AUTOLOAD=0" in finding.advice
+    _, (finding,) = check_versions(have, {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})
+    assert finding.level == Level.OK
+
+
 def test_missing() -> None:
     _, findings = check_versions(machine(**{k: v for k, v in FITTING.items() if k != "torch"}))
     assert any("none is installed" in f.text for f in findings)

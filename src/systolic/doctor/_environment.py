@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..compat import OBSOLETE, obsolete_settings
 from ._finding import Finding, Level
+from ._versions import AUTOLOAD
 
 MEANINGS = {
     "JAX_PLATFORMS": "the platforms that JAX may use",
@@ -25,6 +26,7 @@ MEANINGS = {
     "JAX_DEFAULT_MATMUL_PRECISION": "how exact matrix products are",
     "JAX_COMPILATION_CACHE_DIR": "where compiled programs are kept",
     "SYSTOLIC_CACHE_DIR": "where compiled programs are kept, unless JAX_COMPILATION_CACHE_DIR is set",
+    AUTOLOAD: "whether `import torch` loads installed backends, such as TorchTPU",
     "NPROC": "the size of XLA's thread pool for simulated cores",
 }
 

@@ -54,7 +54,8 @@ def examine(root: Path = Path("/")) -> Report:
         >>> examine().versions[0].name
         'Python'
     """
-    versions, fitting = check_versions()
+    environment = initial_environment()
+    versions, fitting = check_versions(environment=environment)
     found = find_holders(root)
     chips = len(chip_files(root))
     devices, usable = check_devices(chips, held=bool(chips and found.holders))
@@ -62,7 +63,7 @@ def examine(root: Path = Path("/")) -> Report:
         "versions": fitting,
         "chips": check_chips(found, root),
         "devices": usable,
-        "environment": check_environment(initial_environment(), has_chips=bool(chips)),
+        "environment": check_environment(environment, has_chips=bool(chips)),
     }
     return Report(versions, devices, list(found.holders), findings)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 
@@ -11,12 +11,22 @@ from packaging.requirements import Requirement
 
 from ._finding import Finding, Level
 
-PACKAGES = ("systolic", "torch", "jax", "jaxlib", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin", "numpy", "torch-xla")
+PACKAGES = (
+    *("systolic", "torch", "jax", "jaxlib", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin", "numpy"),
+    *("torch-xla", "torch-tpu"),
+)
 # The extra of JAX whose pins say which plug-in belongs to it.
 _PLUGINS = {"libtpu": "tpu", "jax-cuda12-plugin": "cuda12", "jax-cuda13-plugin": "cuda13"}
 _TORCH_XLA = (
     "systolic neither needs nor uses torch_xla. It brings its own libtpu, and a script that imports it takes the chips: "
     "pip uninstall torch_xla, and remove its imports from the script."
+)
+# PyTorch's own switch; on unless it is set to something else than "1"
+AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
+_TORCH_TPU = (
+    "systolic neither needs nor uses TorchTPU. PyTorch loads it with every `import torch`, where it replaces torch.compile and "
+    f"functions of torch on a TPU host, and brings a second runtime for the chips: start with {AUTOLOAD}=0, or pip uninstall "
+    "torch_tpu."
 )
 
 
@@ -62,11 +72,14 @@ class Installed:
         return [r for r in found if r.marker is None or r.marker.evaluate({"extra": extra})]
 
 
-def check_versions(installed: Installed | None = None) -> tuple[list[Version], list[Finding]]:
+def check_versions(
+    installed: Installed | None = None, environment: Mapping[str, str] | None = None
+) -> tuple[list[Version], list[Finding]]:
     """The versions that matter for training, and what is wrong with them.
 
     Args:
         installed: where to look; default: this Python.
+        environment: the variables that Python was started with, which say whether PyTorch loads TorchTPU; default: none.
 
     Returns:
         The installed versions, Python first; one finding for each that does not fit, or one that says that all fit.
@@ -86,6 +99,8 @@ def check_versions(installed: Installed | None = None) -> tuple[list[Version], l
             findings += [f for f in _misfits(installed, "jax", extra) if f not in findings]
     if installed.version("torch-xla") is not None:
         findings.append(Finding(Level.WARNING, "torch_xla is installed", _TORCH_XLA))
+    if installed.version("torch-tpu") is not None and (environment or {}).get(AUTOLOAD, "1") == "1":
+        findings.append(Finding(Level.WARNING, "TorchTPU (torch_tpu) is installed, and loaded by `import torch`", _TORCH_TPU))
     return versions, findings or [Finding(Level.OK, "the versions fit together")]
 
 

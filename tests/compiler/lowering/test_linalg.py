@@ -54,6 +54,9 @@ SQUARE: dict[str, Callable[..., Any]] = {
     "matrix_power": lambda a: L.matrix_power(a, 3),
     "matrix_norm": lambda a: L.matrix_norm(a, "nuc"),
 }
+if hasattr(L, "polar"):  # since PyTorch 2.14
+    SQUARE["polar"] = lambda a: L.polar(a[..., :3])
+    SQUARE["matrix_sqrth"] = lambda a: L.matrix_sqrth(positive(a))
 
 
 @pytest.mark.parametrize("shape", [(4, 4), (2, 4, 4)])

@@ -222,7 +222,7 @@ def _nodes_of_symbols() -> dict[Any, fx.Node]:
     for node in _tracer().graph.nodes:
         value = node.meta.get("val")
         if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool) and _makes_number(node):
-            found |= dict.fromkeys(value.node.expr.free_symbols, node)
+            found.update((symbol, node) for symbol in value.node.expr.free_symbols)
     return found
 
 

@@ -11,7 +11,7 @@ from jax import lax
 from jax.scipy.linalg import expm
 
 from ._context import current
-from ._table import lowers
+from ._table import lowers, lowers_named
 
 aten = torch.ops.aten
 
@@ -182,7 +182,8 @@ def linalg_cholesky_ex(a: jax.Array, *, upper: bool = False, check_errors: bool 
     return _adjoint(factor) if upper else factor, _info(a)
 
 
-@lowers(aten.cholesky.default)
+# torch.cholesky: PyTorch 2.15 has no such function
+@lowers_named("aten::cholesky")
 def cholesky(a: jax.Array, upper: bool = False) -> jax.Array:
     """Cholesky factor."""
     return linalg_cholesky_ex(a, upper=upper)[0]
@@ -245,6 +246,22 @@ def linalg_eigh(a: jax.Array, triangle: str = "L", compute_v: bool = True) -> tu
     """Eigenvalues, ascending, and eigenvectors of a Hermitian matrix of which one triangle is read."""
     values, vectors = jnp.linalg.eigh(a, UPLO=triangle.upper(), symmetrize_input=False)
     return values, vectors if compute_v else jnp.zeros(0, a.dtype)
+
+
+# PyTorch 2.14 and later
+@lowers_named("aten::linalg_matrix_sqrth")
+def linalg_matrix_sqrth(a: jax.Array) -> jax.Array:
+    """The principal square root of a Hermitian matrix; only its lower triangle is read."""
+    values, vectors = linalg_eigh(a)
+    return (vectors * jnp.sqrt(values)[..., None, :]) @ _adjoint(vectors)
+
+
+# PyTorch 2.14 and later
+@lowers_named("aten::linalg_polar")
+def linalg_polar(a: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """U with orthonormal columns and H, positive semidefinite, with A = U H."""
+    u, s, vh = linalg_svd(a)
+    return u @ vh, (_adjoint(vh) * s[..., None, :]) @ vh
 
 
 @lowers(aten.linalg_pinv.atol_rtol_tensor)

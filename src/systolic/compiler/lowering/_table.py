@@ -11,7 +11,7 @@ Lowering = Callable[..., Any]
 F = TypeVar("F", bound=Lowering)
 
 _TABLE: dict[OpOverload, Lowering] = {}
-# ops of packages that need not be installed, by name
+# ops that need not be there, by name: of packages that are not installed, of other releases of PyTorch
 _NAMED: dict[str, Lowering] = {}
 
 
@@ -32,7 +32,7 @@ def lowers(*ops: OpOverload) -> Callable[[F], F]:
 
 
 def lowers_named(name: str) -> Callable[[F], F]:
-    """Mark a JAX function as the lowering of an op that another package registers when it is imported.
+    """Mark a JAX function as the lowering of an op that another package registers when it is imported, or another PyTorch has.
 
     Args:
         name: library, op and overload, without "default": "transformers::grouped_mm_fallback".
