@@ -54,8 +54,16 @@ PUBLIC = (
     ),
     Page(
         "systolic.checkpoint",
-        "Errors of checkpoint files.",
-        ("CheckpointFormatError", "CheckpointNotFoundError", "NoCheckpointError"),
+        "Descriptions of checkpoint files, and their errors.",
+        (
+            "CheckpointFormatError",
+            "CheckpointNotFoundError",
+            "Description",
+            "NoCheckpointError",
+            "Part",
+            "TensorEntry",
+            "describe",
+        ),
     ),
     Page(
         "systolic.preflight",

@@ -1,6 +1,7 @@
 """Checkpoint files: written atomically, readable with plain `torch.load(weights_only=True)`."""
 
 from ._async_io import AsyncCheckpointIO
+from ._description import Description, Part, TensorEntry, describe
 from ._errors import CheckpointFormatError, CheckpointNotFoundError, NoCheckpointError
 from ._io import CheckpointIO, TorchCheckpointIO
 from ._location import is_inside, is_remote, location
@@ -12,10 +13,14 @@ __all__ = [
     "CheckpointFormatError",
     "CheckpointIO",
     "CheckpointNotFoundError",
+    "Description",
     "NoCheckpointError",
+    "Part",
+    "TensorEntry",
     "TorchCheckpointIO",
     "atomic_save",
     "copy_atomically",
+    "describe",
     "is_inside",
     "is_remote",
     "link_atomically",

@@ -129,15 +129,15 @@ def remove(path: str) -> None:
             os.unlink(path)
 
 
-def load(path: str, map_location: MapLocation, weights_only: bool) -> dict[str, Any]:
-    """Read a checkpoint.
+def load(path: str, map_location: MapLocation, weights_only: bool, *, mapped: bool = False) -> dict[str, Any]:
+    """Read a checkpoint; `mapped` leaves the values of tensors in the file until somebody looks at them.
 
     Raises:
         CheckpointNotFoundError: there is no such file.
         CheckpointFormatError: the file is damaged, is something else, or holds more than plain values.
     """
     _require_file(path)
-    return read(path, path, map_location, weights_only)
+    return read(path, path, map_location, weights_only, mapped=mapped)
 
 
 def is_whole(path: str) -> bool:
