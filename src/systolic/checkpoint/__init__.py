@@ -1,10 +1,11 @@
-"""Checkpoint files: written atomically, readable with plain `torch.load(weights_only=True)`."""
+"""Checkpoints: written atomically; a file of one is readable with plain `torch.load(weights_only=True)`."""
 
 from ._async_io import AsyncCheckpointIO
 from ._description import Description, Part, TensorEntry, describe
 from ._errors import CheckpointFormatError, CheckpointNotFoundError, NoCheckpointError
 from ._io import CheckpointIO, TorchCheckpointIO
 from ._location import is_inside, is_remote, location
+from ._sharded_io import ShardedCheckpointIO
 from ._snapshot import snapshot
 from ._storage import atomic_save, copy_atomically, link_atomically, load, remove
 
@@ -16,6 +17,7 @@ __all__ = [
     "Description",
     "NoCheckpointError",
     "Part",
+    "ShardedCheckpointIO",
     "TensorEntry",
     "TorchCheckpointIO",
     "atomic_save",

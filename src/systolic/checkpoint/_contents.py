@@ -20,6 +20,9 @@ from ._location import MapLocation
 File = str | IO[bytes]
 """The path of a local file, or an open file of another file system."""
 
+SHARDED = "systolic_sharded"
+"""Entry of the file in a directory of shards, which says what is beside it."""
+
 _SMALLEST_ZIP = 22
 
 
@@ -29,7 +32,9 @@ def require_dict(checkpoint: object) -> None:
         raise TypeError(f"A checkpoint is a dict, received {type(checkpoint).__name__}.")
 
 
-def read(file: File, name: str, map_location: MapLocation, weights_only: bool, *, mapped: bool = False) -> dict[str, Any]:
+def read(
+    file: File, name: str, map_location: MapLocation, weights_only: bool, *, mapped: bool = False, is_part: bool = False
+) -> dict[str, Any]:
     """The checkpoint in a file.
 
     Args:
@@ -38,6 +43,7 @@ def read(file: File, name: str, map_location: MapLocation, weights_only: bool, *
         map_location: where tensors go, as in `torch.load`.
         weights_only: refuse everything but tensors and plain Python values.
         mapped: leave the values of tensors in the file until somebody looks at them, where its format lets one.
+        is_part: the file is that of a directory of shards.
 
     Raises:
         CheckpointFormatError: the file is damaged, is something else, or holds more than plain values.
@@ -66,6 +72,8 @@ def read(file: File, name: str, map_location: MapLocation, weights_only: bool, *
             f"{name!r} is not a checkpoint: it has no 'state_dict', only {keys or 'nothing'}. If it is a bare "
             "state_dict of a model, load it with model.load_state_dict(torch.load(path)) before the Trainer starts."
         )
+    if SHARDED in checkpoint and not is_part:
+        raise CheckpointFormatError(f"{name!r} is a part of a checkpoint. Pass the path of the directory that it is in.")
     return checkpoint
 
 

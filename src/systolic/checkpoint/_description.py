@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from . import _contents, _files, _remote
+from . import _contents, _files, _remote, _sharded
 from ._errors import CheckpointFormatError
 from ._location import PathLike, is_remote, location
 
@@ -93,7 +93,7 @@ def describe(path: PathLike) -> Description:
     """Describe a checkpoint of systolic or Lightning. All of it is read once to check it, no tensor is kept in memory.
 
     Args:
-        path: a file or URL.
+        path: a file, directory of shards, or URL.
 
     Raises:
         CheckpointNotFoundError: there is none.
@@ -112,6 +112,9 @@ def describe(path: PathLike) -> Description:
     if is_remote(path):
         checkpoint = _remote.load(where, {}, "meta", weights_only=True)
         return _described(where, checkpoint, "one file, in another file system", _remote.size(where, {}), None)
+    if _sharded.is_sharded(where):
+        checkpoint, checksum = _sharded.described(where)
+        return _described(where, checkpoint, "a directory of shards, by orbax", _sharded.size(where), checksum)
     checkpoint = _files.load(where, "cpu", weights_only=True, mapped=True)
     stored = _contents.stored_checksums(where)
     kind = "one file, an archive of PyTorch's" if stored is not None else "one file, PyTorch's format before version 1.6"

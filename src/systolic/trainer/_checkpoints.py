@@ -26,13 +26,15 @@ _OURS = "systolic_version"
 
 
 def save(run: Run, path: Any, weights_only: bool, storage_options: Any = None) -> None:
-    """Write a checkpoint: one copy on the host, taken when the one before it is gone."""
+    """Write a checkpoint: from the devices, or by one copy on the host, taken when the one before it is gone."""
     if run.call is None:
         raise MisconfigurationException("There is nothing to save before fit, validate, test or predict was called.")
     io = run.config.checkpoint_io
     io.wait()
     contents = _contents(run, weights_only)  # everywhere: hooks add to it
-    if is_main_process():
+    if io.saves_from_devices:
+        io.save_checkpoint(contents, path, storage_options)
+    elif is_main_process():
         io.save_checkpoint(snapshot(contents, detached=io.writes_later), path, storage_options)
     if run.state.stopped:  # between runs nothing goes on meanwhile
         io.teardown()
