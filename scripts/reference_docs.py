@@ -54,7 +54,7 @@ PUBLIC = (
     ),
     Page(
         "systolic.checkpoint",
-        "Descriptions of checkpoint files, and their errors.",
+        "Descriptions of checkpoints, their conversion, and their errors.",
         (
             "CheckpointFormatError",
             "CheckpointNotFoundError",
@@ -62,6 +62,7 @@ PUBLIC = (
             "NoCheckpointError",
             "Part",
             "TensorEntry",
+            "convert",
             "describe",
         ),
     ),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from systolic.checkpoint import atomic_save
+from systolic.checkpoint import atomic_save, load
 from systolic.cli import main
 
 
@@ -115,3 +115,28 @@ def test_a_missing_file_is_a_wrong_argument(tmp_path: Path, capsys: pytest.Captu
     saved(tmp_path / "epoch=1.ckpt")
     assert main(["checkpoint", "show", str(tmp_path / "epoch=2.ckpt")]) == 2
     assert "Did you mean 'epoch=1.ckpt'" in capsys.readouterr().err
+
+
+def test_convert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, shards, back = saved(tmp_path / "a.ckpt"), tmp_path / "shards.ckpt", tmp_path / "b.ckpt"
+    contents = load(path)
+    contents["state_dict"]["large"] = torch.arange(70000)
+    atomic_save(contents, path)
+    assert main(["checkpoint", "convert", str(path), str(shards)]) == 0
+    assert capsys.readouterr().out.startswith(f"{shards}: a directory of shards, by orbax, ")
+    assert main(["checkpoint", "show", str(shards)]) == 0
+    printed = capsys.readouterr().out
+    assert "  checksum    CRC-32 of " in printed
+    assert "  large       int64 [70000]  546.9 KiB\n" in printed
+    assert main(["checkpoint", "convert", str(shards), str(back)]) == 0
+    assert capsys.readouterr().out.startswith(f"{back}: one file, an archive of PyTorch's, ")
+    found = load(back)
+    for name in ("state_dict", "optimizer_states"):
+        torch.testing.assert_close(found.pop(name), contents.pop(name), rtol=0, atol=0)
+    assert found == contents
+    assert main(["checkpoint", "convert", str(shards), str(back)]) == 2
+    assert "is there already" in capsys.readouterr().err
+    (shards / "contents.ckpt").unlink()
+    for words in (["convert", str(shards), str(tmp_path / "c.ckpt")], ["show", str(shards)]):
+        assert main(["checkpoint", *words]) == 1
+        assert "was not completed" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """Checkpoints: written atomically; a file of one is readable with plain `torch.load(weights_only=True)`."""
 
 from ._async_io import AsyncCheckpointIO
+from ._conversion import convert
 from ._description import Description, Part, TensorEntry, describe
 from ._errors import CheckpointFormatError, CheckpointNotFoundError, NoCheckpointError
 from ._io import CheckpointIO, TorchCheckpointIO
@@ -21,6 +22,7 @@ __all__ = [
     "TensorEntry",
     "TorchCheckpointIO",
     "atomic_save",
+    "convert",
     "copy_atomically",
     "describe",
     "is_inside",

@@ -1,4 +1,4 @@
-"""`systolic checkpoint show FILE`: what is in a checkpoint."""
+"""`systolic checkpoint show FILE` and `systolic checkpoint convert DIRECTORY FILE`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import json
 import sys
 from argparse import ArgumentParser, Namespace
 
-from ..checkpoint import CheckpointFormatError, Description, Part, describe
+import jax
+
+from ..checkpoint import CheckpointFormatError, Description, Part, convert, describe
 from ._command import Command
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
@@ -17,12 +19,31 @@ _SHOWN_VALUES = 8
 def _add_arguments(parser: ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     show = actions.add_parser("show", help="print what is in a checkpoint, and whether it is whole", allow_abbrev=False)
-    show.add_argument("file", metavar="FILE", help="a checkpoint of systolic or Lightning: a path or a URL")
+    show.add_argument(
+        "file", metavar="FILE", help="a checkpoint of systolic or Lightning: a file, a directory of shards, or a URL"
+    )
     show.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+    text = "write a directory of shards as one file, or a file as a directory"
+    conversion = actions.add_parser("convert", help=text, allow_abbrev=False)
+    conversion.add_argument("source", metavar="SOURCE", help="a checkpoint that is a directory or a file")
+    conversion.add_argument("target", metavar="TARGET", help="where there is nothing yet")
 
 
 def _run(options: Namespace) -> int:
-    return _show(options.file, options.json)
+    return _show(options.file, options.json) if options.action == "show" else _convert(options.source, options.target)
+
+
+def _convert(source: str, target: str) -> int:
+    if not jax.config.values["jax_platforms"]:  # nothing is computed: an accelerator stays free for who trains on it
+        jax.config.update("jax_platforms", "cpu")
+    try:
+        convert(source, target)
+    except CheckpointFormatError as error:
+        sys.stderr.write(f"systolic checkpoint convert: {error}\n")
+        return 1
+    found = describe(target)
+    _say(f"{found.path}: {found.format}, {_size(found.bytes)}")
+    return 0
 
 
 def _show(path: str, as_json: bool) -> int:
@@ -86,4 +107,4 @@ def _say(text: str) -> None:
     sys.stdout.write(text + "\n")
 
 
-CHECKPOINT = Command("checkpoint", "Show what is in a checkpoint.", _add_arguments, _run)
+CHECKPOINT = Command("checkpoint", "Show what is in a checkpoint, or convert one.", _add_arguments, _run)
