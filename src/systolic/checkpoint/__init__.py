@@ -7,7 +7,7 @@ from ._errors import CheckpointFormatError, CheckpointNotFoundError, NoCheckpoin
 from ._io import CheckpointIO, TorchCheckpointIO
 from ._location import is_inside, is_remote, location
 from ._sharded_io import ShardedCheckpointIO
-from ._snapshot import snapshot
+from ._snapshot import send_parts, snapshot
 from ._storage import atomic_save, copy_atomically, link_atomically, load, remove
 
 __all__ = [
@@ -31,5 +31,6 @@ __all__ = [
     "load",
     "location",
     "remove",
+    "send_parts",
     "snapshot",
 ]

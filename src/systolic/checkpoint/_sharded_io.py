@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..distributed import broadcast, is_main_process
 from ..exceptions import MisconfigurationException
 from . import _orbax, _sharded, _storage
 from ._io import CheckpointIO
@@ -61,23 +60,8 @@ class ShardedCheckpointIO(CheckpointIO):
         return _storage.load(path, "cpu" if map_location is None else map_location, weights_only is not False)
 
     def remove_checkpoint(self, path: PathLike) -> None:
-        """Delete a checkpoint; the first process does."""
-        if is_main_process():
-            _storage.remove(path)
-
-    def copy_checkpoint(self, source: PathLike, target: PathLike) -> None:
-        """Make `target` a copy of `source`; the first process does."""
-        if is_main_process():
-            _storage.copy_atomically(source, target)
-
-    def link_checkpoint(self, source: PathLike, link: PathLike) -> None:
-        """Make `link` a symbolic link to `source`; the first process does."""
-        if is_main_process():
-            _storage.link_atomically(source, link)
-
-    def exists(self, path: PathLike) -> bool:
-        """Whether there is a checkpoint, as the first process sees it: all save under one name. All processes must ask."""
-        return broadcast(_storage.exists(path))
+        """Delete a checkpoint; one that is gone already is no error."""
+        _storage.remove(path)
 
     def is_whole(self, path: PathLike) -> bool:
         """Whether the checkpoint was completed, and its checksums fit; reads all of it."""
