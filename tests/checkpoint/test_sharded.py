@@ -22,6 +22,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from systolic.checkpoint import (
     AsyncCheckpointIO,
     CheckpointFormatError,
+    CheckpointNotFoundError,
     ShardedCheckpointIO,
     TorchCheckpointIO,
     atomic_save,
@@ -191,6 +192,12 @@ def test_a_directory_that_was_not_completed(tmp_path: Path) -> None:
     for read in (load, describe):
         with pytest.raises(CheckpointFormatError, match="was not completed: it has no 'contents.ckpt', which is written last"):
             read(path)
+    shutil.rmtree(path)
+    path.mkdir()
+    assert not exists(path), "killed before anything was written"
+    assert not is_whole(path)
+    with pytest.raises(CheckpointNotFoundError, match="is a directory"):
+        load(path)
     ShardedCheckpointIO().save_checkpoint(contents(3), path)
     assert load(path)["global_step"] == 3
     assert len(os.listdir(path)) == 2

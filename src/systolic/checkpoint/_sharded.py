@@ -41,13 +41,18 @@ Reader = Callable[[str, dict[str, torch.Tensor]], dict[str, torch.Tensor]]
 
 
 def is_sharded(path: str) -> bool:
-    """Whether there is a directory that a checkpoint was written to, or was begun to be written to: then it may be empty."""
-    return is_committed(path) or (os.path.isdir(path) and (bool(_arrays_in(path)) or not _files.names_in(path)))
+    """Whether there is a directory with a checkpoint in it, or with arrays of one that was not completed."""
+    return os.path.isdir(path) and (is_committed(path) or bool(_arrays_in(path)))
 
 
 def is_committed(path: str) -> bool:
     """Whether a directory holds a checkpoint that was completed."""
     return os.path.isfile(os.path.join(path, CONTENTS))
+
+
+def is_left_over(path: str) -> bool:
+    """Whether there is a directory as a process leaves it that is killed in its first save: at first it is empty."""
+    return os.path.isdir(path) and not is_committed(path) and (bool(_arrays_in(path)) or not _files.names_in(path))
 
 
 def save(checkpoint: dict[str, Any], path: str) -> None:
@@ -188,8 +193,8 @@ def _arrays_in(path: str) -> list[str]:
     return [name for name in os.listdir(path) if _ARRAYS.match(name)]
 
 
-def _remove_arrays(path: str, is_left_over: Callable[[str], bool]) -> None:
-    for name in filter(is_left_over, _arrays_in(path)):
+def _remove_arrays(path: str, chosen: Callable[[str], bool]) -> None:
+    for name in filter(chosen, _arrays_in(path)):
         shutil.rmtree(os.path.join(path, name), ignore_errors=True)
 
 

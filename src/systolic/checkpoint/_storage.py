@@ -104,7 +104,7 @@ def exists(path: PathLike, storage_options: Options = None) -> bool:
     where = location(path)
     if is_remote(path):
         return _remote.exists(where, storage_options or {})
-    return os.path.lexists(where) and (_sharded.is_committed(where) or not _sharded.is_sharded(where))
+    return os.path.lexists(where) and not _sharded.is_left_over(where)
 
 
 def is_whole(path: PathLike) -> bool:
