@@ -61,6 +61,11 @@ def read(
         if error.errno != errno.EINVAL:  # PyTorch's reader says so of an archive that was cut off
             raise
         raise CheckpointFormatError(_explain(file, name, error)) from error
+    _require_checkpoint(checkpoint, name, is_part)
+    return checkpoint
+
+
+def _require_checkpoint(checkpoint: object, name: str, is_part: bool) -> None:
     if not isinstance(checkpoint, dict):
         raise CheckpointFormatError(
             f"{name!r} is not a checkpoint: it holds an object of type {type(checkpoint).__name__}, not a dict with "
@@ -74,7 +79,6 @@ def read(
         )
     if SHARDED in checkpoint and not is_part:
         raise CheckpointFormatError(f"{name!r} is a part of a checkpoint. Pass the path of the directory that it is in.")
-    return checkpoint
 
 
 def damaged_part(path: str) -> str | None:
