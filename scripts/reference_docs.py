@@ -54,8 +54,17 @@ PUBLIC = (
     ),
     Page(
         "systolic.checkpoint",
-        "Errors of checkpoint files.",
-        ("CheckpointFormatError", "CheckpointNotFoundError", "NoCheckpointError"),
+        "Descriptions of checkpoints, their conversion, and their errors.",
+        (
+            "CheckpointFormatError",
+            "CheckpointNotFoundError",
+            "Description",
+            "NoCheckpointError",
+            "Part",
+            "TensorEntry",
+            "convert",
+            "describe",
+        ),
     ),
     Page(
         "systolic.preflight",

@@ -233,7 +233,7 @@ def test_impossible_strategies_are_refused() -> None:
         L.Trainer(**QUIET, devices=CORES, strategy=ModelParallel(fsdp=3))
     with pytest.raises(MisconfigurationException, match="one of them may be -1"):
         ModelParallel(data=-1)
-    with pytest.raises(MisconfigurationException, match="a checkpoint is one whole file"):
-        FSDPStrategy(state_dict_type="sharded")  # type: ignore[arg-type]
+    with pytest.raises(MisconfigurationException, match="Expected 'full' or 'sharded'. Received: 'local'"):
+        FSDPStrategy(state_dict_type="local")  # type: ignore[arg-type]
     with pytest.raises(MisconfigurationException, match="no model in Task has a plan"):
         train(ModelParallel(tensor=2), lambda: nn.Sequential(nn.Embedding(WORDS, 64), nn.Linear(64, WORDS)))

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..checkpoint import is_inside, location
 from ..core import LightningModule
+from ..distributed import broadcast, is_main_process
 from ..exceptions import MisconfigurationException
 from ..loggers._yaml import dump_yaml
 from ..utilities._suggest import suggest
@@ -243,9 +244,9 @@ class ModelCheckpoint(Checkpoint):
         if not self.save_on_exception or not _is_active(trainer) or trainer.global_step == self._last_step_saved:
             return
         metrics = self._candidates(trainer)
-        path = self._free_path(trainer, metrics, None, may_replace="")
+        path = self._free_path(trainer, metrics, None, may_replace="", together=False)
         self._write(trainer, path)
-        self._save(trainer, metrics, top_k=False)
+        self._save(trainer, metrics, top_k=False, together=False)
         say(f"{type(exception).__name__} was raised; saved a checkpoint to {path}")
 
     def save_last_now(self, trainer: TrainerLike) -> None:
@@ -367,17 +368,19 @@ class ModelCheckpoint(Checkpoint):
         logged = {name: trainer.callback_metrics[name].int() for name in counters if name in trainer.callback_metrics}
         return {**trainer.callback_metrics, **{name: torch.tensor(n) for name, n in counters.items()}, **logged}
 
-    def _save(self, trainer: TrainerLike, metrics: dict[str, Tensor], *, top_k: bool) -> None:
-        """Write the files that are due at this moment."""
+    def _save(self, trainer: TrainerLike, metrics: dict[str, Tensor], *, top_k: bool, together: bool = True) -> None:
+        """Write the files that are due at this moment; an exception may be of this process only, not of all together."""
         trainer.checkpoint_io.wait()
         previous_last = self.last_model_path
         if self.save_last:  # decided first, because it is part of the state that both files hold
-            self.last_model_path = self._free_path(trainer, metrics, self.CHECKPOINT_NAME_LAST, may_replace=previous_last)
+            self.last_model_path = self._free_path(
+                trainer, metrics, self.CHECKPOINT_NAME_LAST, may_replace=previous_last, together=together
+            )
         if top_k and self.save_top_k != 0:
             save = self._save_newest if self.monitor is None else self._save_ranked
             save(trainer, metrics)
         if self.save_last:
-            self._save_last(trainer, previous_last)
+            self._save_last(trainer, previous_last, together)
 
     def _save_newest(self, trainer: TrainerLike, metrics: dict[str, Tensor]) -> None:
         previous = self.best_model_path
@@ -413,13 +416,14 @@ class ModelCheckpoint(Checkpoint):
         best = (min if self.mode == "min" else max)(self.best_k_models, key=lambda p: float(self.best_k_models[p]))
         self.best_model_path, self.best_model_score = best, self.best_k_models[best]
 
-    def _save_last(self, trainer: TrainerLike, previous: str) -> None:
+    def _save_last(self, trainer: TrainerLike, previous: str, together: bool) -> None:
         path = self.last_model_path
         if self.save_last == "link" and self._newest_path and self.save_top_k != 0:
-            if location(self._newest_path) != location(path):
+            if location(self._newest_path) != location(path) and is_main_process():
                 trainer.checkpoint_io.link_checkpoint(self._newest_path, path)
-        elif self._newest_step == trainer.global_step and trainer.checkpoint_io.exists(self._newest_path):
-            trainer.checkpoint_io.copy_checkpoint(self._newest_path, path)  # the same state: the devices need not be read twice
+        elif self._newest_step == trainer.global_step and _exists(trainer, self._newest_path, together):
+            if is_main_process():  # the same state: the devices need not be read twice
+                trainer.checkpoint_io.copy_checkpoint(self._newest_path, path)
         else:
             self._write(trainer, path, newest=False)
         self._remove_superseded(trainer, previous, path)
@@ -439,20 +443,34 @@ class ModelCheckpoint(Checkpoint):
         for logger in trainer.loggers:
             logger.after_save_checkpoint(self)
 
-    def _free_path(self, trainer: TrainerLike, metrics: dict[str, Tensor], filename: str | None, may_replace: str) -> str:
+    def _free_path(
+        self,
+        trainer: TrainerLike,
+        metrics: dict[str, Tensor],
+        filename: str | None,
+        may_replace: str,
+        *,
+        together: bool = True,
+    ) -> str:
         self._warn_of_unknown(filename or self.filename or "", metrics)
         path = self.format_checkpoint_name(metrics, filename)
         versions = itertools.count(self.STARTING_VERSION)
-        while self._enable_version_counter and path != may_replace and trainer.checkpoint_io.exists(path):
+        while self._enable_version_counter and path != may_replace and _exists(trainer, path, together):
             path = self.format_checkpoint_name(metrics, filename, ver=next(versions))
         return path
 
     def _remove_superseded(self, trainer: TrainerLike, previous: str, current: str) -> None:
         """Delete an older file, unless training resumed from it or it lies in another run's directory."""
-        if not previous or previous == current or not is_inside(previous, self.dirpath or ""):
+        if not previous or previous == current or not is_inside(previous, self.dirpath or "") or not is_main_process():
             return
         if trainer.ckpt_path is None or location(trainer.ckpt_path) != location(previous):
             trainer.checkpoint_io.remove_checkpoint(previous)
+
+
+def _exists(trainer: TrainerLike, path: str, together: bool) -> bool:
+    """Whether there is a checkpoint; where several processes ask together, as the first one sees it: all take one name."""
+    exists = trainer.checkpoint_io.exists(path)
+    return broadcast(exists) if together else exists
 
 
 def _is_active(trainer: TrainerLike) -> bool:

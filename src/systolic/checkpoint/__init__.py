@@ -1,10 +1,13 @@
-"""Checkpoint files: written atomically, readable with plain `torch.load(weights_only=True)`."""
+"""Checkpoints: written atomically; a file of one is readable with plain `torch.load(weights_only=True)`."""
 
 from ._async_io import AsyncCheckpointIO
+from ._conversion import convert
+from ._description import Description, Part, TensorEntry, describe
 from ._errors import CheckpointFormatError, CheckpointNotFoundError, NoCheckpointError
 from ._io import CheckpointIO, TorchCheckpointIO
 from ._location import is_inside, is_remote, location
-from ._snapshot import snapshot
+from ._sharded_io import ShardedCheckpointIO
+from ._snapshot import send_parts, snapshot
 from ._storage import atomic_save, copy_atomically, link_atomically, load, remove
 
 __all__ = [
@@ -12,15 +15,22 @@ __all__ = [
     "CheckpointFormatError",
     "CheckpointIO",
     "CheckpointNotFoundError",
+    "Description",
     "NoCheckpointError",
+    "Part",
+    "ShardedCheckpointIO",
+    "TensorEntry",
     "TorchCheckpointIO",
     "atomic_save",
+    "convert",
     "copy_atomically",
+    "describe",
     "is_inside",
     "is_remote",
     "link_atomically",
     "load",
     "location",
     "remove",
+    "send_parts",
     "snapshot",
 ]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from ..exceptions import MisconfigurationException
 from ._io import CheckpointIO, TorchCheckpointIO
 from ._location import MapLocation, PathLike, location
 
@@ -20,6 +21,9 @@ class AsyncCheckpointIO(CheckpointIO):
     Args:
         checkpoint_io: what writes; a `TorchCheckpointIO` by default.
 
+    Raises:
+        MisconfigurationException: the plugin writes from the devices, as `ShardedCheckpointIO` does.
+
     Example:
         >>> import systolic as L
         >>> from systolic.plugins import AsyncCheckpointIO
@@ -30,6 +34,11 @@ class AsyncCheckpointIO(CheckpointIO):
 
     def __init__(self, checkpoint_io: CheckpointIO | None = None) -> None:
         self.checkpoint_io = TorchCheckpointIO() if checkpoint_io is None else checkpoint_io
+        if self.checkpoint_io.saves_from_devices:
+            raise MisconfigurationException(
+                f"AsyncCheckpointIO({type(checkpoint_io).__name__}()): expected a plugin that writes copies on the host. This "
+                "one writes what lies on the devices, which training goes on to change. Use it without AsyncCheckpointIO."
+            )
         self._executor: ThreadPoolExecutor | None = None
         self._pending: list[Future[None]] = []
         self._coming: set[str] = set()

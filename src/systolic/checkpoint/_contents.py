@@ -20,6 +20,9 @@ from ._location import MapLocation
 File = str | IO[bytes]
 """The path of a local file, or an open file of another file system."""
 
+SHARDED = "systolic_sharded"
+"""Entry of the file in a directory of shards, which says what is beside it."""
+
 _SMALLEST_ZIP = 22
 
 
@@ -29,7 +32,9 @@ def require_dict(checkpoint: object) -> None:
         raise TypeError(f"A checkpoint is a dict, received {type(checkpoint).__name__}.")
 
 
-def read(file: File, name: str, map_location: MapLocation, weights_only: bool) -> dict[str, Any]:
+def read(
+    file: File, name: str, map_location: MapLocation, weights_only: bool, *, mapped: bool = False, is_part: bool = False
+) -> dict[str, Any]:
     """The checkpoint in a file.
 
     Args:
@@ -37,6 +42,8 @@ def read(file: File, name: str, map_location: MapLocation, weights_only: bool) -
         name: what errors call it.
         map_location: where tensors go, as in `torch.load`.
         weights_only: refuse everything but tensors and plain Python values.
+        mapped: leave the values of tensors in the file until somebody looks at them, where its format lets one.
+        is_part: the file is that of a directory of shards.
 
     Raises:
         CheckpointFormatError: the file is damaged, is something else, or holds more than plain values.
@@ -46,13 +53,19 @@ def read(file: File, name: str, map_location: MapLocation, weights_only: bool) -
             f"{name!r} is damaged: its checksum does not fit its contents ({part}). Take another checkpoint, or copy it again."
         )
     try:
-        checkpoint = torch.load(file, map_location=map_location, weights_only=weights_only)
+        mmap = mapped and isinstance(file, str) and zipfile.is_zipfile(file)
+        checkpoint = torch.load(file, map_location=map_location, weights_only=weights_only, mmap=mmap)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, AttributeError, ImportError) as error:
         raise CheckpointFormatError(_explain(file, name, error)) from error
     except OSError as error:
         if error.errno != errno.EINVAL:  # PyTorch's reader says so of an archive that was cut off
             raise
         raise CheckpointFormatError(_explain(file, name, error)) from error
+    _require_checkpoint(checkpoint, name, is_part)
+    return checkpoint
+
+
+def _require_checkpoint(checkpoint: object, name: str, is_part: bool) -> None:
     if not isinstance(checkpoint, dict):
         raise CheckpointFormatError(
             f"{name!r} is not a checkpoint: it holds an object of type {type(checkpoint).__name__}, not a dict with "
@@ -64,21 +77,37 @@ def read(file: File, name: str, map_location: MapLocation, weights_only: bool) -
             f"{name!r} is not a checkpoint: it has no 'state_dict', only {keys or 'nothing'}. If it is a bare "
             "state_dict of a model, load it with model.load_state_dict(torch.load(path)) before the Trainer starts."
         )
-    return checkpoint
+    if SHARDED in checkpoint and not is_part:
+        raise CheckpointFormatError(f"{name!r} is a part of a checkpoint. Pass the path of the directory that it is in.")
 
 
 def damaged_part(path: str) -> str | None:
     """Place of the damage in a local file, by the checksums that PyTorch puts beside every tensor; None if it is as written.
 
-    A file that is no archive is left to be judged by reading it.
+    A file that is no archive, or was written without checksums, is left to be judged by reading it.
     """
     if not zipfile.is_zipfile(path):
         return None
     try:
         with zipfile.ZipFile(path) as archive:
-            return archive.testzip()
+            return archive.testzip() if _has_checksums(archive) else None
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, ValueError) as error:
         return f"{type(error).__name__}: {error}"
+
+
+def stored_checksums(path: str) -> str | None:
+    """Description of the checksums in a local file; "" for an archive without any, None for a file that is no archive."""
+    if not zipfile.is_zipfile(path):
+        return None
+    with zipfile.ZipFile(path) as archive:
+        if not _has_checksums(archive):
+            return ""
+        return f"CRC-32 of {len(archive.infolist())} records"
+
+
+def _has_checksums(archive: zipfile.ZipFile) -> bool:
+    """Whether checksums were computed: after `torch.serialization.set_crc32_options(False)` there is a 0 in their places."""
+    return any(record.CRC for record in archive.infolist())
 
 
 def warn_if_not_plain(file: File, name: str) -> None:

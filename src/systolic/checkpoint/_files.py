@@ -21,7 +21,7 @@ import torch
 from ..utilities._private import make_directories
 from ._contents import damaged_part, read, require_dict, warn_if_not_plain
 from ._errors import CheckpointNotFoundError, missing_checkpoint
-from ._location import TEMPORARY_SUFFIX, MapLocation
+from ._location import CONTENTS, TEMPORARY_SUFFIX, MapLocation
 
 try:
     import fcntl
@@ -129,15 +129,15 @@ def remove(path: str) -> None:
             os.unlink(path)
 
 
-def load(path: str, map_location: MapLocation, weights_only: bool) -> dict[str, Any]:
-    """Read a checkpoint.
+def load(path: str, map_location: MapLocation, weights_only: bool, *, mapped: bool = False) -> dict[str, Any]:
+    """Read a checkpoint; `mapped` leaves the values of tensors in the file until somebody looks at them.
 
     Raises:
         CheckpointNotFoundError: there is no such file.
         CheckpointFormatError: the file is damaged, is something else, or holds more than plain values.
     """
     _require_file(path)
-    return read(path, path, map_location, weights_only)
+    return read(path, path, map_location, weights_only, mapped=mapped)
 
 
 def is_whole(path: str) -> bool:
@@ -162,12 +162,23 @@ def _replacing(target: str, makes_directories: bool = True) -> Iterator[str]:
     temporary = os.path.join(directory, f".{name[:100]}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}")
     try:
         yield temporary
-        os.replace(temporary, target)
+        _give_name(temporary, target)
     except BaseException:
         remove(temporary)
         raise
     _sync_directory(directory)
     _remove_abandoned(directory)
+
+
+def _give_name(temporary: str, target: str) -> None:
+    """Rename a complete file; a checkpoint that is a directory gives way to it, which takes two steps."""
+    if not os.path.isfile(os.path.join(target, CONTENTS)) or os.path.islink(target):
+        os.replace(temporary, target)
+        return
+    aside = f"{temporary}.before{TEMPORARY_SUFFIX}"
+    os.rename(target, aside)
+    os.replace(temporary, target)
+    remove(aside)
 
 
 def _sync_directory(directory: str) -> None:
@@ -190,7 +201,7 @@ def _remove_abandoned(directory: str) -> None:
         with suppress(FileNotFoundError):
             age = now - os.lstat(name).st_mtime
             if age > _ABANDONED_AFTER_S or (age > _BEFORE_THE_LOCK_S and _is_abandoned(name)):
-                os.unlink(name)
+                remove(name)
 
 
 @contextmanager

@@ -20,9 +20,12 @@ class CheckpointIO:
     Attributes:
         writes_later: whether `save_checkpoint` returns before the checkpoint is written. It is then given copies of
             everything that training could change.
+        saves_from_devices: whether `save_checkpoint` is called in every process, with tensors that are still on the devices;
+            else in the first one, with copies on the host.
     """
 
     writes_later = False
+    saves_from_devices = False
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: PathLike, storage_options: Any = None) -> None:
         """Write a checkpoint: a dict of CPU tensors and plain values."""

@@ -17,6 +17,9 @@ MapLocation = str | torch.device | dict[str, str] | Callable[[Any, str], Any] | 
 TEMPORARY_SUFFIX = ".systolic-tmp"
 """Of the names of files that are being written."""
 
+CONTENTS = "contents.ckpt"
+"""In a directory that is a checkpoint, the file that completes it."""
+
 _LOCAL = ("file://", "local://")
 
 

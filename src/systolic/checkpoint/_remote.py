@@ -83,6 +83,12 @@ def exists(url: str, options: Options) -> bool:
     return fs.exists(path)
 
 
+def size(url: str, options: Options) -> int:
+    """How many bytes an object has."""
+    fs, path = _file_system(url, options)
+    return fs.size(path)
+
+
 def modified(url: str, options: Options) -> float:
     """When an object was written, in seconds since 1970."""
     fs, path = _file_system(url, options)

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from ..runtime import DeviceTensor
-from ..utilities._torch_internals import tree_map
+from ..runtime import Cell, DeviceTensor, is_readable_alone
+from ..utilities._torch_internals import tree_leaves, tree_map
 
 _IMMUTABLE = (int, float, complex, str, bytes, bool, type(None), type, torch.dtype, torch.device, torch.Size)
 
@@ -41,3 +41,19 @@ def snapshot(contents: object, *, detached: bool = False) -> Any:
         return copies[key]
 
     return tree_map(leaf, contents)
+
+
+def send_parts(contents: object) -> None:
+    """Help the first process to take its `snapshot`, while all read together: parts that only this one has are sent.
+
+    One array at a time is here as a whole, for an instant.
+
+    Args:
+        contents: as the first process has them.
+    """
+    known: set[int] = set()
+    for leaf in tree_leaves(contents):
+        cell = leaf._cell if isinstance(leaf, DeviceTensor) else None
+        if isinstance(cell, Cell) and id(cell) not in known and not is_readable_alone(cell.buffer.array):
+            known.add(id(cell))
+            cell.snapshot()

@@ -8,8 +8,8 @@ from typing import Any
 
 from ..exceptions import MisconfigurationException
 from ..utilities._suggest import suggest
-from . import _files, _remote
-from ._location import MapLocation, PathLike, is_remote, location
+from . import _files, _remote, _sharded
+from ._location import CONTENTS, MapLocation, PathLike, is_remote, location
 
 Options = Mapping[str, Any] | None
 
@@ -53,7 +53,7 @@ def load(
     """Read a checkpoint of systolic or Lightning.
 
     Args:
-        path: the file or URL.
+        path: the file, directory of shards, or URL.
         map_location: where tensors go, as in `torch.load`.
         weights_only: refuse files that hold anything but tensors and plain Python values. False runs code that the
             file may contain: only for files that you trust.
@@ -65,13 +65,18 @@ def load(
     """
     if is_remote(path):
         return _remote.load(location(path), storage_options or {}, map_location, weights_only)
-    return _files.load(location(path), map_location, weights_only)
+    where = location(path)
+    if _sharded.is_sharded(where):
+        return _sharded.load(where, map_location, weights_only)
+    return _files.load(where, map_location, weights_only)
 
 
 def copy_atomically(source: PathLike, target: PathLike, storage_options: Options = None) -> None:
-    """Make `target` a copy of the file `source`, complete at every moment that it can be seen."""
+    """Make `target` a copy of the file or directory `source`, complete at every moment that it can be seen."""
     if is_remote(source) or is_remote(target):
         _remote.copy(_url(source), _url(target), storage_options or {})
+    elif _sharded.is_sharded(location(source)):
+        _sharded.copy(location(source), location(target))
     else:
         _files.copy(location(source), location(target))
 
@@ -88,18 +93,24 @@ def remove(path: PathLike, storage_options: Options = None) -> None:
     """Delete a checkpoint file or directory; one that is gone already is no error."""
     if is_remote(path):
         _remote.remove(location(path), storage_options or {})
+    elif _sharded.is_sharded(location(path)) and not os.path.islink(location(path)):
+        _sharded.remove(location(path))
     else:
         _files.remove(location(path))
 
 
 def exists(path: PathLike, storage_options: Options = None) -> bool:
-    """Whether there is something of this name."""
-    return _remote.exists(location(path), storage_options or {}) if is_remote(path) else os.path.lexists(location(path))
+    """Whether there is something of this name, other than what a killed process left of a directory."""
+    where = location(path)
+    if is_remote(path):
+        return _remote.exists(where, storage_options or {})
+    return os.path.lexists(where) and not _sharded.is_left_over(where)
 
 
 def is_whole(path: PathLike) -> bool:
-    """Whether a local file is undamaged by its checksums; files elsewhere are taken to be."""
-    return is_remote(path) or _files.is_whole(location(path))
+    """Whether a local checkpoint is complete and undamaged by its checksums; those elsewhere are taken to be."""
+    where = location(path)
+    return is_remote(path) or (_sharded.is_whole(where) if _sharded.is_sharded(where) else _files.is_whole(where))
 
 
 def names_in(directory: PathLike, storage_options: Options = None) -> list[str]:
@@ -113,7 +124,8 @@ def modified(path: PathLike, storage_options: Options = None) -> float:
     """When a checkpoint was written, in seconds since 1970."""
     if is_remote(path):
         return _remote.modified(location(path), storage_options or {})
-    return os.path.getmtime(location(path))
+    where = location(path)
+    return os.path.getmtime(os.path.join(where, CONTENTS) if _sharded.is_committed(where) else where)
 
 
 def _url(path: PathLike) -> str:

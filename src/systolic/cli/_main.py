@@ -8,13 +8,14 @@ from collections.abc import Sequence
 
 from .. import __version__
 from ..exceptions import MisconfigurationException
+from ._checkpoint import CHECKPOINT
 from ._doctor import DOCTOR
 from ._launch import LAUNCH
 from ._new import NEW
 from ._preflight import PREFLIGHT
 from ._run import RUN
 
-COMMANDS = (DOCTOR, LAUNCH, NEW, PREFLIGHT, RUN)
+COMMANDS = (CHECKPOINT, DOCTOR, LAUNCH, NEW, PREFLIGHT, RUN)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -51,4 +51,5 @@ def gather_to_host(array: jax.Array) -> np.ndarray[Any, Any]:
         return np.asarray(array)  # host sync: the value is wanted
     if array.is_fully_replicated:
         return np.asarray(array.addressable_data(0))  # host sync: the value is wanted
-    return np.asarray(multihost_utils.process_allgather(array, tiled=True))  # host sync: the value is wanted
+    with jax.enable_x64(True):
+        return np.asarray(multihost_utils.process_allgather(array, tiled=True))  # host sync: the value is wanted

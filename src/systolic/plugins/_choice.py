@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..checkpoint import CheckpointIO, TorchCheckpointIO
+from ..checkpoint import CheckpointIO, ShardedCheckpointIO, TorchCheckpointIO
 from ..compat import welcome
 from ..exceptions import MisconfigurationException
 
 
-def choose_checkpoint_io(plugins: object) -> CheckpointIO:
+def choose_checkpoint_io(plugins: object, *, sharded: bool = False) -> CheckpointIO:
     """Choose the plugin that writes checkpoints.
 
     Args:
         plugins: None, a `CheckpointIO`, or a list with one.
+        sharded: whether the strategy asks for directories of shards.
 
     Raises:
         MisconfigurationException: something else is in it, or more than one.
@@ -31,4 +32,9 @@ def choose_checkpoint_io(plugins: object) -> CheckpointIO:
             f"Invalid value for argument `plugins`. Expected one CheckpointIO. Received: {listed!r}. To write in the "
             "background with your own, wrap it: AsyncCheckpointIO(MyCheckpointIO())."
         )
-    return listed[0] if listed else TorchCheckpointIO()
+    if sharded and listed and not listed[0].saves_from_devices:
+        raise MisconfigurationException(
+            f'The strategy has state_dict_type="sharded", and `plugins` has {listed[0]!r}, which writes whole files. Expected '
+            'one of them: leave the plugin out, or take state_dict_type="full".'
+        )
+    return listed[0] if listed else ShardedCheckpointIO() if sharded else TorchCheckpointIO()

@@ -14,6 +14,8 @@ from ._compile_cache import described_programs as described_programs
 from ._compile_cache import keep_compiled_programs as keep_compiled_programs
 from ._compile_cache import watched_cache as watched_cache
 from ._compiler_options import compiler_options as compiler_options
+from ._convert import is_readable_alone as is_readable_alone
+from ._convert import reading_together as reading_together
 from ._convert import to_host_array as to_host_array
 from ._convert import to_jax_array as to_jax_array
 from ._convert import to_torch_tensor as to_torch_tensor

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -10,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import torch
 
-from ..distributed import join_parts, make_global_array
+from ..distributed import gather_to_host, join_parts, make_global_array
 from ._dtypes import torch_dtype
 from ._transfers import observers, tell_fetched, tell_sent
 
@@ -81,16 +83,46 @@ def copy_to_host(array: jax.Array) -> np.ndarray[Any, Any]:
     """
     if array.is_fully_replicated:
         return np.asarray(array.addressable_data(0))  # host sync: the value is wanted
-    if not array.is_fully_addressable:
+    parts = _own_parts(array)
+    if not _is_whole(array, parts):
+        if _reading_together:
+            return gather_to_host(array)
         raise RuntimeError(
             f"An array of shape {array.shape} is split over the devices of several processes ({array.sharding}), so that "
             "this process alone cannot read it."
         )
     values = np.empty(array.shape, array.dtype)
-    for shard in array.addressable_shards:
-        if shard.replica_id == 0:
-            values[shard.index] = np.asarray(shard.data)  # host sync: the value is wanted
+    for shard in parts:
+        values[shard.index] = np.asarray(shard.data)  # host sync: the value is wanted
     return values
+
+
+_reading_together: list[None] = []
+"""Not empty while all processes read the same arrays in the same order."""
+
+
+@contextlib.contextmanager
+def reading_together() -> Iterator[None]:
+    """Inside the block an array that is split over processes can be read: all of them read it, and send their parts."""
+    _reading_together.append(None)
+    try:
+        yield
+    finally:
+        _reading_together.pop()
+
+
+def is_readable_alone(array: jax.Array) -> bool:
+    """Whether this process has all parts of an array on its devices."""
+    return array.is_fully_replicated or _is_whole(array, _own_parts(array))
+
+
+def _own_parts(array: jax.Array) -> list[jax.Shard]:
+    """The different parts of an array that lie on devices of this process."""
+    return list({str(shard.index): shard for shard in array.addressable_shards}.values())
+
+
+def _is_whole(array: jax.Array, parts: list[jax.Shard]) -> bool:
+    return sum(np.size(shard.data) for shard in parts if shard.data is not None) == array.size
 
 
 def put(array: Any, sharding: jax.sharding.Sharding, parts: int = 1) -> jax.Array:

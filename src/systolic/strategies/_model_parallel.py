@@ -46,6 +46,8 @@ class ModelParallel:
             and ours for GPT-2, BERT, T5, ViT, Whisper and `nn.TransformerEncoderLayer`.
         split: "state", or "optimizer" to keep the parameters whole on every device and split only what the optimizer needs
             (ZeRO's second stage): less to communicate, more memory.
+        state_dict_type: "full": a checkpoint is one file. "sharded": a directory, to which every process writes what its
+            devices hold (`systolic.plugins.ShardedCheckpointIO`). Both are read under any strategy.
 
     Example:
         >>> import systolic as L
@@ -60,12 +62,13 @@ class ModelParallel:
     tensor: int = 1
     plan: Plan | Literal["auto"] = "auto"
     split: Literal["state", "optimizer"] = "state"
+    state_dict_type: Literal["full", "sharded"] = "full"
 
     def __post_init__(self) -> None:
         """Refuse what can be seen to be wrong without a model.
 
         Raises:
-            MisconfigurationException: impossible axes, an unknown `split` or style.
+            MisconfigurationException: impossible axes, an unknown `split`, `state_dict_type` or style.
         """
         try:
             MeshShape(self.data, self.fsdp, self.tensor)
@@ -74,6 +77,11 @@ class ModelParallel:
         if self.split not in ("state", "optimizer"):
             raise MisconfigurationException(
                 f"Invalid value for argument `split`. Expected 'state' or 'optimizer'. Received: {self.split!r}."
+            )
+        if self.state_dict_type not in ("full", "sharded"):
+            raise MisconfigurationException(
+                "Invalid value for argument `state_dict_type`. Expected 'full' or 'sharded'. "
+                f"Received: {self.state_dict_type!r}."
             )
         if self.plan != "auto":
             shard_by_plan(self.plan)
@@ -150,6 +158,6 @@ def _where_even(rule: StateRule, shape: MeshShape) -> StateRule:
     return even
 
 
-def hybrid() -> ModelParallel:
+def hybrid(state_dict_type: Literal["full", "sharded"] = "full") -> ModelParallel:
     """The strategy "hsdp": split over the devices of a host, one group a host; with a single host two groups."""
-    return ModelParallel(data=process_count() if process_count() > 1 else 2)
+    return ModelParallel(data=process_count() if process_count() > 1 else 2, state_dict_type=state_dict_type)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..callbacks import Checkpoint, ModelCheckpoint
 from ..checkpoint import NoCheckpointError
+from ..distributed import broadcast
 from ..exceptions import MisconfigurationException
 
 if TYPE_CHECKING:
@@ -74,6 +75,11 @@ def _best(trainer: Trainer, method: str) -> str:
 
 
 def _last(trainer: Trainer, method: str) -> str | None:
+    # one process chooses: what the others see of the directory may be older
+    return broadcast(_last_here(trainer, method))
+
+
+def _last_here(trainer: Trainer, method: str) -> str | None:
     found: set[str] = set()
     for callback in trainer.callbacks:
         if isinstance(callback, ModelCheckpoint):
@@ -83,7 +89,7 @@ def _last(trainer: Trainer, method: str) -> str | None:
         warnings.warn(
             f'trainer.{method}(ckpt_path="last"): there is no last checkpoint, so none is loaded. '
             "ModelCheckpoint(save_last=True) keeps one.",
-            stacklevel=5,
+            stacklevel=6,
         )
         return None
     return _newest_whole(trainer, sorted(found))
@@ -104,6 +110,6 @@ def _newest_whole(trainer: Trainer, found: list[str]) -> str:
         warnings.warn(
             f'ckpt_path="last": {", ".join(damaged)} cannot be read (cut off, or changed since it was written). Training goes '
             f"on from the one before, {whole}. Delete the damaged file, or look at the disk that it is on.",
-            stacklevel=6,
+            stacklevel=7,
         )
     return whole

@@ -10,10 +10,11 @@ import numpy as np
 import torch
 
 from ..callbacks import ModelCheckpoint
-from ..checkpoint import snapshot
+from ..checkpoint import send_parts, snapshot
 from ..core import hyperparameters_of
 from ..distributed import is_main_process
 from ..exceptions import MisconfigurationException
+from ..runtime import reading_together
 from . import _lightning_loops, _position
 from ._checkpoint_parts import part, require_counters, require_kinds, restore_optimizers, restore_schedulers
 from ._stage import Stage
@@ -26,14 +27,22 @@ _OURS = "systolic_version"
 
 
 def save(run: Run, path: Any, weights_only: bool, storage_options: Any = None) -> None:
-    """Write a checkpoint: one copy on the host, taken when the one before it is gone."""
+    """Write a checkpoint: from the devices, or by one copy on the host, taken when the one before it is gone."""
     if run.call is None:
         raise MisconfigurationException("There is nothing to save before fit, validate, test or predict was called.")
     io = run.config.checkpoint_io
     io.wait()
     contents = _contents(run, weights_only)  # everywhere: hooks add to it
-    if is_main_process():
-        io.save_checkpoint(snapshot(contents, detached=io.writes_later), path, storage_options)
+    if io.saves_from_devices:
+        io.save_checkpoint(contents, path, storage_options)
+    elif is_main_process():
+        with reading_together():
+            copied = snapshot(contents, detached=io.writes_later)
+        io.save_checkpoint(copied, path, storage_options)
+        del copied
+    else:
+        with reading_together():
+            send_parts(contents)
     if run.state.stopped:  # between runs nothing goes on meanwhile
         io.teardown()
 

@@ -179,11 +179,12 @@ def configuration(
     matmul_precision = resolve_matmul_precision(matmul_precision, platform)
     _defaults.require_deterministic(deterministic, found)
     root = _defaults.root_dir(default_root_dir)
+    sharding = _sharding(strategy, found, compile)
     bars = (enable_checkpointing, enable_progress_bar, enable_model_summary)
     return TrainerConfig(
         accelerator=accelerator,
         callbacks=_defaults.callbacks(callbacks, *bars, quick),
-        checkpoint_io=choose_checkpoint_io(plugins),
+        checkpoint_io=choose_checkpoint_io(plugins, sharded=sharding is not None and sharding.state_dict_type == "sharded"),
         compile=compile,
         default_root_dir=root,
         deterministic=deterministic,
@@ -193,7 +194,7 @@ def configuration(
         matmul_precision=matmul_precision,
         numerics=numerics,
         profiler=make_profiler(profiler),
-        sharding=_sharding(strategy, found, compile),
+        sharding=sharding,
         **checked,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from ..compiler import Engine, choose_remat, scope_with_globals
 from ..exceptions import MisconfigurationException
 from ..metrics import Results
-from ..runtime import Placement
+from ..runtime import Placement, reading_together
 from ._compile_notice import CompileNotice
 from ._data_scope import datamodule_places
 from ._dispatch import multi_step
@@ -44,7 +45,9 @@ def release_engines(engines: Sequence[Releasable], *, failing: bool, puts_back: 
     """
     for engine in engines:
         try:
-            engine.release()
+            # after an error the other processes may be elsewhere
+            with contextlib.nullcontext() if failing else reading_together():
+                engine.release()
         except RuntimeError as error:
             # the traceback of the error that ended the run may still hold tensors of the trace; that error matters
             if not failing:
