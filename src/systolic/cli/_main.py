@@ -11,10 +11,11 @@ from ..exceptions import MisconfigurationException
 from ._doctor import DOCTOR
 from ._launch import LAUNCH
 from ._new import NEW
+from ._plan import PLAN
 from ._preflight import PREFLIGHT
 from ._run import RUN
 
-COMMANDS = (DOCTOR, LAUNCH, NEW, PREFLIGHT, RUN)
+COMMANDS = (DOCTOR, LAUNCH, NEW, PLAN, PREFLIGHT, RUN)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
