@@ -9,17 +9,18 @@ from ...exceptions import MisconfigurationException
 from .._build import report_on
 from .._slices import Slice
 from ._answers import as_prediction
+from ._calibrated import Calibration, Sample
 from ._communication import Traffic
 from ._facts import Recomputation, StateBytes, Steps, batch_bytes, recomputation, state_bytes
-from ._model import Calibration, CostModel, Sample
+from ._model import CostModel
 from ._outcome import Prediction
 from ._space import Cell
 
 _ROOM = 0.7
 """Share of the HBM that state and kept activations of a program for calibration may take by the graph."""
 
-_APART = 4
-"""By how much the two batches differ."""
+_APART = (4, 16)
+"""Parts of the first generation's largest batch that are compiled, too."""
 
 _TRACED_BATCH = 4
 """Samples on each core in the step that shapes and bytes are read off: one or two may be special cases."""
@@ -116,18 +117,19 @@ class Calibrator:
             return None
         samples = [self._sample(cell, answer)]
         if known is None:
-            smaller = max(1, cell.core_batch // _APART)
-            other = replace(cell, core_batch=smaller if smaller < cell.core_batch else 2)
-            found = self._asked(other)
-            samples += [] if found.refused else [self._sample(other, found)]
+            smaller = [replace(cell, core_batch=max(1, cell.core_batch // part)) for part in _APART]
+            samples += [self._sample(one, self._asked(one)) for one in dict.fromkeys(smaller) if one != cell]
         else:
             samples += _like(known, samples[0])
+        state = self._states[cell.slice, cell.strategy]
         return Calibration(
             strategy=cell.strategy,
             remat=cell.remat,
-            state=self._states[cell.slice, cell.strategy],
+            state=state,
             samples=tuple(sorted(samples, key=lambda one: one.core_batch)),
             batch_bytes=batch_bytes(self.step),
+            # forward and backward read the parameters, and gradients are written, whatever the batch
+            floor=(state.of_optimizer + 2 * state.parameters + state.gradients) / cell.slice.chip.bandwidth_per_device,
         )
 
     def _roomiest(self, ways: Sequence[Cell]) -> Cell:
@@ -169,12 +171,12 @@ class Calibrator:
 
 
 def _like(known: Calibration, own: Sample) -> list[Sample]:
-    """A second sample in the same proportion to the own one as another generation's samples are."""
-    other = known.samples[0].core_batch
-    if other == own.core_batch:
-        other = known.last.core_batch
-    if other == own.core_batch:
-        return []
-    time = known.computing(other) / known.computing(own.core_batch)
-    size = known.temporaries(other) / max(1.0, known.temporaries(own.core_batch))
-    return [Sample(other, own.computing * time, int(own.temporaries * size), own.flops * other / own.core_batch)]
+    """Samples in the same proportion to the own one as another generation's samples are to theirs."""
+    time = own.computing / known.computing(own.core_batch)
+    size = own.temporaries / max(1.0, known.temporaries(own.core_batch))
+    each = own.flops / own.core_batch
+    return [
+        Sample(one.core_batch, one.computing * time, int(one.temporaries * size), each * one.core_batch)
+        for one in known.samples
+        if one.core_batch != own.core_batch
+    ]

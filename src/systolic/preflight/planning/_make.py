@@ -92,7 +92,6 @@ def make_plan(
         hopeless=len(possible) - len(hopeful),
         programs=(len(calibrator.answers), search.asked),
         errors=(min(model.errors), max(model.errors)) if model.errors else None,
-        margin=model.margin,
         notes=(*dict.fromkeys([*calibrator.step.notes, *calibrator.notes, *search.notes]), *_unpriced(terms, request.slices)),
     )
 

@@ -1,7 +1,7 @@
 """Cost model: seconds and memory of every way to run, from the compiler's answers about a few of them.
 
-For each generation of chips a few programs are compiled (`_calibration.py`). Between their batches time and temporaries are
-taken to be lines. From there
+For each generation of chips a few programs are compiled (`_calibration.py`), which differ in the batch (`_calibrated.py`). From
+there
 
 - another strategy changes the bytes that the optimizer moves, the state on each core, and the communication
   (`_communication.py`);
@@ -20,90 +20,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from .._slices import Slice
+from ._calibrated import Calibration
 from ._communication import Traffic, communication, communication_like
 from ._facts import Recomputation, StateBytes
 from ._outcome import BatchTime, Prediction
 from ._space import Cell
 
-_MARGIN, _LEAST_MARGIN = 0.15, 0.05
-"""By how much the model may be too high for a kind that was corrected; it allows twice the largest error that was seen, within
-these. For a kind of which nothing was compiled it allows twice as much."""
-
-_SEEN = 2
-"""Errors that have to be seen before the margin may shrink."""
+MARGIN, MARGIN_NEAR = 0.30, 0.15
+"""By how much a prediction may be too high: for a kind of which nothing was compiled, and for one that was corrected."""
 
 _NEEDED, _NEEDED_NEAR = 0.6, 0.8
-"""Share of the modelled temporaries that a program surely needs, and where one of its kind was compiled: the compiler saves memory
-where there is little."""
-
-
-@dataclass(frozen=True)
-class Sample:
-    """Answer of the compiler about one batch size, without accumulation.
-
-    Attributes:
-        core_batch: samples on each core.
-        computing: seconds without communication.
-        temporaries: bytes of all that is neither state nor batch, the program included.
-        flops: model FLOPs on each core.
-    """
-
-    core_batch: int
-    computing: float
-    temporaries: int
-    flops: float
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """Compiled programs of one generation, which differ in the batch.
-
-    Attributes:
-        strategy: theirs.
-        remat: theirs.
-        state: theirs, on each core.
-        samples: one or more, by batch.
-        batch_bytes: bytes of a batch on each core, for one sample.
-    """
-
-    strategy: str
-    remat: str
-    state: StateBytes
-    samples: tuple[Sample, ...]
-    batch_bytes: float
-
-    @property
-    def last(self) -> Sample:
-        """The program with the largest batch."""
-        return self.samples[-1]
-
-    def flops(self, batch: int) -> float:
-        """Model FLOPs of a batch on each core."""
-        return self.last.flops * batch / self.last.core_batch
-
-    def computing(self, batch: int) -> float:
-        """Seconds without communication: the line through the samples, and never less than in proportion to the batch."""
-        last, slope = self.last, self._slope([sample.computing for sample in self.samples])
-        return max(last.computing + slope * (batch - last.core_batch), last.computing * min(1.0, batch / last.core_batch))
-
-    def temporaries(self, batch: int) -> float:
-        """Bytes of temporaries by the line through the samples."""
-        return max(0.0, self.last.temporaries + self.slope_of_memory * (batch - self.last.core_batch))
-
-    @property
-    def slope_of_memory(self) -> float:
-        """Bytes of temporaries that a sample adds."""
-        return self._slope([float(sample.temporaries) for sample in self.samples])
-
-    def rate(self) -> float:
-        """FLOP/s that a growing batch reaches; that of the last program where a larger batch takes no longer."""
-        slope = self._slope([sample.computing for sample in self.samples])
-        each = self.last.flops / self.last.core_batch
-        return each / slope if slope > 0 else self.last.flops / self.last.computing
-
-    def _slope(self, values: list[float]) -> float:
-        first, last = self.samples[0].core_batch, self.last.core_batch
-        return max(0.0, (values[-1] - values[0]) / (last - first)) if last > first else 0.0
+"""Share of the modelled temporaries that a program surely needs, and where one of its kind was compiled: the compiler saves
+memory where there is little."""
 
 
 @dataclass(frozen=True)
@@ -157,16 +85,12 @@ class CostModel:
     def optimistic(self, cell: Cell) -> Prediction:
         """Prediction with the model's error in favour of this way."""
         found, fixed = self.predict(cell), self._fixed(cell)
-        share = 1 - self.margin * (2 if self._nearest(cell, timed=True) is None else 1)
+        share = 1 - (MARGIN if self._nearest(cell, timed=True) is None else MARGIN_NEAR)
         needed = _NEEDED if self._nearest(cell) is None else _NEEDED_NEAR
         memory = fixed + needed * max(0.0, found.memory - fixed)
+        known = self._calibrations[cell.slice.chip.name]
+        share *= known.least(cell.core_batch) / known.computing(cell.core_batch)
         return replace(found, middle=_scaled(found.middle, share), last=_scaled(found.last, share), memory=int(memory))
-
-    @property
-    def margin(self) -> float:
-        """By how much a prediction for a kind that was corrected may be too high, as a share of it."""
-        seen = 2 * max(map(abs, self.errors), default=1.0)
-        return _MARGIN if len(self.errors) < _SEEN else min(_MARGIN, max(_LEAST_MARGIN, seen))
 
     def answered(self, cell: Cell, compiled: Prediction) -> None:
         """Take an answer of the compiler into account, and remember how far off the prediction was."""
@@ -222,10 +146,9 @@ class CostModel:
     def _again(self, cell: Cell, known: Calibration) -> float:
         """Seconds of what is computed once more, beyond what the compiled programs compute once more."""
         chip, own, theirs = cell.slice.chip, self._remats[cell.remat], self._remats[known.remat]
-        flops = (own.flops - theirs.flops) * cell.core_batch
-        size = (own.bytes - theirs.bytes) * cell.core_batch
-        seconds = [flops / min(known.rate(), chip.flops_per_device), size / chip.bandwidth_per_device]
-        return max(seconds) if max(seconds) > 0 else min(seconds)
+        rate = min(known.flops(cell.core_batch) / known.computing(cell.core_batch), chip.flops_per_device)
+        seconds = [(own.flops - theirs.flops) / rate, (own.bytes - theirs.bytes) / chip.bandwidth_per_device]
+        return cell.core_batch * (max(seconds) if max(seconds) > 0 else min(seconds))
 
     def _temporaries(self, cell: Cell, known: Calibration) -> float:
         """Bytes: what a batch of none would take, gradients above all, and what is kept of the forward pass."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rich.console import Console, ConsoleOptions, RenderableType
 
 from ._goals import missed
+from ._model import MARGIN, MARGIN_NEAR
 from ._outcome import Outcome
 from ._render import render
 from ._terms import Terms
@@ -49,7 +50,6 @@ class Plan:
         hopeless: how many of them cannot fit by the model.
         programs: how many ways were compiled for the cost model, and how many by the search.
         errors: the model's least and largest error where a way was compiled, as shares; None where none was.
-        margin: by how much the search took predictions to be too high; twice that for kinds of which nothing was compiled.
         notes: what the reader should know.
     """
 
@@ -64,7 +64,6 @@ class Plan:
     hopeless: int
     programs: tuple[int, int]
     errors: tuple[float, float] | None
-    margin: float
     notes: tuple[str, ...] = ()
 
     @property
@@ -92,7 +91,7 @@ class Plan:
             "hopeless": self.hopeless,
             "programs": {"for the model": self.programs[0], "by the search": self.programs[1]},
             "errors": self.errors,
-            "margin": self.margin,
+            "margins": (MARGIN, MARGIN_NEAR),
             "notes": list(self.notes),
         }
 

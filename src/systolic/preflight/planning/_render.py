@@ -11,6 +11,7 @@ from rich.text import Text
 
 from .._render import quantity
 from ._goals import missed
+from ._model import MARGIN, MARGIN_NEAR
 from ._outcome import Outcome
 from ._space import Cell
 
@@ -144,5 +145,5 @@ def _account(plan: Plan) -> str:
     if plan.errors is not None:
         low, high = plan.errors
         text += f" Where it could be compared, the model was off by {low:+.0%} to {high:+.0%}"
-        text += f"; the search allowed it {plan.margin:.0%}, and twice that where nothing alike was compiled."
+        text += f"; the search allows it {MARGIN_NEAR:.0%}, and {MARGIN:.0%} where nothing alike was compiled."
     return text
