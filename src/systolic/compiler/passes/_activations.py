@@ -9,6 +9,7 @@ import torch
 from torch import fx
 
 from ...utilities._torch_internals import OpOverload
+from ..kernels import not_before
 from ..lowering import OPTIMIZER, RECOMPUTED, SCOPE, is_backward
 from ._flops import node_flops
 from ._held_back import of_state_alone
@@ -41,7 +42,7 @@ def activations(graph: fx.Graph, state: Set[fx.Node]) -> Activations:
     forward = [node for node in graph.nodes if _is_forward(node) and node not in always]
     kept = {_owner(node) for node in forward if any(is_backward(user) for user in node.users)}
     again = [node for node in graph.nodes if node.op == "call_function" and RECOMPUTED in node.meta and not _is_view(node)]
-    again = [node for node in again if isinstance(node.target, OpOverload)]
+    again = [node for node in again if isinstance(node.target, OpOverload) and node.target is not not_before]
     return Activations(
         kept=sum(_bytes(node) for node in kept if node in {*forward}),
         again_flops=sum(node_flops(node) for node in again),

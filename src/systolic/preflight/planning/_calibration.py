@@ -65,12 +65,12 @@ class Calibrator:
         known: dict[str, Calibration] = {}
         if not self.possible:
             raise MisconfigurationException("No way to run this is possible: " + "; ".join(self.notes))
+        slice = self.possible[0].slice
         for chip in dict.fromkeys(one.slice.chip.name for one in self.possible):
             found = self._calibrated(chip, next(iter(known.values()), None))
             if found is not None:
                 known[chip] = found
         self._space = [one for one in self._space if one.slice.chip.name in known]
-        slice = self._space[0].slice if self._space else self.possible[0].slice
         whole = state_bytes(self.step, self._steps.layout("ddp", slice), slice)
         share = 0.5 if self.step.precision.endswith("-mixed") else 1.0
         model = CostModel(

@@ -33,6 +33,7 @@ class PlanRequest:
         steps: updates, in place of the Trainer's.
         prices: USD per chip and hour in place of the table's; see `Terms`.
         most: how many ways the search compiles.
+        accumulates: whether several batches may make an update.
     """
 
     slices: tuple[Slice, ...]
@@ -45,6 +46,7 @@ class PlanRequest:
     steps: int | None = None
     prices: Mapping[str, float] = field(default_factory=dict)
     most: int = 6
+    accumulates: bool = True
 
 
 def make_plan(
@@ -63,13 +65,14 @@ def make_plan(
             budget is given and no price is known, or none of the ways is possible.
     """
     space = cells(request.slices, request.strategies, request.remats, request.global_batch)
+    space = [cell for cell in space if request.accumulates or cell.accumulation == 1]
     calibrator = Calibrator(space, steps, tell)
     terms = Terms(
         length(calibrator.step.samples_per_epoch), request.global_batch, request.deadline, request.budget, request.prices
     )
     terms.length.updates(request.global_batch, 1)  # for its error, before anything is compiled
     _require_prices(terms, request.slices)
-    model = calibrator.model()
+    count, model = len(calibrator.possible), calibrator.model()
     possible = calibrator.possible
     hopeful = [cell for cell in possible if model.optimistic(cell).fits]
     search = Search(hopeful, model, terms, calibrator.answers)
@@ -89,7 +92,7 @@ def make_plan(
         modelled=tuple(_of_other_slices(search, first)),
         closest=_closest(search, [Outcome(cell, model.predict(cell), terms) for cell in possible], calibrator.answers, terms),
         space=len(space),
-        hopeless=len(possible) - len(hopeful),
+        hopeless=count - len(hopeful),
         programs=(len(calibrator.answers), search.asked),
         errors=(min(model.errors), max(model.errors)) if model.errors else None,
         notes=(*dict.fromkeys([*calibrator.step.notes, *calibrator.notes, *search.notes]), *_unpriced(terms, request.slices)),

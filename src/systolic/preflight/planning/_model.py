@@ -151,19 +151,14 @@ class CostModel:
         return cell.core_batch * (max(seconds) if max(seconds) > 0 else min(seconds))
 
     def _temporaries(self, cell: Cell, known: Calibration) -> float:
-        """Bytes: what a batch of none would take, gradients above all, and what is kept of the forward pass."""
-        own, theirs = self._remats[cell.remat], self._remats[known.remat]
+        """Bytes: those of the calibration's programs, with this strategy's gradients, less what remat does not keep."""
+        own, theirs, size = self._remats[cell.remat], self._remats[known.remat], cell.core_batch
         gradients = self._states[cell.slice, cell.strategy].gradients - known.state.gradients
-        least = max(0.0, known.temporaries(0) + gradients)
-        line = max(0.0, known.temporaries(cell.core_batch) + gradients)
-        share = self._share_kept(known)
-        freed = (theirs.kept - own.kept) * cell.core_batch * share
-        return max(least, line - freed, own.kept * cell.core_batch * share)
-
-    def _share_kept(self, known: Calibration) -> float:
-        """Share of what the graph keeps that the compiler keeps, where activations are most of the temporaries."""
-        kept = self._remats[known.remat].kept * known.last.core_batch
-        return min(1.0, known.last.temporaries / kept) if kept else 1.0
+        found = known.temporaries(size)
+        # where a compiler keeps less than the graph does, remat frees less, too
+        share = min(1.0, found / (theirs.kept * size)) if theirs.kept else 0.0
+        freed = (theirs.kept - own.kept) * size * share
+        return max(0.0, known.temporaries(0) + gradients, found + gradients - freed)
 
 
 def _kind(cell: Cell) -> tuple[str, str, str]:

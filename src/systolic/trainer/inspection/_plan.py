@@ -6,11 +6,13 @@ import dataclasses
 import warnings
 from typing import TYPE_CHECKING
 
+from ...callbacks import GradientAccumulationScheduler
 from ...exceptions import MisconfigurationException
 from ...preflight import Cell, Plan, PlanRequest, RunLength, Slice, TracedStep, make_plan, progress, slice_devices
 from ...sharding import StateLayout
-from ...strategies import STRATEGIES, choose_strategy
+from ...strategies import choose_strategy
 from .._config import TrainerConfig
+from .._defaults import first_of
 from .._interception import Intended
 from .._length import with_length
 from .._state_layout import state_layout
@@ -28,17 +30,25 @@ def plan(intended: Intended, request: PlanRequest) -> Plan:
         request: what is asked for; strategy, remat and accumulation replace those of the script's Trainer.
 
     Raises:
-        MisconfigurationException: the script trains nothing, the compiler is not installed, or the request is impossible.
+        MisconfigurationException: the script trains nothing, or chooses the accumulation by a callback; the compiler is not
+            installed, or the request is impossible.
     """
     if intended.stage != "fit":
         raise MisconfigurationException(
             f"A plan is about training: the first call of the script has to be trainer.fit. Received: trainer.{intended.stage}."
         )
-    config = intended.trainer.config
+    config, automatic = intended.trainer.config, intended.model.automatic_optimization
+    if first_of(config.callbacks, GradientAccumulationScheduler) is not None:
+        raise MisconfigurationException(
+            "A plan chooses accumulate_grad_batches, and so does the script's GradientAccumulationScheduler. Run the script "
+            "without this callback."
+        )
+    request = dataclasses.replace(request, accumulates=request.accumulates and automatic)
     subject = Subject.of(intended.trainer, "fit", intended.model, intended.data, intended.datamodule)
     with progress() as tell:
         found = make_plan(request, PlannedSteps(subject), lambda samples: _length(config, request, samples), tell)
-    return dataclasses.replace(found, notes=(*found.notes, *_left_out(config, request)))
+    told = [] if automatic else ["manual optimization: no way accumulates"]
+    return dataclasses.replace(found, notes=(*found.notes, *told, *_left_out(config, request)))
 
 
 class PlannedSteps:
@@ -89,9 +99,9 @@ def _length(config: TrainerConfig, request: PlanRequest, samples: int | None) ->
 
 def _left_out(config: TrainerConfig, request: PlanRequest) -> list[str]:
     """Settings of the script that the plan does not look at."""
-    named = [choose_strategy(name) for name in STRATEGIES]
+    compared = [choose_strategy(name) for name in request.strategies]
     found = []
-    if config.sharding not in named:
+    if config.sharding is not None and config.sharding not in compared:
         found.append(f"the script's strategy, {config.sharding}, is not among those compared")
     if not isinstance(config.remat, str):
         found.append("the script's remat is a function, which is not among those compared")
