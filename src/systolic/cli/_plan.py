@@ -60,7 +60,7 @@ def _run(options: Namespace) -> int:
 
 
 def _request(options: Namespace) -> PlanRequest:
-    """What is asked for, checked.
+    """Request of a command line, checked.
 
     Raises:
         MisconfigurationException: an option is missing, or has an impossible value.

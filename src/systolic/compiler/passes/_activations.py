@@ -17,7 +17,7 @@ from ._held_back import of_state_alone
 
 @dataclass(frozen=True)
 class Activations:
-    """What a captured step keeps and computes again, over the whole batch.
+    """Values that a captured step keeps and computes again, over the whole batch.
 
     Attributes:
         kept: bytes of values of the forward pass that the backward pass uses; what views share counts once. A compiler keeps

@@ -14,7 +14,7 @@ Rank = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Goal:
-    """What is looked for.
+    """Aim of a search.
 
     Attributes:
         name: "cheapest" or "fastest".

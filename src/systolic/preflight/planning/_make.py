@@ -10,9 +10,10 @@ from .._slices import Slice
 from ._answers import ask_compiler
 from ._calibration import Calibrator
 from ._facts import Steps
+from ._found import Choice
 from ._goals import Goal, goals
 from ._outcome import Outcome, Prediction
-from ._plan import Choice, Plan
+from ._plan import Plan
 from ._search import Search
 from ._space import Cell, cells
 from ._terms import RunLength, Terms
@@ -133,7 +134,7 @@ def _of_other_slices(search: Search, goal: Goal) -> list[Outcome]:
 
 
 def _closest(search: Search, every: list[Outcome], answers: Mapping[Cell, Prediction], terms: Terms) -> Outcome | None:
-    """What lacks least memory, where nothing was compiled that fits."""
+    """The way that lacks least memory, where nothing was compiled that fits."""
     known = [*search.outcomes(), *(Outcome(cell, answer, terms) for cell, answer in answers.items())]
     if any(one.prediction.fits for one in search.outcomes()):
         return None

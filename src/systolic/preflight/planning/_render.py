@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from .._render import quantity
+from ._found import Choice, PlanFindings
 from ._goals import missed
 from ._model import MARGIN, MARGIN_NEAR
 from ._outcome import Outcome
 from ._space import Cell
 
-if TYPE_CHECKING:
-    from ._plan import Choice, Plan
-
 _COLUMNS = ("slice", "strategy", "remat", "batch", "step", "util", "HBM", "run", "USD", "figures")
 
 
-def render(plan: Plan) -> Iterator[RenderableType]:
+def render(plan: PlanFindings) -> Iterator[RenderableType]:
     """The parts of a printed plan."""
     length = plan.terms.length.source
     yield Text.assemble((f"{plan.model}, {plan.precision}, {plan.terms.global_batch} samples for an update, {length}", "bold"))
@@ -32,6 +29,7 @@ def render(plan: Plan) -> Iterator[RenderableType]:
         yield from _nothing(plan)
     rows = [*plan.compiled, *plan.modelled]
     if rows:
+        yield Text()
         yield _table(rows)
         yield Text(
             "batch: samples per core x batches for an update. figures: compiled by the TPU compiler, or the cost model's.",
@@ -79,7 +77,7 @@ def _arguments(one: Outcome) -> Iterator[Text]:
 
 
 def _change(one: Outcome) -> str:
-    """What would have to change for a way to keep the terms."""
+    """Changes by which a way would keep the terms."""
     terms, by = one.terms, missed(one)
     if terms.deadline is not None:
         return (
@@ -90,7 +88,7 @@ def _change(one: Outcome) -> str:
     return f"It costs {by:.0%} too much: allow {quantity(one.cost, 'USD')}, or train for fewer steps."
 
 
-def _nothing(plan: Plan) -> Iterator[Text]:
+def _nothing(plan: PlanFindings) -> Iterator[Text]:
     yield Text()
     yield Text("NOTHING FITS", style="bold red")
     one = plan.closest
@@ -136,8 +134,8 @@ def _usd(one: Outcome) -> str:
     return "price unknown" if one.cost is None else quantity(one.cost, "USD")
 
 
-def _account(plan: Plan) -> str:
-    """What was done for the plan, and how far the model was off."""
+def _account(plan: PlanFindings) -> str:
+    """Account of what was done for the plan, and of how far the model was off."""
     model, search = plan.programs
     text = (
         f"{plan.space} ways; {plan.hopeless} cannot fit by the model. Compiled: {model} for the model, {search} by the search."
