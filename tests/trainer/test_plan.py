@@ -13,7 +13,7 @@ from trainer.runs import trainer
 
 from systolic.callbacks import GradientAccumulationScheduler
 from systolic.exceptions import MisconfigurationException
-from systolic.preflight import PlanRequest, RunLength, slices_in
+from systolic.preflight import PlanRequest, RunLength, parse_slice, slices_in
 from systolic.strategies import ModelParallel
 from systolic.trainer import Intended, plan
 from systolic.trainer.inspection._plan import _left_out, _length
@@ -104,6 +104,12 @@ def test_a_callback_that_chooses_the_accumulation_is_refused() -> None:
     mine = trainer(callbacks=[GradientAccumulationScheduler({0: 2})])
     with pytest.raises(MisconfigurationException, match="so does the script's GradientAccumulationScheduler"):
         plan(Intended(mine, "fit", Wide(64), loader(), None), REQUEST)
+
+
+def test_hybrid_sharding_has_a_group_for_each_host() -> None:
+    steps = steps_of(Wide(64))
+    shapes = [steps.layout("hsdp", parse_slice(name)).shape for name in ("v5litepod-8", "v5litepod-16")]
+    assert [(shape.data, shape.fsdp) for shape in shapes if shape is not None] == [(2, 4), (4, 4)]
 
 
 def test_settings_that_are_not_looked_at_are_told() -> None:

@@ -71,7 +71,9 @@ def cells(slices: Sequence[Slice], strategies: Sequence[str], remats: Sequence[s
 
 
 def _divisions(samples: int) -> Iterator[tuple[int, int]]:
-    return ((size, samples // size) for size in range(1, samples + 1) if samples % size == 0)
+    small = [size for size in range(1, math.isqrt(samples) + 1) if samples % size == 0]
+    sizes = dict.fromkeys([*small, *(samples // size for size in reversed(small))])
+    return ((size, samples // size) for size in sizes)
 
 
 def _near(wanted: int, cores: int) -> int:

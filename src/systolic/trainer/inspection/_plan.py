@@ -10,7 +10,7 @@ from ...callbacks import GradientAccumulationScheduler
 from ...exceptions import MisconfigurationException
 from ...preflight import Cell, Plan, PlanRequest, RunLength, Slice, TracedStep, make_plan, progress, slice_devices
 from ...sharding import StateLayout
-from ...strategies import choose_strategy
+from ...strategies import ModelParallel, choose_strategy
 from .._config import TrainerConfig
 from .._defaults import first_of
 from .._interception import Intended
@@ -61,7 +61,7 @@ class PlannedSteps:
         """Capture a cell's step."""
         config = dataclasses.replace(
             self._subject.config,
-            sharding=choose_strategy(cell.strategy),
+            sharding=_sharding(cell.strategy, cell.slice),
             remat=cell.remat,
             accumulate_grad_batches=cell.accumulation,
         )
@@ -70,12 +70,19 @@ class PlannedSteps:
 
     def layout(self, strategy: str, slice: Slice) -> StateLayout:
         """The layout of the module's state."""
-        config = dataclasses.replace(self._subject.config, sharding=choose_strategy(strategy), devices=slice_devices(slice))
+        config = dataclasses.replace(self._subject.config, sharding=_sharding(strategy, slice), devices=slice_devices(slice))
         return state_layout(config, self._module)
 
     @property
     def _module(self) -> LightningModule:
         return self._subject.model
+
+
+def _sharding(strategy: str, slice: Slice) -> ModelParallel | None:
+    """The strategy as a run on the slice has it: "hsdp" has a group for each of its hosts, of which this machine knows nothing."""
+    if strategy == "hsdp" and slice.hosts > 1:
+        return ModelParallel(data=slice.hosts)
+    return choose_strategy(strategy)
 
 
 def _length(config: TrainerConfig, request: PlanRequest, samples: int | None) -> RunLength:
