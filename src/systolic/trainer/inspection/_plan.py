@@ -79,7 +79,7 @@ class PlannedSteps:
 
 
 def _sharding(strategy: str, slice: Slice) -> ModelParallel | None:
-    """The strategy as a run on the slice has it: "hsdp" has a group for each of its hosts, of which this machine knows nothing."""
+    """The strategy as a run on the slice has it: "hsdp" has a group for each of its hosts, which are not here."""
     if strategy == "hsdp" and slice.hosts > 1:
         return ModelParallel(data=slice.hosts)
     return choose_strategy(strategy)
