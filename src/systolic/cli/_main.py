@@ -12,10 +12,11 @@ from ._checkpoint import CHECKPOINT
 from ._doctor import DOCTOR
 from ._launch import LAUNCH
 from ._new import NEW
+from ._plan import PLAN
 from ._preflight import PREFLIGHT
 from ._run import RUN
 
-COMMANDS = (CHECKPOINT, DOCTOR, LAUNCH, NEW, PREFLIGHT, RUN)
+COMMANDS = (CHECKPOINT, DOCTOR, LAUNCH, NEW, PLAN, PREFLIGHT, RUN)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

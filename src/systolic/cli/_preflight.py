@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
-import runpy
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
 
 from rich.console import Console
 
@@ -19,18 +15,14 @@ from ..exceptions import MisconfigurationException
 from ..preflight import Comparison, PreflightReport, parse_slice, slice_devices
 from ..runtime import Devices, find_devices
 from ..strategies import STRATEGIES, choose_strategy
-from ..trainer import Intended, intercepting
+from ..trainer import Intended
 from ._command import Command
+from ._script import EPILOG, instead_of_running
 from ._sweep import parse_sweep
-
-_EPILOG = (
-    "Everything else is handed to the script; after a lone -- so are words that preflight would take itself. The script runs "
-    "unmodified up to its first trainer.fit, validate, test or predict."
-)
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
-    parser.epilog = _EPILOG
+    parser.epilog = EPILOG.format(command="preflight")
     parser.add_argument("script", type=Path, help="the training script")
     parser.add_argument(
         "--slice",
@@ -59,47 +51,6 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--measure", action="store_true", help="also run the step on this machine's devices, and compare with the prediction"
     )
-
-
-class _Reached(BaseException):
-    """Leaves the script; it is no Exception, so that the script's own handlers do not take it."""
-
-    def __init__(self, reports: list[PreflightReport]) -> None:
-        super().__init__()
-        self.reports = reports
-
-
-class _Preflight:
-    """Gives Trainers the slice's devices, and compiles in place of training."""
-
-    def __init__(self, options: Namespace) -> None:
-        self._options = options
-        self._requested: tuple[str, Devices] = ("auto", "auto")
-
-    def devices(self, accelerator: str, devices: Devices) -> list[Any]:
-        """The first slice's, whatever the script asks for."""
-        self._requested = (accelerator, devices)
-        return slice_devices(parse_slice(self._options.slices[0]))
-
-    def reached(self, intended: Intended) -> NoReturn:
-        """Compile the step that the script was about to run."""
-        options, trainer = self._options, intended.trainer
-        if options.strategy:
-            trainer.reconfigure(dataclasses.replace(trainer.config, sharding=choose_strategy(options.strategy)))
-        if options.remat:
-            trainer.reconfigure(dataclasses.replace(trainer.config, remat=options.remat))
-        measured = find_devices(*self._requested) if options.measure else False
-        found = trainer.preflight(
-            intended.model,
-            intended.data,
-            intended.datamodule,
-            slice=options.slices,
-            stage=intended.stage,
-            batch_size=options.batch_sizes or options.batch_size,
-            measure=measured,
-            advise=options.advise,
-        )
-        raise _Reached(found)
 
 
 def _run(options: Namespace) -> int:
@@ -138,36 +89,26 @@ def _known_slice(name: str) -> None:
 
 
 def _reports(options: Namespace) -> list[PreflightReport]:
-    script: Path = options.script
-    if not script.is_file():
-        raise MisconfigurationException(f"There is no script {str(script)!r}. Usage: systolic preflight train.py --slice NAME")
-    # standard output is for the report
-    with _as_main(script, options.rest), contextlib.redirect_stdout(sys.stderr), intercepting(_Preflight(options)):
-        try:
-            runpy.run_path(str(script), run_name="__main__")
-        except _Reached as reached:
-            return reached.reports
-        except SystemExit as error:
-            raise MisconfigurationException(
-                f"{script} ended with sys.exit({error.code!r}) before it called fit, validate, test or predict of a systolic "
-                "Trainer. Give it the arguments with which it does, behind its name."
-            ) from error
-    raise MisconfigurationException(
-        f"{script} ended without calling fit, validate, test or predict of a systolic Trainer. Give it the arguments with "
-        "which it does, behind its name."
-    )
+    """Reports of the step that the script is about to run."""
 
+    def compile(intended: Intended, requested: tuple[str, Devices]) -> list[PreflightReport]:
+        trainer = intended.trainer
+        if options.strategy:
+            trainer.reconfigure(dataclasses.replace(trainer.config, sharding=choose_strategy(options.strategy)))
+        if options.remat:
+            trainer.reconfigure(dataclasses.replace(trainer.config, remat=options.remat))
+        return trainer.preflight(
+            intended.model,
+            intended.data,
+            intended.datamodule,
+            slice=options.slices,
+            stage=intended.stage,
+            batch_size=options.batch_sizes or options.batch_size,
+            measure=find_devices(*requested) if options.measure else False,
+            advise=options.advise,
+        )
 
-@contextlib.contextmanager
-def _as_main(script: Path, arguments: list[str]) -> Iterator[None]:
-    """As Python would start a script: its own words, and its folder first on the path."""
-    before = sys.argv, sys.path[:]
-    sys.argv = [str(script), *arguments]
-    sys.path[0:0] = [str(script.resolve().parent)]
-    try:
-        yield
-    finally:
-        sys.argv, sys.path[:] = before
+    return instead_of_running(options, "preflight train.py --slice NAME", options.slices[0], compile)
 
 
 PREFLIGHT = Command(

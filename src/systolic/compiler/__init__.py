@@ -25,12 +25,14 @@ from .driver import Program as Program
 from .driver import RematPolicy as RematPolicy
 from .driver import StepResult as StepResult
 from .driver import VaryingNumbers as VaryingNumbers
+from .driver import activations_of as activations_of
 from .driver import choose_remat as choose_remat
 from .driver import jit as jit
 from .kernels import jax_op as jax_op
 from .lowering import LINE as LINE
 from .lowering import SCOPE as SCOPE
 from .lowering import register_lowering as register_lowering
+from .passes import Activations as Activations
 from .passes import PlainAttention as PlainAttention
 from .passes import model_flops as model_flops
 from .passes import plain_attention_calls as plain_attention_calls

@@ -15,3 +15,12 @@ from ._slices import slice_names as slice_names
 from ._step import TracedStep as TracedStep
 from ._topology import slice_devices as slice_devices
 from ._trials import Variant as Variant
+from .planning import Cell as Cell
+from .planning import Choice as Choice
+from .planning import Plan as Plan
+from .planning import PlanRequest as PlanRequest
+from .planning import RunLength as RunLength
+from .planning import make_plan as make_plan
+from .planning import parse_duration as parse_duration
+from .planning import parse_prices as parse_prices
+from .planning import slices_in as slices_in

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import Counter
 from dataclasses import dataclass, field
@@ -69,6 +70,19 @@ class TracedStep:
             part = placement.state_sharding(entry).shard_shape(entry.shape)
             sizes[entry.kind] += math.prod(part) * tensor.element_size()
         return dict(sizes)
+
+    def gradient_bytes(self, devices: list[Any]) -> int:
+        """Bytes of all gradients on one device, as the run's rule places them."""
+        placement, size = self._placement(devices), 0
+        for entry, tensor in zip(self.state.entries, self.state.tensors, strict=True):
+            if entry.kind == "parameter" and tensor.requires_grad:
+                gradient = dataclasses.replace(entry, kind="gradient")
+                size += math.prod(placement.state_sharding(gradient).shard_shape(entry.shape)) * tensor.element_size()
+        return size
+
+    def with_layout(self, layout: StateLayout) -> TracedStep:
+        """The step with its state in other places; the graph is the same."""
+        return dataclasses.replace(self, layout=layout)
 
     def _placement(self, devices: list[Any]) -> AbstractPlacement:
         return AbstractPlacement(

@@ -5,4 +5,5 @@ from ._interception import intercepting as intercepting
 from ._stage import RunningStage as RunningStage
 from ._stage import TrainerFn as TrainerFn
 from ._trainer import Trainer as Trainer
+from .inspection import plan as plan
 from .tuning import Tuner as Tuner

@@ -9,6 +9,7 @@ from ._multi_step import MultiStepEngine as MultiStepEngine
 from ._program import Program as Program
 from ._remat import REMATS as REMATS
 from ._remat import RematPolicy as RematPolicy
+from ._remat import activations_of as activations_of
 from ._remat import choose_remat as choose_remat
 from ._result import StepResult as StepResult
 from ._varying_numbers import VaryingNumbers as VaryingNumbers

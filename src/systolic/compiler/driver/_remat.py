@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from torch import fx
+
 from ...exceptions import MisconfigurationException
 from ...utilities._suggest import suggest
 from ...utilities._torch_internals import OpOverload
 from ..capture import Captured, SlotInput
-from ..passes import DOTS, Remat, has_backward, rematerialise
+from ..passes import DOTS, Activations, Remat, activations, has_backward, rematerialise
 
 RematPolicy = Callable[[OpOverload], bool]
 """Takes an op, `torch.ops.aten.mm.default`; says whether its results are kept for the backward pass."""
@@ -56,11 +58,20 @@ def apply_remat(captured: Captured, remat: Remat) -> None:
     graph = captured.graph
     if not has_backward(graph):
         return
-    placeholders = (node for node in graph.nodes if node.op == "placeholder")
-    state = {node for node, source in zip(placeholders, captured.inputs, strict=False) if isinstance(source, SlotInput)}
-    if rematerialise(graph, state, remat) is None:
+    if rematerialise(graph, _state_of(captured), remat) is None:
         raise MisconfigurationException(
             "remat='full' keeps the borders of repeated blocks, members of a ModuleList or Sequential with the same layers, "
             "and found none in this step. Put the layers into such a list, wrap parts of the model in "
             "torch.utils.checkpoint.checkpoint, or use remat='dots'."
         )
+
+
+def activations_of(captured: Captured) -> Activations:
+    """Values that a captured step keeps for its backward pass, and what it computes once more."""
+    return activations(captured.graph, _state_of(captured))
+
+
+def _state_of(captured: Captured) -> set[fx.Node]:
+    """Placeholders of the state."""
+    placeholders = (node for node in captured.graph.nodes if node.op == "placeholder")
+    return {node for node, source in zip(placeholders, captured.inputs, strict=False) if isinstance(source, SlotInput)}

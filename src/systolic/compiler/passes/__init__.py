@@ -1,5 +1,7 @@
 """Rewrite and analyse captured graphs before they are lowered."""
 
+from ._activations import Activations as Activations
+from ._activations import activations as activations
 from ._adam_update import rewrite_adam_updates as rewrite_adam_updates
 from ._attention_choice import PlainAttention as PlainAttention
 from ._attention_choice import plain_attention_calls as plain_attention_calls

@@ -33,7 +33,7 @@ def model_flops(graph: fx.Graph) -> int:
     Args:
         graph: aten ops with their results' shapes in `meta["val"]`.
     """
-    return sum(_node_flops(node) for node in _distinct(graph))
+    return sum(node_flops(node) for node in _distinct(graph))
 
 
 def _distinct(graph: fx.Graph) -> list[fx.Node]:
@@ -65,7 +65,8 @@ def _held_back(node: fx.Node) -> fx.Node | None:
     return values[number]
 
 
-def _node_flops(node: fx.Node) -> int:
+def node_flops(node: fx.Node) -> int:
+    """Floating point operations of one op of a captured graph."""
     if not isinstance(node.target, OpOverload):
         return 0
     if node.target is _JAX_CALL:

@@ -2,5 +2,6 @@
 
 from ._inspection import Subject as Subject
 from ._inspection import trace_step as trace_step
+from ._plan import plan as plan
 from ._preflight import preflight as preflight
 from ._preflight import require_possible as require_possible

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +55,7 @@ class Subject:
         model: the module.
         data: the loaders, or None for the module's or datamodule's own.
         datamodule: where loaders come from.
+        updates: whether the optimizer steps; False for a batch of a window of accumulation that only adds to the gradients.
     """
 
     trainer: Trainer
@@ -63,6 +64,7 @@ class Subject:
     model: LightningModule
     data: Any
     datamodule: LightningDataModule | None
+    updates: bool = True
 
     @classmethod
     def of(
@@ -120,7 +122,7 @@ def ready_step(
     call = Call(stage, subject.model, subject.datamodule, {stage: subject.data})
     run = Run(trainer, _silent(subject.config, devices), call, trainer.run, placement)
     with run.aside(), _unchanged(subject.model), run.running():
-        with _STAGES.get(stage, _evaluation)(run, batch_size) as ready:
+        with _set_up(run, stage, batch_size, subject.updates) as ready:
             yield ready
 
 
@@ -158,8 +160,14 @@ def _unchanged(model: nn.Module) -> Iterator[None]:
             module._buffers.update(own)
 
 
+def _set_up(run: Run, stage: Stage, batch_size: int | None, updates: bool) -> contextlib.AbstractContextManager[ReadyStep]:
+    if stage is Stage.FIT:
+        return _training(run, batch_size, updates)
+    return (_prediction if stage is Stage.PREDICT else _evaluation)(run, batch_size)
+
+
 @contextlib.contextmanager
-def _training(run: Run, batch_size: int | None) -> Iterator[ReadyStep]:
+def _training(run: Run, batch_size: int | None, updates: bool) -> Iterator[ReadyStep]:
     given = _loaders.given_or_own(run, Stage.FIT, run.given[Stage.FIT])
     begin_fit(run, _copied(given))
     loop = FitLoop(run)
@@ -167,7 +175,7 @@ def _training(run: Run, batch_size: int | None) -> Iterator[ReadyStep]:
     loop.start_epoch()
     found = sample(run, given, run.train_loader, batch_size, Stage.FIT, _BATCH_IDX)
     # of a window of accumulation the last step is the largest: it holds the gradients and runs the optimizer
-    loop.step.clears, loop.step.updates = run.config.accumulate_grad_batches == 1, True
+    loop.step.clears, loop.step.updates = run.config.accumulate_grad_batches == 1, updates
     yield ReadyStep(run, Stage.FIT, loop.runner, given, found)
 
 
@@ -188,10 +196,6 @@ def _prediction(run: Run, batch_size: int | None) -> Iterator[ReadyStep]:
     with loop.begun():
         found = sample(run, given, scaled, batch_size, Stage.PREDICT, _BATCH_IDX, 0)
         yield ReadyStep(run, Stage.PREDICT, loop.runner, given, found)
-
-
-_Setting = Callable[[Run, int | None], contextlib.AbstractContextManager[ReadyStep]]
-_STAGES: dict[Stage, _Setting] = {Stage.FIT: _training, Stage.PREDICT: _prediction}
 
 
 def _stage_of(run: Run) -> Stage:
