@@ -8,10 +8,10 @@ STAMP := $(VENV)/.installed
 
 install: $(STAMP)
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml constraints-dev.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable ".[dev,examples]"
+	$(BIN)/python -m pip install --quiet --constraint constraints-dev.txt --editable ".[dev,examples]"
 	touch $(STAMP)
 
 demo: $(STAMP)
@@ -42,7 +42,7 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 
 bench: $(STAMP)
-	$(BIN)/python -m pip install --quiet --editable ".[bench]"
+	$(BIN)/python -m pip install --quiet --constraint constraints-dev.txt --editable ".[bench]"
 	$(BIN)/python benchmarks/run.py
 
 # the site, in site/; a warning is an error

@@ -275,7 +275,7 @@ def _named(name: str, problem: FlashProblem, operands: Operands) -> str:
 
 
 def _cost(problem: FlashProblem, operands: Operands, table: np.ndarray, products: int) -> pl.CostEstimate:
-    """The figures that the kernel gives XLA: FLOPs of the tiles that it visits, an exponential for each score, and its arrays' bytes."""
+    """The figures that XLA gets: FLOPs of the tiles that are visited, an exponential for each score, bytes of the arrays."""
     batch, heads, _, features = operands.query.shape
     scores = batch * heads * table.shape[1] * problem.rows * problem.columns
     size = sum(array.size * array.dtype.itemsize for array in _arrays(operands))
