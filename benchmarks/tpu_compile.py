@@ -23,16 +23,20 @@ import systolic
 from systolic.preflight import Slice, parse_slice, slice_devices
 from systolic.preflight._compiled import Compiled, Lowered
 from systolic.preflight._hlo import analyse
+from systolic.preflight._kernel_time import kernel_seconds
 from systolic.trainer.inspection import Subject, trace_step
 
 SLICES = ("v5litepod-8", "v6e-8")
 MODELS = ("gpt2", "resnet50")
 
 RULES = """Both sides are one training step, compiled ahead of time by libtpu's compiler; nothing ran. FLOPs: XLA's count, and
-for the attention kernels 2 x batch x heads x length x length x features for each of their products (2 forward, 5 backward).
-Bytes: operands and results of every operation that lie in HBM. HBM: arguments, results and temporaries of one core. Cycles:
-the sum of the compiler's own `estimated_cycles`; operations without an estimate (gathers, scatters, kernels, random bits) at
-the longer one of FLOPs / peak and bytes / bandwidth; transfers that run beside other work and collectives are left out."""
+for the attention kernels 2 x scores x features for each of their products (2 forward, 5 backward; ours state the
+scores that they visit, JAX's all of them). Bytes: operands and results of every operation that lie in HBM. HBM:
+arguments, results and temporaries of one core. Cycles: the sum of the compiler's own `estimated_cycles`; operations
+without an estimate (gathers, scatters, random bits) at bytes / bandwidth, attention kernels at FLOPs / peak and the
+instructions for each score that the compiler scheduled when it compiled them alone
+(`systolic/preflight/_kernel_time.py` has them for both sides); transfers that run beside other work and collectives
+are left out."""
 
 
 @dataclass(frozen=True)
@@ -85,11 +89,7 @@ def counted(result: Compiled, slice: Slice) -> Row:
     """The same rules for both sides."""
     found = analyse(result.hlo)
     chip = slice.chip
-    seconds = sum(
-        one.operation.times * max((one.flops or 0) / chip.flops_per_device, one.operation.hbm_bytes / chip.bandwidth_per_device)
-        for one in found.custom_calls
-        if one.operation.cycles is None
-    )
+    seconds = sum(kernel_seconds(one, chip) for one in found.custom_calls)
     beside = ("copy-start", "slice-start")
     seconds += sum(
         one.hbm_bytes * one.times / chip.bandwidth_per_device for one in found.unestimated if one.opcode not in beside
