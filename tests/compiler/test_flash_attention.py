@@ -97,6 +97,46 @@ CASES = [
 ]
 
 
+LENGTH = 1280
+
+
+def hides_tiles(kind: str) -> jax.Array:
+    """Masks of two sequences that hide whole tiles, and one that hides everything from the second one."""
+    position = np.arange(LENGTH)
+    causal = position[:, None] >= position
+    packed = causal & (position[:, None] // 500 == position // 500)
+    padding = position < np.array([[LENGTH], [100]])
+    masks = {
+        "causal": causal[None, None],
+        "packed": packed[None],
+        "window": (causal & (position[:, None] - position < 64))[None, None],
+        "padding": padding[:, None, None],
+        "queries": padding[:, None, :, None],
+        "nothing": np.array([True, False])[:, None, None, None] & causal,
+    }
+    return jnp.asarray(masks[kind])
+
+
+@pytest.mark.parametrize("added", [False, True], ids=["boolean", "added"])
+@pytest.mark.parametrize("kind", ["causal", "packed", "window", "padding", "queries", "nothing"])
+def test_tiles_that_a_mask_hides_are_not_computed(kind: str, added: bool) -> None:
+    """Not a number among keys that nobody looks at would make all of a row it, if it were multiplied by zero."""
+    mask = hides_tiles(kind)
+    given = jnp.where(mask, 0.0, -jnp.inf) if added else mask
+    case = Case("", heads=1, key_heads=1, lengths=(LENGTH, LENGTH), features=16)
+    *inputs, cotangent = case.operands()
+
+    def of(function: Any, *x: jax.Array, **options: Any) -> Any:
+        result, pull = jax.vjp(lambda *y: function(*y, given, None, causal=False, scale=0.25, dropout=0.0, **options), *x)
+        return result, *pull(cotangent)
+
+    compare(of(plain_attention, *inputs), of(flash_attention, *inputs, mesh=None, interpret=True))
+    if kind in ("padding", "nothing"):
+        query, key, value = inputs
+        result, *_ = of(flash_attention, query, key.at[1, :, -128:].set(jnp.nan), value, mesh=None, interpret=True)
+        assert not jnp.isnan(result).any()
+
+
 def both(case: Case, **options: Any) -> tuple[Any, Any]:
     """Results and gradients by definition and by the kernels."""
     *inputs, cotangent = case.operands()

@@ -48,6 +48,9 @@ From bundles that libtpu 0.0.52 schedules for v5e, for tiles from 128 x 128 (34 
 _SCORES_OF_A_STEP = 2 * 512 * 512
 """Small tiles of several heads go together, so that a step of the grid has work for thousands of cycles."""
 
+_MOST_SEEN = 4096
+"""Tiles of a mask that are told apart: they lie in scalar memory."""
+
 _VECTOR_MEMORY = 14 * 2**20
 """Bytes for blocks, sums and scores; v4 and v5e give a kernel 16 MiB."""
 
@@ -235,7 +238,9 @@ def _problem(settings: _Settings, heads: int, query: Shaped, key: Shaped, value:
     width = -(-max(key.shape[3], value.shape[3]) // LANES) * LANES
     needs = functools.partial(_bytes_of_a_head, width, query.dtype.itemsize, _bytes_of_a_score(settings, mask))
     tiles = ((rows, columns) for rows in _SIZES for columns in _SIZES if needs(rows, columns, rows) <= _VECTOR_MEMORY)
-    rows, columns = min(tiles, key=lambda tile: _cost(lengths, tile, settings.causal))
+    # a mask of queries and keys is mostly a causal one, of which tiles that hide everything are skipped, too
+    is_causal = settings.causal or _is_whole(mask)
+    rows, columns = min(tiles, key=lambda tile: _cost(lengths, tile, is_causal))
     whole = -(-lengths[0] // rows) * rows
     at_once = needs(rows, columns, whole) <= _VECTOR_MEMORY
     most = min(_VECTOR_MEMORY // needs(rows, columns, whole if at_once else rows), _SCORES_OF_A_STEP // (rows * columns))
@@ -272,9 +277,12 @@ def _bytes_of_a_score(settings: _Settings, mask: Shaped | None) -> int:
     chip = "" if settings.mesh is None else settings.mesh.devices.flat[0].device_kind
     own = _COPIES_ON_V4 if chip == "TPU v4" else _COPIES_OF_SCORES
     own += _COPIES_FOR_EXACTNESS if settings.exact else 0
-    if mask is None or len(mask.shape) < 2 or min(mask.shape[-2:]) == 1:
-        return own
-    return own + 2 * jnp.dtype(mask.dtype).itemsize
+    return own + (2 * jnp.dtype(mask.dtype).itemsize if mask is not None and _is_whole(mask) else 0)
+
+
+def _is_whole(mask: Shaped | None) -> bool:
+    """Whether a mask has a number for each query and key."""
+    return mask is not None and len(mask.shape) >= 2 and min(mask.shape[-2:]) > 1
 
 
 def _bytes_of_a_head(width: int, itemsize: int, of_score: int, rows: int, columns: int, kept: int) -> int:
@@ -291,7 +299,21 @@ def _operands(
     problem: FlashProblem, query: jax.Array, key: jax.Array, value: jax.Array, mask: Mask, seed: jax.Array
 ) -> Operands:
     keys, values = (_padded(array, problem.columns) for array in (key, value))
-    return Operands(_padded(query, problem.rows), keys, values, _tiled_mask(mask, problem), seed)
+    tiled = _tiled_mask(mask, problem)
+    return Operands(_padded(query, problem.rows), keys, values, tiled, _seen_tiles(tiled, problem), seed)
+
+
+def _seen_tiles(mask: jax.Array | None, problem: FlashProblem) -> jax.Array | None:
+    """Whether anybody sees anything in a tile, int32[1 or batch, tiles by columns]; None where there is no choice."""
+    rows, columns = problem.tiles
+    if mask is None or rows * columns == 1 or mask.shape[0] * rows * columns > _MOST_SEEN:
+        return None
+    # a number that is added hides only as -inf: a row of equal ones, as small as they may be, looks everywhere
+    visible = mask != 0 if mask.dtype == jnp.int8 else mask != -jnp.inf
+    batch, heads, *sizes = visible.shape
+    height, width = (count if size > 1 else 1 for count, size in zip((columns, rows), sizes, strict=True))
+    tiles = visible.reshape(batch, heads, height, sizes[0] // height, width, sizes[1] // width)
+    return jnp.broadcast_to(tiles.any((1, 3, 5)), (batch, columns, rows)).reshape(batch, -1).astype(jnp.int32)
 
 
 def _padded(array: jax.Array, tile: int) -> jax.Array:

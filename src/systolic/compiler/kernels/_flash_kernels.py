@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -87,6 +87,7 @@ class Operands:
         value: (batch, key heads, other length, other features).
         mask: (1 or batch, 1 or heads, 1 or other length, 1 or length), transposed as tiles are: 8-bit integers that say what
             takes part, or numbers that are added; None for none.
+        seen: int32[1 or batch, tiles]: by columns, whether the mask lets anybody see anything in a tile; None to visit all.
         seed: int32[4]: two words of the dropout's key, and the numbers of the first batch element and the first head.
     """
 
@@ -94,6 +95,7 @@ class Operands:
     key: jax.Array
     value: jax.Array
     mask: jax.Array | None
+    seen: jax.Array | None
     seed: jax.Array
 
 
@@ -113,9 +115,9 @@ def flash_forward(problem: FlashProblem, operands: Operands) -> tuple[jax.Array,
     table = _tile_table(problem, by_column=False)
     blocks = _Blocks(problem, operands)
     return pl.pallas_call(
-        functools.partial(_forward_kernel, problem, operands.mask is not None),
+        functools.partial(_forward_kernel, problem, operands.seen is not None, operands.mask is not None),
         grid_spec=pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=2,
+            num_scalar_prefetch=len(_scalars(table, operands)),
             grid=(batch, heads // problem.heads, table.shape[1]),
             in_specs=[*blocks.inputs(), *blocks.masks()],
             out_specs=[blocks.queries(width), blocks.per_query()],
@@ -132,7 +134,7 @@ def flash_forward(problem: FlashProblem, operands: Operands) -> tuple[jax.Array,
         cost_estimate=_cost(problem, operands, table, products=2),
         name=_named("attention_forward", problem, operands),
         interpret=problem.interpret,
-    )(table, operands.seed, *_arrays(operands))
+    )(*_scalars(table, operands), *_arrays(operands))
 
 
 def flash_backward(
@@ -178,9 +180,9 @@ def _gradients(
             results.append(jax.ShapeDtypeStruct((batch, heads, operands.key.shape[2], size), kind))
             scratch.append(pltpu.VMEM((problem.heads, problem.columns, size), jnp.float32))
     return pl.pallas_call(
-        functools.partial(_backward_kernel, problem, operands.mask is not None, of_query, of_keys),
+        functools.partial(_backward_kernel, problem, operands.seen is not None, operands.mask is not None, of_query, of_keys),
         grid_spec=pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=2,
+            num_scalar_prefetch=len(_scalars(table, operands)),
             grid=(batch, heads // problem.heads, table.shape[1]),
             in_specs=[*blocks.inputs(), blocks.queries(width), blocks.per_query(), blocks.per_query(), *blocks.masks()],
             out_specs=outputs,
@@ -191,7 +193,7 @@ def _gradients(
         cost_estimate=_cost(problem, operands, table, products=2 + of_query + 2 * of_keys),
         name=_named("attention_backward" if of_query and of_keys else "attention_partial_backward", problem, operands),
         interpret=problem.interpret,
-    )(table, operands.seed, *_arrays(operands)[:3], *arrays, *_arrays(operands)[3:])
+    )(*_scalars(table, operands), *_arrays(operands)[:3], *arrays, *_arrays(operands)[3:])
 
 
 _PARAMETERS = pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary"))
@@ -232,7 +234,7 @@ class _Blocks:
     def queries(self, width: int, tiles: int = 1) -> pl.BlockSpec:
         """A tile's queries, or all `tiles`."""
         shape = (1, self._problem.heads, tiles * self._problem.rows, width)
-        return pl.BlockSpec(shape, lambda b, h, t, table, _: (b, h, table[0, t] if tiles == 1 else 0, 0))
+        return pl.BlockSpec(shape, lambda b, h, t, table, *_: (b, h, table[0, t] if tiles == 1 else 0, 0))
 
     def keys(self, width: int, of_query_heads: bool = False) -> pl.BlockSpec:
         problem = self._problem
@@ -240,12 +242,12 @@ class _Blocks:
         # by how much heads of the query outnumber those of the key in one block
         shared = 1 if of_query_heads else max(1, problem.group // problem.heads)
         # not by `//`, whose sign JAX lowers by asking which TPU is here
-        index = lambda b, h, t, table, _: (b, lax.div(h, jnp.int32(shared)), table[1, t], 0)  # noqa: E731
+        index = lambda b, h, t, table, *_: (b, lax.div(h, jnp.int32(shared)), table[1, t], 0)  # noqa: E731
         return pl.BlockSpec((1, count, problem.columns, width), index)
 
     def per_query(self) -> pl.BlockSpec:
         """One number for each of a tile's queries."""
-        return pl.BlockSpec((1, self._problem.heads, 1, self._problem.rows), lambda b, h, t, table, _: (b, h, 0, table[0, t]))
+        return pl.BlockSpec((1, self._problem.heads, 1, self._problem.rows), lambda b, h, t, table, *_: (b, h, 0, table[0, t]))
 
     def masks(self) -> Iterator[pl.BlockSpec]:
         """A tile's mask, where there is one."""
@@ -255,13 +257,18 @@ class _Blocks:
         problem = self._problem
         yield pl.BlockSpec(
             (1, problem.heads if heads else 1, problem.columns if columns else 1, problem.rows if rows else 1),
-            lambda b, h, t, table, _: (
+            lambda b, h, t, table, *_: (
                 b if batch else 0,
                 h if heads else 0,
                 table[1, t] if columns else 0,
                 table[0, t] if rows else 0,
             ),
         )
+
+
+def _scalars(table: np.ndarray, operands: Operands) -> list[Any]:
+    """Arrays in scalar memory, which say where a step of the grid is."""
+    return [table, operands.seed, *([] if operands.seen is None else [operands.seen])]
 
 
 def _arrays(operands: Operands) -> list[jax.Array]:
@@ -282,8 +289,8 @@ def _cost(problem: FlashProblem, operands: Operands, table: np.ndarray, products
     return pl.CostEstimate(flops=2 * products * scores * features, transcendentals=scores, bytes_accessed=2 * size)
 
 
-def _forward_kernel(problem: FlashProblem, has_mask: bool, table: Any, seed: Any, *refs: Any) -> None:
-    query, key, value, *others = refs
+def _forward_kernel(problem: FlashProblem, has_seen: bool, has_mask: bool, table: Any, seed: Any, *refs: Any) -> None:
+    seen, (query, key, value, *others) = (refs[0], refs[1:]) if has_seen else (None, refs)
     mask = others.pop(0) if has_mask else None
     result, sums, peaks, totals, weighted = others
     tile = _tile(table)
@@ -294,17 +301,21 @@ def _forward_kernel(problem: FlashProblem, has_mask: bool, table: Any, seed: Any
         totals[...] = jnp.zeros_like(totals)
         weighted[...] = jnp.zeros_like(weighted)
 
-    for head in range(problem.heads):
-        scores = _scores(problem, tile, query[0, head], key[0, head // problem.group], _of_head(mask, head))
-        peak = jnp.maximum(peaks[head], scores.max(0, keepdims=True))
-        # where a row has seen nothing yet, exp(-inf - 0) is the zero that exp(-inf - -inf) is not
-        finite = jnp.where(peak == -jnp.inf, 0.0, peak)
-        exponentials = jnp.exp(scores - finite)
-        before = jnp.exp(peaks[head] - finite)
-        peaks[head] = peak
-        totals[head] = totals[head] * before + exponentials.sum(0, keepdims=True)
-        kept = jnp.where(_kept(problem, tile, seed, head), exponentials, 0.0) if problem.dropout else exponentials
-        weighted[head] = weighted[head] * before + _product(problem, value[0, head // problem.group], kept, _COLUMNS_BY_COLUMNS)
+    @_where_seen(problem, tile, seen)
+    def _() -> None:
+        for head in range(problem.heads):
+            scores = _scores(problem, tile, query[0, head], key[0, head // problem.group], _of_head(mask, head))
+            peak = jnp.maximum(peaks[head], scores.max(0, keepdims=True))
+            # where a row has seen nothing yet, exp(-inf - 0) is the zero that exp(-inf - -inf) is not
+            finite = jnp.where(peak == -jnp.inf, 0.0, peak)
+            exponentials = jnp.exp(scores - finite)
+            before = jnp.exp(peaks[head] - finite)
+            peaks[head] = peak
+            totals[head] = totals[head] * before + exponentials.sum(0, keepdims=True)
+            kept = jnp.where(_kept(problem, tile, seed, head), exponentials, 0.0) if problem.dropout else exponentials
+            weighted[head] = weighted[head] * before + _product(
+                problem, value[0, head // problem.group], kept, _COLUMNS_BY_COLUMNS
+            )
 
     @pl.when(tile.is_last)
     def _() -> None:
@@ -317,9 +328,9 @@ def _forward_kernel(problem: FlashProblem, has_mask: bool, table: Any, seed: Any
 
 
 def _backward_kernel(
-    problem: FlashProblem, has_mask: bool, of_query: bool, of_keys: bool, table: Any, seed: Any, *refs: Any
+    problem: FlashProblem, has_seen: bool, has_mask: bool, of_query: bool, of_keys: bool, table: Any, seed: Any, *refs: Any
 ) -> None:
-    query, key, value, cotangent, sums, means, *others = refs
+    seen, (query, key, value, cotangent, sums, means, *others) = (refs[0], refs[1:]) if has_seen else (None, refs)
     mask = others.pop(0) if has_mask else None
     outputs, scratch = others[: len(others) // 2], others[len(others) // 2 :]
     tile = _tile(table)
@@ -337,22 +348,24 @@ def _backward_kernel(
         for total in scratch[int(of_query) :]:
             total[...] = jnp.zeros_like(total)
 
-    for head in range(problem.heads):
-        queries, keys, values = query[0, head], key[0, head // problem.group], value[0, head // problem.group]
-        scores = _scores(problem, tile, queries, keys, _of_head(mask, head))
-        probabilities = jnp.exp(scores - sums[0, head])
-        change = _product(problem, values, cotangent[0, head], _ROWS_BY_ROWS)
-        dropped = probabilities
-        if problem.dropout:
-            kept = _kept(problem, tile, seed, head)
-            dropped = jnp.where(kept, probabilities * _rescale(problem), 0.0)
-            change = jnp.where(kept, change * _rescale(problem), 0.0)
-        of_scores = (probabilities * (change - means[0, head])).astype(queries.dtype)
-        if of_query:
-            scratch[0][head, slot] += _product(problem, keys, of_scores, _COLUMNS_BY_COLUMNS)
-        if of_keys:
-            scratch[-2][head] += _product(problem, of_scores, queries, _COLUMNS_BY_ROWS)
-            scratch[-1][head] += _product(problem, dropped, cotangent[0, head], _COLUMNS_BY_ROWS)
+    @_where_seen(problem, tile, seen)
+    def _() -> None:
+        for head in range(problem.heads):
+            queries, keys, values = query[0, head], key[0, head // problem.group], value[0, head // problem.group]
+            scores = _scores(problem, tile, queries, keys, _of_head(mask, head))
+            probabilities = jnp.exp(scores - sums[0, head])
+            change = _product(problem, values, cotangent[0, head], _ROWS_BY_ROWS)
+            dropped = probabilities
+            if problem.dropout:
+                kept = _kept(problem, tile, seed, head)
+                dropped = jnp.where(kept, probabilities * _rescale(problem), 0.0)
+                change = jnp.where(kept, change * _rescale(problem), 0.0)
+            of_scores = (probabilities * (change - means[0, head])).astype(queries.dtype)
+            if of_query:
+                scratch[0][head, slot] += _product(problem, keys, of_scores, _COLUMNS_BY_COLUMNS)
+            if of_keys:
+                scratch[-2][head] += _product(problem, of_scores, queries, _COLUMNS_BY_ROWS)
+                scratch[-1][head] += _product(problem, dropped, cotangent[0, head], _COLUMNS_BY_ROWS)
 
     @pl.when(tile.is_last)
     def _() -> None:
@@ -371,6 +384,14 @@ def _backward_kernel(
 def _tile(table: Any) -> _Tile:
     step = pl.program_id(2)
     return _Tile(table[0, step], table[1, step], table[2, step] == 1, table[3, step] == 1)
+
+
+def _where_seen(problem: FlashProblem, tile: _Tile, seen: Any) -> Callable[[Callable[[], None]], None]:
+    """Do something unless the mask hides the whole tile: of causal, padded and packed sequences, up to half and more."""
+    if seen is None:
+        return lambda visit: visit()
+    batch = pl.program_id(0) if seen.shape[0] > 1 else 0
+    return pl.when(seen[batch, tile.column * problem.tiles[0] + tile.row] > 0)
 
 
 def _of_head(mask: Any, head: int) -> jax.Array | None:
