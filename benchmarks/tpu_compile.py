@@ -94,7 +94,8 @@ def counted(result: Compiled, slice: Slice) -> Row:
     seconds += sum(
         one.hbm_bytes * one.times / chip.bandwidth_per_device for one in found.unestimated if one.opcode not in beside
     )
-    flops = result.flops + sum((one.flops or 0) * one.operation.times for one in found.custom_calls)
+    stated = sum(one.flops_known_to_xla for one in found.custom_calls)
+    flops = result.flops - stated + sum((one.flops or 0) * one.operation.times for one in found.custom_calls)
     hbm = result.memory["arguments"] + result.memory["outputs"] - result.memory["aliased"] + result.memory["temporaries"]
     moved = sum(one.hbm_bytes * one.times for one in found.operations)
     return Row(flops, moved, hbm, found.estimated_cycles, found.estimated_cycles + seconds * chip.clock_hz)

@@ -37,8 +37,8 @@ Written by `make tpu-models`; libtpu's compiler made every program ahead of time
 ([preflight.md](preflight.md) says how they are made), HBM is the compiler's figure for one core. *Products* counts the matrix
 products and convolutions of the program by the type of what they multiply, without those inside of attention kernels; *f64*
 counts the instructions of the optimized program that give float64 (TPUs emulate it). Seconds of compilation were taken on two
-shared cores and say little more than the order of magnitude. Batches are those of one core. Rows of BERT and GPT-2 are older than
-attention's kernels for masks and dropout (`benchmarks/RESULTS.md`), which take a third less.
+shared cores and say little more than the order of magnitude. Batches are those of one core. Rows of BERT and GPT-2 are older
+than attention's kernels for masks and dropout (`benchmarks/RESULTS.md`), which take a third less.
 """
 
 

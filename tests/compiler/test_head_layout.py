@@ -33,6 +33,16 @@ class Joint(nn.Module):
         return self.out(h.transpose(1, 2).reshape(2, 5, 12))
 
 
+class Cached(Joint):
+    """As transformers' GPT-2 has it: keys and values joined to those of an empty cache, and a view that changes nothing."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (t.view(2, 5, 3, 4).transpose(1, 2) for t in self.qkv(x).split(12, dim=2))
+        k, v = (torch.cat([torch.tensor([]), t], dim=-2) for t in (k, v))
+        h = F.scaled_dot_product_attention(q, k, v, is_causal=True).view(2, -1, 5, 4)
+        return self.out(h.transpose(1, 2).reshape(2, 5, 12))
+
+
 class Separate(nn.Module):
     """Three projections, as in BERT."""
 
@@ -51,6 +61,10 @@ class Separate(nn.Module):
 CASES = {
     "joint": (Joint(True), {"project_heads": 4, "heads_mm": 2, "heads_outer": 1, "heads_sum": 1, "outer_heads": 1}),
     "joint without bias": (Joint(False), {"project_heads": 4, "heads_mm": 2, "heads_outer": 1, "outer_heads": 1}),
+    "joint, with an empty cache": (
+        Cached(True),
+        {"project_heads": 4, "heads_mm": 2, "heads_outer": 1, "heads_sum": 1, "outer_heads": 1},
+    ),
     "separate": (Separate(False), {"project_heads": 3, "heads_mm": 3, "heads_outer": 3, "heads_sum": 3}),
     "queries that something else happens to": (
         Separate(True),

@@ -125,7 +125,7 @@ def _leaf_bytes(shape: tuple[int, ...], itemsize: int, parts: int) -> int:
 
 def _work(step: TracedStep, slice: Slice, compiled: Compiled, analysis: HloAnalysis) -> WorkFigures:
     return WorkFigures(
-        flops=compiled.flops,
+        flops=max(0.0, compiled.flops - sum(call.flops_known_to_xla for call in analysis.custom_calls)),
         model_flops=model_flops(step.captured.graph) / slice.devices,
         kernel_flops=float(sum((call.flops or 0) * call.operation.times for call in analysis.custom_calls)),
         bytes_moved=sum(operation.hbm_bytes * operation.times for operation in analysis.operations),

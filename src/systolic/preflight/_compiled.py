@@ -30,7 +30,7 @@ class Compiled:
         hlo: the optimized program, with the compiler's estimates in it; empty when it was refused.
         memory: bytes on each device: "arguments", "outputs", "aliased" (outputs that lie where arguments lay),
             "temporaries", "code".
-        flops: floating point operations on each device, XLA's count; Pallas kernels are not in it.
+        flops: floating point operations on each device, XLA's count; of Pallas kernels, what their authors state.
         bytes_accessed: bytes that instructions read and write on each device, XLA's count.
         required_bytes: HBM that a refused program would need on each device; None when it fits.
         available_bytes: HBM that the compiler says there is; None when it did not say.

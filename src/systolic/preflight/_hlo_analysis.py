@@ -106,6 +106,11 @@ class CustomCall:
     bytes: int | None
     operation: Operation
 
+    @property
+    def flops_known_to_xla(self) -> int:
+        """FLOPs in a step that XLA's own count has: those of kernels whose authors state a cost."""
+        return 0 if self.bytes is None else (self.flops or 0) * self.operation.times
+
 
 @dataclass(frozen=True)
 class HloAnalysis:

@@ -41,6 +41,11 @@ def with_heads_in_place(graph: fx.Graph) -> fx.Graph:
     """A copy of `graph` in which products next to attention work in its layout."""
     copy = copy_of(graph)
     for node in list(copy.nodes):
+        source = _unchanged(node)
+        if source is not None:
+            node.replace_all_uses_with(source)
+    drop_unused(copy)
+    for node in list(copy.nodes):
         if node.target in (aten.mm.default, aten.addmm.default):
             _project(copy, node)
     for node in list(copy.nodes):
@@ -48,6 +53,24 @@ def with_heads_in_place(graph: fx.Graph) -> fx.Graph:
             _consume(copy, node)
     drop_unused(copy)
     return copy
+
+
+def _unchanged(node: fx.Node) -> fx.Node | None:
+    """The argument whose values in whose shape a node gives.
+
+    transformers' models view results of attention in the shape that they have, and join keys and values with those of an
+    empty cache, of which the derivative cuts off nothing.
+    """
+    if node.target in VIEWS or node.target is aten.slice.Tensor:
+        sources = [arguments_of(node)[0]]
+    elif node.target is aten.cat.default:
+        sources = [part for part in arguments_of(node)[0] if part.meta["val"].numel() != 0]
+    else:
+        return None
+    if len(sources) != 1:
+        return None
+    before, after = sources[0].meta["val"], node.meta["val"]
+    return sources[0] if before.shape == after.shape and before.dtype == after.dtype else None
 
 
 def _project(graph: fx.Graph, product: fx.Node) -> None:
