@@ -342,7 +342,8 @@ def _step_function(
     outputs = _outputs(graph)
     record = number_record(graph, len(layout.inputs))
     if placement.platform == "tpu":
-        graph = with_heads_in_place(graph)
+        # over split parameters not: the gradient of the output's projection, by heads, would be summed whole on every core
+        graph = with_heads_in_place(graph, through_no_ops=len(placement.mesh.axis_names) == 1)
     if placement.mesh.size > 1:
         graph = with_rows_by_batch(graph)
     split = _split_state(graph, layout, placement)

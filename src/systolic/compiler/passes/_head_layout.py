@@ -37,10 +37,15 @@ _SUM = torch.ops.systolic.heads_sum.default
 _KERNEL = torch.ops.systolic.jax_call.default
 
 
-def with_heads_in_place(graph: fx.Graph) -> fx.Graph:
-    """A copy of `graph` in which products next to attention work in its layout."""
+def with_heads_in_place(graph: fx.Graph, *, through_no_ops: bool = True) -> fx.Graph:
+    """A copy of `graph` in which products next to attention work in its layout.
+
+    Args:
+        graph: as captured.
+        through_no_ops: also those that ops which change nothing lie between, as in transformers' models.
+    """
     copy = copy_of(graph)
-    for node in list(copy.nodes):
+    for node in list(copy.nodes) if through_no_ops else []:
         source = _unchanged(node)
         if source is not None:
             node.replace_all_uses_with(source)
