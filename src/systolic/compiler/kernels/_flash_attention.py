@@ -54,13 +54,13 @@ _MOST_SEEN = 4096
 _VECTOR_MEMORY = 14 * 2**20
 """Bytes for blocks, sums and scores; v4 and v5e give a kernel 16 MiB."""
 
-_COPIES_OF_SCORES = 8
-"""Bytes of a score: a tile of them exists twice in vector memory, in float32; the rest is in registers."""
+_BYTES_OF_SCORE = 8
+"""A tile of scores exists twice in vector memory, in float32; the rest is in registers."""
 
-_COPIES_ON_V4 = 14
+_BYTES_ON_V4 = 14
 """The same where products of 32-bit integers, for dropout, are made of narrower ones."""
 
-_COPIES_FOR_EXACTNESS = 12
+_BYTES_FOR_EXACTNESS = 12
 """In addition, where operands of float32 are split into three of bfloat16."""
 
 
@@ -275,8 +275,8 @@ def _cost(lengths: tuple[int, int], tile: tuple[int, int], causal: bool) -> int:
 def _bytes_of_a_score(settings: _Settings, mask: Shaped | None) -> int:
     """Vector memory for each score of a tile, with the mask's blocks."""
     chip = "" if settings.mesh is None else settings.mesh.devices.flat[0].device_kind
-    own = _COPIES_ON_V4 if chip == "TPU v4" else _COPIES_OF_SCORES
-    own += _COPIES_FOR_EXACTNESS if settings.exact else 0
+    own = _BYTES_ON_V4 if chip == "TPU v4" else _BYTES_OF_SCORE
+    own += _BYTES_FOR_EXACTNESS if settings.exact else 0
     return own + (2 * jnp.dtype(mask.dtype).itemsize if mask is not None and _is_whole(mask) else 0)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from typing import TYPE_CHECKING
 
 from ...callbacks import GradientAccumulationScheduler
 from ...exceptions import MisconfigurationException
@@ -17,9 +16,6 @@ from .._interception import Intended
 from .._length import with_length
 from .._state_layout import state_layout
 from ._inspection import Subject, trace_step
-
-if TYPE_CHECKING:
-    from ...core import LightningModule
 
 
 def plan(intended: Intended, request: PlanRequest) -> Plan:
@@ -71,11 +67,7 @@ class PlannedSteps:
     def layout(self, strategy: str, slice: Slice) -> StateLayout:
         """The layout of the module's state."""
         config = dataclasses.replace(self._subject.config, sharding=_sharding(strategy, slice), devices=slice_devices(slice))
-        return state_layout(config, self._module)
-
-    @property
-    def _module(self) -> LightningModule:
-        return self._subject.model
+        return state_layout(config, self._subject.model)
 
 
 def _sharding(strategy: str, slice: Slice) -> ModelParallel | None:
