@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import transformers
-from _models_row import LossOf, MakeBatch, Row, add, loss_of_output
+from _models_row import LossOf, MakeBatch, Row, add, loss_of_output, without_dropout
 from _models_shrink import shrunk
 from torch import nn
 
@@ -41,6 +41,6 @@ def _build(name: str, given: Given | None, prepare: Callable[[nn.Module], nn.Mod
     def build() -> nn.Module:
         kind = getattr(transformers, name)
         values = given() if callable(given) else given or {}
-        return prepare(kind(shrunk(kind.config_class, **values)))
+        return prepare(without_dropout(kind(shrunk(kind.config_class, **values))))
 
     return build

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from _models_batches import BATCH, LABELS, causal, masked
 from _models_hub import hub
-from _models_row import Batch, Row, add, mean_square
+from _models_row import Batch, Row, add, mean_square, without_dropout
 from torch import nn
 
 
@@ -50,18 +50,11 @@ def classification(model: nn.Module, batch: Batch) -> torch.Tensor:
     return sum((F.cross_entropy(one, batch["y"]) for one in output), torch.zeros(()))
 
 
-def _without_dropout(model: nn.Module) -> nn.Module:
-    for module in model.modules():
-        if isinstance(module, nn.modules.dropout._DropoutNd) or type(module).__name__ == "StochasticDepth":
-            module.p = 0.0
-    return model
-
-
 def _timm(name: str, given: dict[str, Any]) -> Callable[[], nn.Module]:
     def build() -> nn.Module:
         import timm
 
-        return _without_dropout(timm.create_model(name, pretrained=False, num_classes=LABELS, **given))
+        return without_dropout(timm.create_model(name, pretrained=False, num_classes=LABELS, **given))
 
     return build
 
@@ -110,7 +103,7 @@ def _add_timm() -> None:
 def _torchvision(kind: str, name: str, given: dict[str, Any]) -> Callable[[], nn.Module]:
     def build() -> nn.Module:
         models = importlib.import_module(f"torchvision.models{kind}")
-        return _without_dropout(getattr(models, name)(weights=None, num_classes=LABELS, **given))
+        return without_dropout(getattr(models, name)(weights=None, num_classes=LABELS, **given))
 
     return build
 
@@ -180,7 +173,7 @@ def _add_segmentation() -> None:
 def _segmenter(name: str) -> nn.Module:
     import segmentation_models_pytorch
 
-    return _without_dropout(getattr(segmentation_models_pytorch, name)("resnet18", encoder_weights=None, classes=LABELS))
+    return without_dropout(getattr(segmentation_models_pytorch, name)("resnet18", encoder_weights=None, classes=LABELS))
 
 
 _UNET = {
@@ -271,7 +264,7 @@ _DIFFUSERS: dict[str, dict[str, Any]] = {
 def _diffuser(name: str) -> nn.Module:
     import diffusers
 
-    return _without_dropout(getattr(diffusers, name)(**_DIFFUSERS[name]))
+    return without_dropout(getattr(diffusers, name)(**_DIFFUSERS[name]))
 
 
 def _noised(name: str, model: nn.Module) -> Batch:

@@ -41,6 +41,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if not arguments.optimized:
         os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+    # the server that children are forked from takes its path from the environment (CPython #126631)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
     context = multiprocessing.get_context("forkserver")
     # imported once, not once per model
     context.set_forkserver_preload(["_models_table", "_models_check"])
@@ -109,6 +111,7 @@ def _empty() -> dict[str, Any]:
 
 
 def _check(name: str, lower: bool, sender: Connection) -> None:
+    import _models_table  # noqa: F401  # its rows
     from _models_check import check
 
     sender.send(dataclasses.asdict(check(name, lower)))

@@ -59,7 +59,7 @@ def test_a_result_that_is_as_near_to_the_exact_one_is_rounding() -> None:
     ("loss", "outcome", "reason"),
     [
         (lambda model, batch: model(torch.rand(2, 3)).sum(), "no oracle", "draws random numbers"),
-        (lambda model, batch: torch.vmap(model)(batch["x"]).sum(), "refused", "torch.vmap"),
+        (lambda model, batch: torch.func.linearize(model, batch["x"])[0].sum(), "refused", "torch.func.linearize"),
     ],
 )  # fmt: skip
 def test_what_is_not_equal_is_told(loss: object, outcome: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:

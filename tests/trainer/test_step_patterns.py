@@ -23,14 +23,13 @@ REFUSED = {
     "SklearnAccuracy": "values to NumPy",
     "NumpyMean": "values to NumPy",
     "Hungarian": "values to NumPy",
-    "PerSampleGradients": "torch.vmap",
-    "Vmapped": "torch.vmap",
     "SparseProduct": "dense tensors only",
 }
 # One of each kind.
 ON_EIGHT_CORES = (
     "PrintLoss", "AppendAndUse", "DequeOfLosses", "MathOfStep", "IfLossLarge", "BestSoFar", "MaskedRows", "UniqueClasses",
     "WriteMasked", "CoinFlip", "Mixup", "LayerDrop", "QueuePointer", "CategoricalLogProb", "F1",
+    "PerSampleGradients",
 )  # fmt: skip
 EQUAL = [name for name in PATTERNS if name not in REFUSED]
 

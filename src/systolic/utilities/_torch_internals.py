@@ -6,6 +6,7 @@ A release of PyTorch that moves one of them is answered here.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -19,6 +20,9 @@ from torch._C._autograd import _get_sequence_nr as _get_sequence_nr
 
 # rules that split an op into simpler ones
 from torch._decomp import core_aten_decompositions as core_aten_decompositions
+
+# the room of `torch.func.linearize`, which a trace refuses
+from torch._functorch import eager_transforms as eager_transforms
 
 # where a symbolic number comes from
 from torch._guards import Source as Source
@@ -116,6 +120,12 @@ is_functional_tensor = _torch._is_functional_tensor
 apply_pending_writes = _torch._sync
 has_data_mutation = _torch._functionalize_has_data_mutation
 
+# whether a tensor is one of torch.func's: a level of vmap, grad or jvp around another tensor; that other tensor; and the
+# level that a function runs in, None outside of all
+is_functorch_tensor = _C._functorch.is_functorch_wrapped_tensor
+functorch_value = _C._functorch.get_unwrapped
+functorch_level = _C._functorch.peek_interpreter_stack
+
 # where `associative_scan` is; its package has the function under the module's name
 scans: ModuleType = importlib.import_module("torch._higher_order_ops.associative_scan")
 
@@ -130,3 +140,9 @@ sym_log2 = sym_functions["log2"]
 def constant_source(name: str) -> Source:
     """Origin of a number that a trace makes up, in PyTorch's bookkeeping. Dynamo takes a second to import."""
     return importlib.import_module("torch._dynamo.source").ConstantSource(name)
+
+
+def primitive_as_aten(op: OpOverload) -> Callable[..., Any]:
+    """An op of the namespace `prims`, of which PyTorch's own rules are made, in ops of `aten`."""
+    primitive: Any = op
+    return primitive.impl_aten

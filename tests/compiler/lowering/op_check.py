@@ -45,7 +45,7 @@ def check_op(function: Callable[..., Any], *tensors: torch.Tensor, rtol: float =
         grads: list[torch.Tensor] = []
         if wanted and sources:
             total = sum(
-                (o * torch.cos(torch.arange(o.numel(), dtype=torch.float32).reshape(o.shape)).to(o.dtype)).sum()
+                (o * torch.cos(torch.arange(o.numel(), dtype=torch.float64).reshape(o.shape)).to(o.dtype)).sum()
                 for o in sources
             )
             grads = [g for g in torch.autograd.grad(total, wanted, allow_unused=True) if g is not None]

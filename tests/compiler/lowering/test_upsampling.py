@@ -51,6 +51,18 @@ def test_antialias(mode: str, size: str) -> None:
     check_op(lambda x: F.interpolate(x, mode=mode, antialias=True, **SIZES[size](2)), x)
 
 
+@pytest.mark.parametrize("size", ["factor", "shrink", "size"])
+@pytest.mark.parametrize(("mode", "dims"), CASES)
+def test_float64_is_not_rounded_to_float32(mode: str, dims: int, size: str) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(SHAPES[dims], dtype=torch.float64, requires_grad=True)
+    check_op(lambda x: F.interpolate(x, mode=mode, **SIZES[size](dims)), x, rtol=1e-12, atol=1e-12)
+    if "linear" in mode or mode == "bicubic":
+        check_op(lambda x: F.interpolate(x, mode=mode, align_corners=True, **SIZES[size](dims)), x, rtol=1e-12, atol=1e-12)
+    if mode in ("bilinear", "bicubic"):
+        check_op(lambda x: F.interpolate(x, mode=mode, antialias=True, **SIZES[size](dims)), x, rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("mode", ["nearest", "bilinear"])
 def test_bfloat16(mode: str) -> None:
     x = torch.randn(SHAPES[2]).to(torch.bfloat16).requires_grad_()

@@ -17,6 +17,7 @@ from ...utilities._torch_internals import (
     get_dispatch_mode,
     has_data_mutation,
     is_functional_tensor,
+    is_functorch_tensor,
     tree_map_only,
 )
 from .._errors import CaptureError, user_line_of
@@ -69,7 +70,8 @@ class ClosedOverTensors(TorchFunctionMode):
         self.lines[id(target)] = user_line_of()
 
     def _stand_in(self, tensor: torch.Tensor) -> torch.Tensor:
-        if isinstance(tensor, (FunctionalTensor, FakeTensor)):
+        # torch.func's own tensors (a level of vmap or grad) hold one of the trace's
+        if isinstance(tensor, (FunctionalTensor, FakeTensor)) or is_functorch_tensor(tensor):
             return tensor
         if id(tensor) in self._stand_ins:
             return self._stand_ins[id(tensor)]

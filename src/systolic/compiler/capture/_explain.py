@@ -21,10 +21,6 @@ def explained() -> Iterator[None]:
         raise DataDependentError(_value_needed(user_line_of(error))) from None
     except DynamicOutputShapeException as error:
         raise DataDependentError(_shape_needed(user_line_of(error), str(error.func))) from None
-    except AttributeError as error:
-        if "has no attribute 'constant'" in str(error):  # what the tracer says to a tensor of torch.vmap
-            raise CaptureError(_transformed(user_line_of(error))) from None
-        raise
     except TypeError as error:
         if "FunctionalTensor.__format__" in str(error):
             raise DataDependentError(_value_needed(user_line_of(error))) from None
@@ -32,8 +28,6 @@ def explained() -> Iterator[None]:
     except RuntimeError as error:
         if ".numpy() is not supported" in str(error):
             raise DataDependentError(_host_needed(user_line_of(error))) from None
-        if "dynamicLayerStack" in str(error):
-            raise CaptureError(_transformed(user_line_of(error))) from None
         if "doesn't have storage" in str(error):
             raise CaptureError(_without_storage(user_line_of(error))) from None
         if "expected to contain only concrete integers" in str(error):
@@ -51,15 +45,6 @@ def _host_needed(line: str) -> str:
         "Options: compute it with torch; return the tensor from the step and use its values in a hook such as "
         "on_train_batch_end, which runs on the host; use torchmetrics in place of sklearn.metrics; "
         f"or run in eager PyTorch with Trainer(compile=False).{see(Entry.DATA_DEPENDENT)}"
-    )
-
-
-def _transformed(line: str) -> str:
-    return (
-        "torch.vmap, torch.func.grad and their like inside of a compiled step are not supported.\n"
-        f"  used at {line}\n"
-        "Options: write the computation on whole batches; use torch.autograd.grad; "
-        "or run in eager PyTorch with Trainer(compile=False)."
     )
 
 

@@ -20,13 +20,13 @@ from typing import Any, TypeGuard
 
 import torch
 
-from ...utilities._torch_internals import FunctionalTensor, tree_leaves
+from ...utilities._torch_internals import tree_leaves
 from .._capture_thread import is_capture_thread
 from .._errors import is_user_frame
 from ._effects import HostCall, Kept
 from ._output_tree import DeferredText, OutputList
 
-Traced = FunctionalTensor | torch.SymInt | torch.SymFloat | torch.SymBool
+Traced = torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool
 """Values that a trace has in place of tensors and numbers."""
 
 _MARK = re.compile("\x02value ([0-9]+)\x03")
@@ -211,7 +211,7 @@ def _is_asked_by_user() -> bool:
 
 
 def _unmarked(value: Traced) -> str:
-    if isinstance(value, FunctionalTensor):
+    if isinstance(value, torch.Tensor):
         return f"tensor(shape={tuple(value.shape)}, dtype={value.dtype}; being traced: it has no value yet)"
     return str(value.node)
 

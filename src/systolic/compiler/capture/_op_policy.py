@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ...utilities._entries import Entry, see
-from ...utilities._torch_internals import COMPOSITE, OpOverload, core_aten_decompositions, has_kernel
+from ...utilities._torch_internals import COMPOSITE, OpOverload, core_aten_decompositions, has_kernel, primitive_as_aten
 from .._errors import UnsupportedOpError, user_line_of
 from ..lowering import find_lowering
 from ._foreach_ops import rule_for_lists
@@ -52,6 +52,9 @@ class OpPolicy(Mapping[OpOverload, Callable[..., Any]]):
             return _rules()[op]
         if has_kernel(op.name(), COMPOSITE):
             return op.decompose
+        # what PyTorch's rules for forward-mode derivatives call; each knows the ordinary op that it is
+        if op.namespace == "prims":
+            return primitive_as_aten(op)
         if (rule := rule_for_lists(op)) is not None:
             return rule
         return _refusal(op, "systolic has no lowering for it")
@@ -89,6 +92,8 @@ _BOOKKEEPING = {
     torch.ops.aten.is_contiguous.memory_format,
     torch.ops.aten.is_strides_like_format.default,
     torch.ops.aten.is_non_overlapping_and_dense.default,
+    torch.ops.aten.is_same_size.default,
+    torch.ops.aten._has_same_storage_numel.default,
     torch.ops.aten._local_scalar_dense.default,
 }
 

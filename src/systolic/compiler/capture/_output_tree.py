@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
-from ...utilities._torch_internals import TreeSpec, tree_flatten, tree_unflatten
+from ...utilities._torch_internals import TreeSpec, functorch_value, is_functorch_tensor, tree_flatten, tree_unflatten
 from ._grown_lists import GrownList
 from ._symbols import HostExpression, Number, SymbolTable
 
@@ -166,6 +166,9 @@ class OutputList:
 
     def add(self, value: object) -> int:
         """The number of the output that holds `value`."""
+        # what is shown inside of torch.func's functions: their own tensors are none of the trace's
+        while isinstance(value, torch.Tensor) and is_functorch_tensor(value):
+            value = functorch_value(value)
         if id(value) not in self._index:
             self._index[id(value)] = len(self.values)
             self.values.append(value)

@@ -6,7 +6,7 @@ import builtins
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.backends.mha
@@ -15,8 +15,18 @@ import torch.utils
 from torch import nn
 from torch.nn import functional
 
-from ...utilities._torch_internals import _VF, FunctionalTensor, _adafactor, _BatchNorm, effects, nn_functions
+from ...utilities._torch_internals import (
+    _VF,
+    FunctionalTensor,
+    _adafactor,
+    _BatchNorm,
+    eager_transforms,
+    effects,
+    is_functorch_tensor,
+    nn_functions,
+)
 from .._capture_thread import as_capture_thread, only_in_capture, replaced
+from .._errors import CaptureError, user_line_of
 from ..kernels import (
     KINDS,
     assigning_inside,
@@ -45,6 +55,21 @@ _FUNCTIONS: list[tuple[Any, str, Any]] = [
     (torch.compiler, "is_compiling", lambda: True),
     (FunctionalTensor, "__repr__", lambda self, *, tensor_contents=None: shown(self)),
     (FunctionalTensor, "__format__", lambda self, spec: formatted(self, spec)),
+    # the tensors that torch.func's functions see
+    (
+        torch.Tensor,
+        "__repr__",
+        lambda self, original=torch.Tensor.__repr__, **given: (
+            shown(self) if is_functorch_tensor(self) else original(self, **given)
+        ),
+    ),
+    (
+        torch.Tensor,
+        "__format__",
+        lambda self, spec, original=torch.Tensor.__format__: (
+            formatted(self, spec) if is_functorch_tensor(self) else original(self, spec)
+        ),
+    ),
     *((kind, name, lambda self: shown(self)) for kind in SYMBOLS for name in ("__str__", "__repr__")),
     *((kind, "__format__", lambda self, spec: formatted(self, spec)) for kind in SYMBOLS),
     # PyTorch takes a double from a floating tensor, of which it makes no symbol
@@ -83,10 +108,20 @@ _FUNCTIONS: list[tuple[Any, str, Any]] = [
     # writes that replace a tensor's memory
     (torch.utils, "swap_tensors", traced_swap),
     (torch.Tensor, "set_", traced_set),
+    # it would compute, before there are values, what its tangents have no part in
+    (eager_transforms, "lazy_dynamo_disallow", lambda function: _refuse_linearize()),
     # PyTorch orders its own checks of values by tokens, which only its own compiler threads through a graph
     (effects, "has_effects", lambda op, original=effects.has_effects: op not in _CHECKS and original(op)),
 ]
 """(module or class, name, what capture calls in its place)."""
+
+
+def _refuse_linearize() -> NoReturn:
+    raise CaptureError(
+        "torch.func.linearize traces and computes by itself, which a step that is being traced cannot do.\n"
+        f"  used at {user_line_of()}\n"
+        "Use torch.func.jvp(function, primals, tangents) instead: in one program it computes nothing twice."
+    )
 
 
 def _decided(size: Any) -> Any:

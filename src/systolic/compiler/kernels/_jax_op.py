@@ -17,7 +17,7 @@ from torch import fx
 from torch.overrides import handle_torch_function, has_torch_function
 
 from ...runtime import jax_devices, jax_dtype, to_jax_array, to_torch_tensor, torch_dtype
-from ...utilities._torch_internals import autograd_functions
+from ...utilities._torch_internals import autograd_functions, functorch_value, is_functorch_tensor
 from .._capture_thread import is_capture_thread
 from ..lowering import lowers
 from ..lowering._context import current
@@ -103,6 +103,43 @@ class _Gradient:
     def __call__(self, *arrays: Any) -> tuple[Any, ...]:
         _, pull = _vjp(self.kernel, self.wanted, arrays[: self.arity])
         return pull(arrays[self.arity :])
+
+
+@dataclass(frozen=True)
+class _Tangents:
+    """From a kernel's inputs and the tangents of some of them to the tangents of its results that have any."""
+
+    kernel: Kernel
+    moved: tuple[int, ...]
+    arity: int
+
+    def __call__(self, *arrays: Any) -> list[Any]:
+        inputs, tangents = arrays[: self.arity], arrays[self.arity :]
+
+        def of_moved(*values: Any) -> list[Any]:
+            filled = list(inputs)
+            for index, value in zip(self.moved, values, strict=True):
+                filled[index] = value
+            return [r for r in _leaves(self.kernel, filled) if jnp.issubdtype(r.dtype, jnp.inexact)]
+
+        moved = [inputs[i] for i in self.moved]
+        results, pull = jax.vjp(of_moved, *moved)
+        # the transpose of what is linear in the cotangents: `jax.jvp` refuses kernels that state their own gradient
+        (found,) = jax.vjp(pull, [jnp.zeros_like(r) for r in results])[1](
+            tuple(t.astype(x.dtype) for t, x in zip(tangents, moved, strict=True))
+        )
+        return found
+
+
+@dataclass(frozen=True)
+class _Batched:
+    """A kernel for each element of the first dimension of some of its inputs: what `torch.vmap` makes of it."""
+
+    kernel: Kernel
+    axes: tuple[int | None, ...]
+
+    def __call__(self, *arrays: Any) -> list[Any]:
+        return jax.vmap(lambda *each: _leaves(self.kernel, each), in_axes=self.axes)(*arrays)
 
 
 @dataclass(frozen=True)
@@ -273,6 +310,26 @@ class _Differentiable(torch.autograd.Function):
         ctx.smooth = [t.dtype.is_floating_point or t.dtype.is_complex for t in output]
         ctx.mark_non_differentiable(*[t for t, smooth in zip(output, ctx.smooth, strict=True) if not smooth])
         ctx.save_for_backward(*tensors)
+        ctx.save_for_forward(*tensors)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
+        """Under `torch.vmap`: the plain kernel, since no other is known to be one of any number of dimensions."""
+        function, _, *tensors = args
+        dims = in_dims[2:]
+        moved = [t if dim is None else t.movedim(dim, 0) for t, dim in zip(tensors, dims, strict=True)]
+        axes = tuple(None if dim is None else 0 for dim in dims)
+        results = _call(_Batched(_FUNCTIONS[function].plain, axes), (), *moved)
+        return results, (0,) * len(results)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        """In forward mode: the tangents of the results."""
+        inputs, of_inputs = ctx.saved_tensors, tangents[2:]
+        moved = tuple(i for i, tangent in enumerate(of_inputs) if tangent is not None)
+        kernel = _Tangents(_FUNCTIONS[ctx.function].plain, moved, len(inputs))
+        found = iter(_call(kernel, (), *inputs, *(t for t in of_inputs if t is not None)))
+        return tuple(next(found) if smooth else None for smooth in ctx.smooth)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
@@ -294,10 +351,19 @@ def _call(
     # PyTorch's modes do not see a Python function: a parameter that came by a closure would not be replaced by its stand-in
     if has_torch_function(tensors):
         return handle_torch_function(_call, tensors, plain, kernels, *tensors, forward=forward)
-    wanted = tuple(i for i, t in enumerate(tensors) if t.requires_grad) if torch.is_grad_enabled() else ()
+    wanted = tuple(i for i, t in enumerate(tensors) if _is_differentiated(t)) if torch.is_grad_enabled() else ()
     number = _number_of(_Function(plain, kernels, wanted, forward[0]))
     call = _call_number() if forward[1] is None else forward[1]
     return _Differentiable.apply(number, call, *tensors)  # pyright: ignore[reportReturnType]
+
+
+def _is_differentiated(tensor: torch.Tensor) -> bool:
+    """Whether autograd follows a tensor, at any of the levels that torch.func has around it."""
+    while is_functorch_tensor(tensor):
+        if tensor.requires_grad:
+            return True
+        tensor = functorch_value(tensor)
+    return tensor.requires_grad
 
 
 _COUNTERS: list[Iterator[int]] = []

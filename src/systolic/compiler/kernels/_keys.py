@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import torch
 
+from ...utilities._torch_internals import functorch_level
 from ..lowering import lowers
 from ..lowering._bits import keep_mask, keep_mask_by_row, mask_key
 from ..lowering._context import current
@@ -20,12 +21,17 @@ _LIBRARY.define("next_key() -> Tensor", tags=(torch.Tag.nondeterministic_seeded,
 
 def next_key() -> torch.Tensor:
     """Key data that no other random op gets: uint32[4], for `bernoulli`."""
-    return torch.ops.systolic.next_key.default()
+    # by an op whose draws `torch.vmap` knows to refuse, to share or to make one for each element, as its caller asks
+    return torch.ops.systolic.next_key.default() if functorch_level() is None else _drawn()
+
+
+def _drawn() -> torch.Tensor:
+    return torch.randint(0, 2**32, (WORDS,), dtype=torch.int64).to(torch.uint32)
 
 
 @torch.library.impl(_LIBRARY, "next_key", "CompositeExplicitAutograd")
 def _draw_on_cpu() -> torch.Tensor:
-    return torch.randint(0, 2**32, (WORDS,), dtype=torch.int64).to(torch.uint32)
+    return _drawn()
 
 
 @torch.library.register_fake("systolic::next_key", lib=_LIBRARY)

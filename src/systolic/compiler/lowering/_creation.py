@@ -26,6 +26,7 @@ aten = torch.ops.aten
     aten.new_empty.default,
     aten.new_empty_strided.default,
     aten._efficientzerotensor.default,
+    aten._new_zeros_with_same_feature_meta.default,
     aten.zero.default,
 )
 def _zeros(*_arguments: object, **_options: object) -> jax.Array:

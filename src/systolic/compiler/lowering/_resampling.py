@@ -14,50 +14,54 @@ Taps = tuple[list[np.ndarray], list[np.ndarray | None]]
 Filter = Callable[[np.ndarray], np.ndarray]
 
 
-def _step(size: int, count: int, align: bool, scale: float | None) -> np.float32:
-    """How far apart new elements lie, in old ones; float32, as PyTorch rounds positions."""
+Real = type[np.float32] | type[np.float64]
+"""In what PyTorch rounds positions and weights: float64 for elements in float64, else float32."""
+
+
+def _step(size: int, count: int, align: bool, scale: float | None, real: Real) -> np.floating[Any]:
+    """How far apart new elements lie, in old ones."""
     if align:
-        return np.float32((size - 1) / (count - 1)) if count > 1 else np.float32(0)
-    return np.float32(1 / scale) if scale else np.float32(size) / np.float32(max(count, 1))
+        return real((size - 1) / (count - 1)) if count > 1 else real(0)
+    return real(1 / scale) if scale else real(size) / real(max(count, 1))
 
 
-def nearest(size: int, count: int, align: bool, scale: float | None) -> Taps:
-    """The element at or before each position."""
-    places = np.floor(np.arange(count, dtype=np.float32) * _step(size, count, False, scale))
+def nearest(size: int, count: int, align: bool, scale: float | None, real: Real) -> Taps:
+    """The element at or before each position, in float32 whatever the elements are."""
+    places = np.floor(np.arange(count, dtype=np.float32) * _step(size, count, False, scale, np.float32))
     return [np.minimum(places.astype(np.int32), size - 1)], [None]
 
 
-def nearest_exact(size: int, count: int, align: bool, scale: float | None) -> Taps:
-    """The element whose centre is nearest to each new centre."""
-    centres = (np.arange(count, dtype=np.float32) + np.float32(0.5)) * _step(size, count, False, scale)
+def nearest_exact(size: int, count: int, align: bool, scale: float | None, real: Real) -> Taps:
+    """The element whose centre is nearest to each new centre, in float32 whatever the elements are."""
+    centres = (np.arange(count, dtype=np.float32) + np.float32(0.5)) * _step(size, count, False, scale, np.float32)
     return [np.minimum(np.floor(centres).astype(np.int32), size - 1)], [None]
 
 
-def _positions(size: int, count: int, align: bool, scale: float | None) -> np.ndarray:
-    places = np.arange(count, dtype=np.float32)
-    step = _step(size, count, align, scale)
-    return places * step if align else (places + np.float32(0.5)) * step - np.float32(0.5)
+def _positions(size: int, count: int, align: bool, scale: float | None, real: Real) -> np.ndarray:
+    places = np.arange(count, dtype=real)
+    step = _step(size, count, align, scale, real)
+    return places * step if align else (places + real(0.5)) * step - real(0.5)
 
 
-def linear(size: int, count: int, align: bool, scale: float | None) -> Taps:
+def linear(size: int, count: int, align: bool, scale: float | None, real: Real) -> Taps:
     """The two elements around each position."""
     if size == count and (align or not scale or scale == 1):
         return [np.arange(count, dtype=np.int32)], [None]
-    places = np.maximum(_positions(size, count, align, scale), 0)
+    places = np.maximum(_positions(size, count, align, scale, real), 0)
     before = np.minimum(np.floor(places).astype(np.int32), size - 1)
     after = np.minimum(before + 1, size - 1)
-    share = np.clip(places - before, 0, 1).astype(np.float32)
+    share = np.clip(places - before, 0, 1).astype(real)
     return [before, after], [1 - share, share]
 
 
-def cubic(size: int, count: int, align: bool, scale: float | None) -> Taps:
+def cubic(size: int, count: int, align: bool, scale: float | None, real: Real) -> Taps:
     """The four elements around each position, edges repeated."""
-    places = _positions(size, count, align, scale)
+    places = _positions(size, count, align, scale, real)
     before = np.floor(places)
-    share = (places - before).astype(np.float32)
+    share = (places - before).astype(real)
     offsets = range(-1, 3)
     positions = [np.clip(before.astype(np.int32) + offset, 0, size - 1) for offset in offsets]
-    return positions, [_cubic_filter(share - offset, -0.75).astype(np.float32) for offset in offsets]
+    return positions, [_cubic_filter(share - offset, -0.75).astype(real) for offset in offsets]
 
 
 def _cubic_filter(distance: np.ndarray, a: float) -> np.ndarray:
@@ -77,18 +81,18 @@ _FILTERS: dict[str, tuple[Filter, int]] = {
 }
 
 
-def antialiased(name: str) -> Callable[[int, int, bool, float | None], Taps]:
+def antialiased(name: str) -> Callable[[int, int, bool, float | None, Real], Taps]:
     """A kernel that widens its filter when it shrinks, so that every old element counts."""
     function, width = _FILTERS[name]
 
-    def kernel(size: int, count: int, align: bool, scale: float | None) -> Taps:
-        step = float(_step(size, count, align, scale))
+    def kernel(size: int, count: int, align: bool, scale: float | None, real: Real) -> Taps:
+        step = float(_step(size, count, align, scale, real))
         support = width * 0.5 * max(step, 1.0)
         shrink = 1 / step if step >= 1 else 1.0
         rows = [_row(size, step * (i + 0.5), support, shrink, function) for i in range(count)]
         taps = max(len(weights) for _, weights in rows)
         positions = np.zeros((taps, count), np.int32)
-        shares = np.zeros((taps, count), np.float32)
+        shares = np.zeros((taps, count), real)
         for i, (start, weights) in enumerate(rows):
             positions[:, i] = np.minimum(start + np.arange(taps), size - 1)
             shares[: len(weights), i] = weights

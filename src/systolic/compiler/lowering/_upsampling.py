@@ -12,12 +12,12 @@ import torch
 
 from ._context import current
 from ._pullback import wide
-from ._resampling import Taps, antialiased, cubic, linear, nearest, nearest_exact
+from ._resampling import Real, Taps, antialiased, cubic, linear, nearest, nearest_exact
 from ._table import lowers
 
 aten = torch.ops.aten
 
-Kernel = Callable[[int, int, bool, float | None], Taps]
+Kernel = Callable[[int, int, bool, float | None, Real], Taps]
 
 
 def _resample(x: jax.Array, taps: Taps, axis: int) -> jax.Array:
@@ -36,8 +36,9 @@ def _resample(x: jax.Array, taps: Taps, axis: int) -> jax.Array:
 
 def _resize(kernel: Kernel, x: jax.Array, output_size: Sequence[int], align: bool, scales: Sequence[float | None]) -> jax.Array:
     values = wide(x)
+    real = np.float64 if values.dtype == jnp.float64 else np.float32
     for axis, size, scale in zip(range(2, x.ndim), output_size, scales, strict=True):
-        values = _resample(values, kernel(x.shape[axis], size, align, scale), axis)
+        values = _resample(values, kernel(x.shape[axis], size, align, scale, real), axis)
     return values.astype(x.dtype)
 
 
