@@ -9,6 +9,7 @@ from .compiler import DataDependentError as DataDependentError
 from .compiler import HiddenRandomnessError as HiddenRandomnessError
 from .compiler import RecompileLimitError as RecompileLimitError
 from .compiler import UnsupportedOpError as UnsupportedOpError
+from .compiler import host as host
 from .compiler import jax_op as jax_op
 from .compiler import jit as jit
 from .compiler import register_lowering as register_lowering

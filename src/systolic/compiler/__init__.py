@@ -9,10 +9,13 @@ from ._errors import UnsupportedOpError as UnsupportedOpError
 from ._errors import user_line_of as user_line_of
 from .capture import Captured as Captured
 from .capture import DeferredObject as DeferredObject
+from .capture import HostResult as HostResult
 from .capture import Place as Place
 from .capture import Slot as Slot
 from .capture import TrainState as TrainState
+from .capture import host as host
 from .capture import names_in as names_in
+from .capture import recorded as recorded
 from .capture import scope_of as scope_of
 from .capture import scope_with_globals as scope_with_globals
 from .driver import REMATS as REMATS

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from ..compiler import HostResult, recorded
 from ..exceptions import MisconfigurationException
 from ..metrics import LogEntry, LogOptions, is_metric
 from ..metrics._results import as_scalar
@@ -30,20 +33,28 @@ def log_value(run: Run, name: str, value: Any, options: LogOptions) -> None:
     on_step, on_epoch = _levels(name, options, in_training)
     loader = _loader(run, in_training)
     hook = run.hooks.running[0] or method
-    entry = log.results.entry(
-        LogEntry(
-            _full_name(name, loader, options),
-            on_step,
-            on_epoch,
-            options.prog_bar,
-            options.logger,
-            options.reduction,
-            hook=hook,
-            loader=loader,
-            metric=value if is_metric(value) else None,
-        )
+    asked = LogEntry(
+        _full_name(name, loader, options),
+        on_step,
+        on_epoch,
+        options.prog_bar,
+        options.logger,
+        options.reduction,
+        hook=hook,
+        loader=loader,
+        metric=value if is_metric(value) else None,
     )
-    log.add(entry, value, options.batch_size, hook)
+    if isinstance(value, HostResult):
+        weight = (options.batch_size or log.batch_size()) if on_epoch and options.reduction == "mean" else 1
+        recorded(_log_later, run, asked, value, weight, in_training)
+        return
+    log.add(log.results.entry(asked), value, options.batch_size, hook)
+
+
+def _log_later(run: Run, entry: LogEntry, result: HostResult, weight: float | torch.Tensor, in_training: bool) -> None:
+    """After the step: log what a function of `systolic.host` gave for it."""
+    number = as_scalar(entry.name, result.value).cpu()
+    run.reporting.host_batch_value(entry, number, float(weight), in_training)
 
 
 def _levels(name: str, options: LogOptions, steps: bool) -> tuple[bool, bool]:

@@ -11,8 +11,11 @@ from ._graph import SlotInput as SlotInput
 from ._guards import Guards as Guards
 from ._guards import changes as changes
 from ._host_calls import DeferredObject as DeferredObject
+from ._host_calls import recorded as recorded
 from ._host_draws import Draw as Draw
 from ._host_draws import StepDraws as StepDraws
+from ._host_functions import HostResult as HostResult
+from ._host_functions import host as host
 from ._module_scope import Place as Place
 from ._module_scope import names_in as names_in
 from ._object_graph import Attribute as Attribute

@@ -42,7 +42,8 @@ def _host_needed(line: str) -> str:
         "The step hands a tensor's values to NumPy, or to a library that computes on the host, while it is being traced. The "
         "values exist only when the program runs.\n"
         f"  used at {line}\n"
-        "Options: compute it with torch; return the tensor from the step and use its values in a hook such as "
+        "Options: compute it with torch; make the function that wants values one with systolic.host(function), which calls it "
+        "after every step, and log what it gives; return the tensor from the step and use its values in a hook such as "
         "on_train_batch_end, which runs on the host; use torchmetrics in place of sklearn.metrics; "
         f"or run in eager PyTorch with Trainer(compile=False).{see(Entry.DATA_DEPENDENT)}"
     )

@@ -1,0 +1,129 @@
+"""`systolic.host`: a function that needs the values of tensors, called on the host after every step."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn, ParamSpec, TypeVar
+
+import torch
+
+from ...utilities._torch_internals import tree_map_only
+from ...utilities.rank_zero import rank_zero_info
+from .._capture_thread import is_capture_thread
+from .._errors import CaptureError, user_line_of
+from ._host_calls import HostCalls, recorded
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_CALLS_MEASURED = 20
+
+
+class HostResult:
+    """The result of a function that is called on the host after the step: to be logged or shown, not computed with.
+
+    Args:
+        name: of the function, for errors.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._values: list[Any] = []
+
+    @property
+    def value(self) -> Any:
+        """The result for the step that came last; only calls that are made after the step can ask."""
+        if not self._values:
+            self._refuse()
+        return self._values[-1]
+
+    def set(self, value: object) -> None:
+        """Take the result for a step."""
+        self._values = [value]
+
+    def __repr__(self) -> str:
+        return repr(self._values[-1]) if self._values else f"<what {self._name} gives after the step>"
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise CaptureError(
+            f"The step computes with the result of {self._name}, which systolic.host calls on the host after the step, when "
+            f"the tensors have values.\n  used at {user_line_of()}\n"
+            'Options: log it, self.log("name", result); print it; do what follows inside the function that systolic.host '
+            "calls; or compute it with torch."
+        )
+
+    __float__ = __int__ = __bool__ = __index__ = __len__ = __iter__ = __format__ = __getitem__ = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __neg__ = __abs__ = _refuse
+    __lt__ = __le__ = __gt__ = __ge__ = _refuse
+
+
+def host(function: Callable[P, R]) -> Callable[P, R]:
+    """Make a function of values (scikit-learn, SciPy, NumPy, an evaluator with a state) callable in a compiled step.
+
+    It is called after every step, in order, with that step's values as ordinary CPU tensors without gradients, of the global
+    batch. Each step then waits for its values; one line says what a call costs. What it returns can be logged by `self.log`,
+    with the means, names and options that any value has, and printed; the step cannot compute with it. Outside of compiled
+    steps it is called at once.
+
+    Args:
+        function: takes tensors, in containers too, and anything else.
+
+    Returns:
+        A function with the same signature; in a compiled step its result is a stand-in for the value.
+
+    Raises:
+        CaptureError: the step computes with the result.
+
+    Example:
+        >>> import torch, systolic
+        >>> from sklearn.metrics import balanced_accuracy_score
+        >>> score = systolic.host(balanced_accuracy_score)
+        >>> score(torch.tensor([0, 1, 1]), torch.tensor([0, 1, 0]))
+        0.75
+    """
+    name = getattr(function, "__qualname__", repr(function))
+    cost = _Cost(name)
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Any:
+        if HostCalls.active is None or not is_capture_thread():
+            given, named = _on_host((args, kwargs))
+            return function(*given, **named)
+        result = HostResult(name)
+        recorded(_called, result, function, cost, *args, **kwargs)
+        return result
+
+    return call
+
+
+class _Cost:
+    """Seconds of the first calls, told in one line."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._seconds: list[float] = []
+
+    def add(self, seconds: float) -> None:
+        if len(self._seconds) == _CALLS_MEASURED:
+            return
+        self._seconds.append(seconds)
+        if len(self._seconds) == _CALLS_MEASURED:
+            typical = sorted(self._seconds)[_CALLS_MEASURED // 2] * 1e3
+            rank_zero_info(
+                f"{self._name} is called on the host after every step, which waits for its values: {typical:.3g} ms a call "
+                f"(median of {_CALLS_MEASURED})."
+            )
+
+
+def _called(result: HostResult, function: Callable[..., Any], cost: _Cost, *args: Any, **kwargs: Any) -> None:
+    given, named = _on_host((args, kwargs))
+    began = time.perf_counter()
+    result.set(function(*given, **named))
+    cost.add(time.perf_counter() - began)
+
+
+def _on_host(arguments: Any) -> Any:
+    # host sync: the function wants values
+    return tree_map_only(torch.Tensor, lambda tensor: tensor.detach().cpu(), arguments)
