@@ -85,12 +85,13 @@ def host(function: Callable[P, R]) -> Callable[P, R]:
     """
     name = getattr(function, "__qualname__", repr(function))
     cost = _Cost(name)
+    plain: Callable[..., R] = function  # on the host its tensors are others, of the same kinds
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> Any:
         if HostCalls.active is None or not is_capture_thread():
             given, named = _on_host((args, kwargs))
-            return function(*given, **named)
+            return plain(*given, **named)
         result = HostResult(name)
         recorded(_called, result, function, cost, *args, **kwargs)
         return result
