@@ -25,6 +25,8 @@ _SHAPES = 4
 _SHORT_STEP = 500e-6
 _SHORT_STEPS = 5000
 _LOOK_EVERY = 64
+_LINES = 50
+_OTHERS = "further lines"
 
 
 class AdviceWarning(UserWarning):
@@ -32,7 +34,9 @@ class AdviceWarning(UserWarning):
 
 
 @dataclass
-class _Line:
+class Line:
+    """How often a line read a value, and the seconds that the host waited for it."""
+
     count: int = 0
     seconds: float = 0.0
 
@@ -50,7 +54,7 @@ class _Totals:
     waited: float = 0.0
     looks: int = 0
     idle: int = 0
-    lines: dict[str, _Line] = field(default_factory=dict)
+    lines: dict[str, Line] = field(default_factory=dict)
 
 
 class Advisor:
@@ -61,6 +65,10 @@ class Advisor:
         compiles: the growing list of compilations of its step.
         is_idle: tells whether the devices have finished all steps.
         grouped: whether several steps go to the devices in one dispatch already.
+
+    Attributes:
+        told: the advice that was given, by its kind.
+        reads: the lines of the user's that read values from the devices so far.
     """
 
     def __init__(self, loader: object, compiles: Sequence[Any], is_idle: Callable[[], bool], grouped: bool = False) -> None:
@@ -68,9 +76,10 @@ class Advisor:
         self._compiles = compiles
         self._is_idle = is_idle
         self._grouped = grouped
-        self._told: set[str] = set()
+        self.told: dict[str, str] = {}
         self._totals = _Totals()
-        self._reads: dict[str, _Line] = {}
+        self.reads: dict[str, Line] = {}
+        self._reads: dict[str, Line] = {}
         self._number = 0
         self._shapes: list[tuple[int, str]] = []
 
@@ -117,7 +126,10 @@ class Advisor:
         """A value came to the host; which line wanted it?"""
         line = responsible_line()
         if not line.startswith("systolic/"):
-            self._reads.setdefault(line, _Line()).add(1, ended - began)
+            self._reads.setdefault(line, Line()).add(1, ended - began)
+            self.reads.setdefault(line if line in self.reads or len(self.reads) < _LINES else _OTHERS, Line()).add(
+                1, ended - began
+            )
 
     # ---- what is wrong
 
@@ -140,7 +152,7 @@ class Advisor:
         totals.looks += 1
         totals.idle += self._is_idle()
         for line, read in self._reads.items():
-            totals.lines.setdefault(line, _Line()).add(read.count, read.seconds)
+            totals.lines.setdefault(line, Line()).add(read.count, read.seconds)
         self._reads.clear()
         if totals.steps >= _STEPS and totals.seconds >= _SECONDS:
             self._judge_waiting(totals)
@@ -179,8 +191,8 @@ class Advisor:
             )
 
     def _warn(self, kind: str, text: str) -> None:
-        if kind not in self._told:
-            self._told.add(kind)
+        if kind not in self.told:
+            self.told[kind] = text
             warnings.warn(f"{text} (Trainer(advice=False) turns such advice off.)", AdviceWarning, stacklevel=2)
 
 

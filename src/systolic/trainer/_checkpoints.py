@@ -17,6 +17,7 @@ from ..exceptions import MisconfigurationException
 from ..runtime import reading_together
 from . import _lightning_loops, _position
 from ._checkpoint_parts import part, require_counters, require_kinds, restore_optimizers, restore_schedulers
+from ._recorded import saving
 from ._stage import Stage
 
 if TYPE_CHECKING:
@@ -30,6 +31,11 @@ def save(run: Run, path: Any, weights_only: bool, storage_options: Any = None) -
     """Write a checkpoint: from the devices, or by one copy on the host, taken when the one before it is gone."""
     if run.call is None:
         raise MisconfigurationException("There is nothing to save before fit, validate, test or predict was called.")
+    with saving(run, path):
+        _save(run, path, weights_only, storage_options)
+
+
+def _save(run: Run, path: Any, weights_only: bool, storage_options: Any) -> None:
     io = run.config.checkpoint_io
     io.wait()
     contents = _contents(run, weights_only)  # everywhere: hooks add to it

@@ -123,6 +123,7 @@ class Reporting:
             step = int(metrics.pop("step"))
         elif with_epoch:
             metrics = {"epoch": self._run.counters.epoch, **metrics}
+        self._run.record.logged(values, step)
         for logger in self._run.writers:
             logger.log_metrics(metrics=metrics, step=step)
             logger.save()

@@ -64,6 +64,7 @@ class FitLoop:
         self.due = Due(run)
         grouped = run.config.steps_per_dispatch > 1
         self.advisor = Advisor(self.loaders, self.engine.compiles, run.reporting.is_idle, grouped)
+        run.record.advisor = self.advisor if run.config.advice else None
         self._started = time.monotonic()
 
     def _read_from(self, loaders: Any) -> None:

@@ -1,0 +1,245 @@
+"""Record of one run, for its report: totals and a bounded number of points, from the host's clock and what the Trainer knows.
+
+Nothing here waits for the devices, and no step is written down alone: a batch costs two looks at the clock and two appended
+numbers, which are added up once a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from ..compiler import Compile
+from ._advisor import Advisor
+from ._points import StepPoints, ValuePoints
+
+T = TypeVar("T")
+
+ADD_UP_SECONDS = 1.0
+_MOST_EVENTS = 200
+_STAGES = ("training", "validation", "test", "predict")
+_END: Any = object()
+
+SETUP, WAITING, COMPILING = "setup, up to the first batch", "waiting for data", "tracing and compiling"
+SAVING = "saving checkpoints"
+"""Names of shares of a run's time, besides the steps of its stages."""
+
+
+class RunRecord:
+    """Deeds of a run, and what its time went to.
+
+    Args:
+        ended: the runs before it, as reports have them.
+
+    Attributes:
+        ended: these, and this one when it has ended.
+        began: `time.perf_counter()` of its first moment.
+        started: the same by `time.time()`.
+        spent: seconds by what they went to; no second is counted twice.
+        advisor: what watches the training loop for advice, where there is one.
+        waiting_since: since when the loop waits for a batch, in `time.perf_counter()`; 0.0 while it does not.
+        tell: is called about once a second while steps run, and when a checkpoint was saved.
+        is_open: whether the run is under way.
+    """
+
+    def __init__(self, ended: Iterable[dict[str, Any]] = ()) -> None:
+        self.ended = list(ended)
+        self.began, self.started = time.perf_counter(), time.time()
+        self.spent: dict[str, float] = defaultdict(float)
+        self.advisor: Advisor | None = None
+        self.waiting_since = 0.0
+        self.tell: Callable[[], None] = _nobody
+        self.is_open = True
+        self._windows: dict[str, _Window] = {}
+        self._values: dict[str, ValuePoints] = {}
+        self._memory: dict[str, ValuePoints] = {}
+        self._compiles = _Events()
+        self._checkpoints = _Events()
+        self._accounted = 0.0  # seconds that went to something with a name, so far
+
+    def __getstate__(self) -> dict[str, Any]:
+        """State that is copied and pickled: everything but what belongs to the run that is under way."""
+        return {**vars(self), "advisor": None, "tell": _nobody}
+
+    # ---- what the loops tell
+
+    def watched(self, stage: str, batches: Iterator[T], compiles: Sequence[Compile]) -> Iterator[T]:
+        """The same batches; how long each was waited for and worked on is noted.
+
+        Args:
+            stage: "training", "validation", "test" or "predict".
+            batches: of one loader, once.
+            compiles: the growing list of the compilations of this stage's step.
+        """
+        clock = time.perf_counter
+        if not self._windows:
+            self.account(SETUP, self.elapsed() - self._accounted)
+        window = self._windows.setdefault(stage, _Window())
+        known, due, works = len(compiles), 0.0, False
+        got = accounted = 0.0
+        asked = self.waiting_since = clock()
+        try:
+            while (batch := next(batches, _END)) is not _END:
+                self.waiting_since = 0.0
+                got, accounted, works = clock(), self._accounted, True
+                yield batch
+                ended, works = clock(), False
+                if len(compiles) == known:
+                    step = ended - asked - (self._accounted - accounted)
+                    window.times.append(step)
+                    window.waits.append(got - asked)
+                    self._accounted += step
+                else:  # such a step is no step like the others
+                    self._compiled(stage, window.points.count + len(window.times) + window.compiled, compiles[known:])
+                    known, window.compiled = len(compiles), window.compiled + 1
+                    self.account(f"{stage} steps", ended - got - (self._accounted - accounted))
+                    self.account(WAITING, got - asked)
+                if ended >= due:
+                    self._add_up()
+                    self.tell()
+                    ended = clock()
+                    due = ended + ADD_UP_SECONDS
+                asked = self.waiting_since = ended
+            self.account(WAITING, clock() - asked)  # until the loader said that there is no more
+        finally:
+            self.waiting_since = 0.0
+            if works and self.is_open:  # the loop needs no further batch
+                step = clock() - asked - (self._accounted - accounted)
+                window.times.append(step)
+                window.waits.append(got - asked)
+                self._accounted += step
+            self._add_up()
+            if isinstance(batches, Generator):
+                batches.close()
+
+    def _add_up(self) -> None:
+        for stage, window in self._windows.items():
+            if window.times:
+                window.points.add(window.times, window.waits)
+                waited = sum(window.waits)
+                self.spent[WAITING] += waited
+                self.spent[f"{stage} steps"] += sum(window.times) - waited
+                window.times.clear()
+                window.waits.clear()
+
+    def account(self, name: str, seconds: float) -> None:
+        """Note what seconds went to that nothing else is told of."""
+        self.spent[name] += max(seconds, 0.0)
+        self._accounted += max(seconds, 0.0)
+
+    @contextlib.contextmanager
+    def within(self, name: str) -> Iterator[None]:
+        """Inside, time that goes to nothing with a name of its own goes to this."""
+        began, before = time.perf_counter(), self._accounted
+        try:
+            yield
+        finally:
+            self.account(name, time.perf_counter() - began - (self._accounted - before))
+
+    def _compiled(self, stage: str, step: int, compiles: Sequence[Compile]) -> None:
+        for one in compiles:
+            self.account(COMPILING, one.trace_seconds + one.compile_seconds)
+            self._compiles.add(
+                {
+                    "at": self.elapsed(),
+                    "stage": stage,
+                    "step": step,
+                    "reason": one.reason,
+                    "trace": one.trace_seconds,
+                    "compile": one.compile_seconds,
+                    "saved": one.saved_seconds,
+                    "is_new": one.is_new_executable,
+                    "effects": list(one.effects),
+                    "memory": None if one.memory is None else vars(one.memory),
+                },
+                one.trace_seconds + one.compile_seconds,
+            )
+
+    def saved(self, path: str, step: int, seconds: float, size: int | None, background: bool) -> None:
+        """A checkpoint was saved, or is being written by now.
+
+        Args:
+            path: where to.
+            step: optimizer steps that it holds.
+            seconds: how long training stood still for it.
+            size: bytes of its file; None where that is not known.
+            background: whether it is written while training goes on.
+        """
+        event = {"at": self.elapsed(), "path": path, "step": step, "bytes": size, "background": background}
+        self._checkpoints.add({**event, "seconds": seconds}, seconds)
+        self.tell()
+
+    def logged(self, values: Mapping[str, float], step: int) -> None:
+        """Values went to the loggers."""
+        for name, value in values.items():
+            if name not in self._values:
+                self._values[name] = ValuePoints()
+            self._values[name].add(step, value)
+
+    def memory(self, found: Mapping[str, float]) -> None:
+        """Bytes that are in use now, by name."""
+        for name, value in found.items():
+            self._memory.setdefault(name, ValuePoints()).add(self.elapsed(), value)
+
+    def elapsed(self) -> float:
+        """Seconds since the beginning."""
+        return time.perf_counter() - self.began
+
+    def _has_steps(self, stage: str) -> bool:
+        return stage in self._windows and self._windows[stage].points.count > 0
+
+    # ---- what reports read
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain data; durations in seconds."""
+        self._add_up()
+        advisor = self.advisor
+        reads = advisor.reads if advisor is not None else None
+        return {
+            "started": self.started,
+            "seconds": self.elapsed(),
+            "spent": dict(self.spent),
+            "steps": {stage: self._windows[stage].points.as_dict() for stage in _STAGES if self._has_steps(stage)},
+            "values": {name: points.as_dict() for name, points in self._values.items()},
+            "memory": {name: points.as_dict() for name, points in self._memory.items()},
+            "compiles": self._compiles.as_dict(),
+            "checkpoints": self._checkpoints.as_dict(),
+            "reads": None if reads is None else {line: [one.count, one.seconds] for line, one in reads.items()},
+            "advice": [] if advisor is None else list(advisor.told.values()),
+        }
+
+
+@dataclass
+class _Window:
+    """Steps of a stage: those that were added up, durations and waits for data of the newest, how many compiled."""
+
+    points: StepPoints = field(default_factory=StepPoints)
+    times: list[float] = field(default_factory=list)
+    waits: list[float] = field(default_factory=list)
+    compiled: int = 0
+
+
+class _Events:
+    """The first and the newest events of a kind, how many there were, and what they took together."""
+
+    def __init__(self) -> None:
+        self._first: list[dict[str, Any]] = []
+        self._newest: list[dict[str, Any]] = []
+        self._count, self._seconds = 0, 0.0
+
+    def add(self, event: dict[str, Any], seconds: float) -> None:
+        self._count += 1
+        self._seconds += seconds
+        (self._first if len(self._first) < _MOST_EVENTS else self._newest).append(event)
+        del self._newest[:-_MOST_EVENTS]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"count": self._count, "seconds": self._seconds, "events": [*self._first, *self._newest]}
+
+
+def _nobody() -> None:
+    pass
