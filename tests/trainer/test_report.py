@@ -246,3 +246,12 @@ def test_page_in_a_real_browser(width: int, tmp_path: Path) -> None:
     # nothing sticks out: the last columns of pixels are the page's own colour
     edge = shown.crop((width - 8, 0, width, 3000)).getcolors(maxcolors=1 << 24)
     assert edge == [(8 * 3000, (0xFB, 0xFB, 0xFD))]
+
+
+def test_a_file_that_cannot_be_written_ends_no_run(tmp_path: Path) -> None:
+    one = run(tmp_path, max_epochs=1)
+    (tmp_path / "lightning_logs" / "version_0" / "systolic-run.json").mkdir(parents=True)
+    one = run(tmp_path, max_epochs=1, logger=CSVLogger(tmp_path, version=0))
+    with pytest.warns(UserWarning, match=r"systolic-run.json cannot be written, and the run goes on without: .*directory"):
+        one.fit(Told(), batches(4))
+    assert one.global_step == 4

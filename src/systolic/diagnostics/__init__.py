@@ -7,6 +7,7 @@ from ._page import headline as headline
 from ._page import page as page
 from ._recorder import Recorder as Recorder
 from ._recorder import Started as Started
+from ._run_file import MOST_RUNS as MOST_RUNS
 from ._run_file import RUN_FILE as RUN_FILE
 from ._run_file import Document as Document
 from ._run_file import read_metrics as read_metrics

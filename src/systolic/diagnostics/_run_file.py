@@ -15,7 +15,7 @@ from ._points import ValuePoints
 RUN_FILE = "systolic-run.json"
 METRICS_FILE = "metrics.csv"
 _FORMAT = 1
-_MOST_RUNS = 20
+MOST_RUNS = 20
 _SHOWN = 8
 
 Document = dict[str, Any]
@@ -27,7 +27,7 @@ def write_runs(directory: Path, runs: Sequence[Document]) -> None:
 
     Nothing waits for the disk: what a crash of the machine leaves is the business of checkpoints.
     """
-    text = json.dumps({"format": _FORMAT, "runs": list(runs)[-_MOST_RUNS:]})
+    text = json.dumps({"format": _FORMAT, "runs": list(runs)[-MOST_RUNS:]})
     temporary = directory / f".{RUN_FILE}.{os.getpid()}.tmp"
     try:
         temporary.write_text(text, encoding="utf-8")

@@ -59,6 +59,7 @@ class RunRecord:
         self._memory: dict[str, ValuePoints] = {}
         self._compiles = _Events()
         self._checkpoints = _Events()
+        self._due = 0.0
         self._accounted = 0.0  # seconds that went to something with a name, so far
 
     def __getstate__(self) -> dict[str, Any]:
@@ -79,7 +80,7 @@ class RunRecord:
         if not self._windows:
             self.account(SETUP, self.elapsed() - self._accounted)
         window = self._windows.setdefault(stage, _Window())
-        known, due, works = len(compiles), 0.0, False
+        known, works = len(compiles), False
         got = accounted = 0.0
         asked = self.waiting_since = clock()
         try:
@@ -98,11 +99,11 @@ class RunRecord:
                     known, window.compiled = len(compiles), window.compiled + 1
                     self.account(f"{stage} steps", ended - got - (self._accounted - accounted))
                     self.account(WAITING, got - asked)
-                if ended >= due:
+                if ended >= self._due:
                     self._add_up()
                     self.tell()
                     ended = clock()
-                    due = ended + ADD_UP_SECONDS
+                    self._due = ended + ADD_UP_SECONDS
                 asked = self.waiting_since = ended
             self.account(WAITING, clock() - asked)  # until the loader said that there is no more
         finally:

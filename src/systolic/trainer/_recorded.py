@@ -17,7 +17,7 @@ import torch
 
 from ..callbacks._checkpoint_names import default_directory
 from ..checkpoint import is_remote
-from ..diagnostics import RUN_FILE, SAVING, Document, RunRecord, read_runs, write_runs
+from ..diagnostics import MOST_RUNS, RUN_FILE, SAVING, Document, RunRecord, read_runs, write_runs
 from ..distributed import is_main_process, local_devices, process_count
 from ..exceptions import MisconfigurationException
 from ..loggers import DummyLogger
@@ -109,7 +109,7 @@ class _Keeper:
         run.record.memory(_memory_in_use(run))
         if self._writes and time.monotonic() >= self._due:
             began = time.monotonic()
-            self._write(_document(run, "running", ""))
+            self._write("running", "")
             now = time.monotonic()
             pause = min(_LONGEST_BETWEEN_WRITES, max(run.record.elapsed(), 1.0))
             self._due = now + max(pause, (now - began) / _SHARE_OF_TIME)
@@ -118,23 +118,24 @@ class _Keeper:
         """Close the record."""
         run = self._run
         run.record.is_open, run.record.tell = False, _nobody
-        last = _document(run, "interrupted" if error else "finished", error)
-        run.record.ended.append(last)
+        status = "interrupted" if error else "finished"
         if self._writes:
-            self._write(last)
+            self._write(status, error)
+        run.record.ended.append(_document(run, status, error))
+        del run.record.ended[:-MOST_RUNS]
 
-    def _write(self, document: Document) -> None:
+    def _write(self, status: str, error: str) -> None:
         directory = run_directory(self._run)
         if directory is None or not directory.is_dir():
             return
-        own = [one for one in self._run.record.ended if one is not document]
+        own = [*self._run.record.ended, _document(self._run, status, error)]
         if self._earlier is None:
-            self._earlier = _of_others(directory, [*own, document])
+            self._earlier = _of_others(directory, own)
         try:
-            write_runs(directory, [*self._earlier, *own, document])
-        except OSError as error:
+            write_runs(directory, [*self._earlier, *own])
+        except OSError as why:
             self._writes = False
-            warnings.warn(f"{directory / RUN_FILE} cannot be written, and the run goes on without: {error}", stacklevel=2)
+            warnings.warn(f"{directory / RUN_FILE} cannot be written, and the run goes on without: {why}", stacklevel=2)
 
 
 def _document(run: Run, status: str, error: str) -> Document:
