@@ -29,6 +29,23 @@ SAVING = "saving checkpoints"
 """Names of shares of a run's time, besides the steps of its stages."""
 
 
+@dataclass(frozen=True)
+class Activity:
+    """Occupation of the main thread.
+
+    Attributes:
+        text: for people, such as "Waiting for data".
+        since: when it began, in `time.perf_counter()`.
+        expected: how many seconds it took the last time; None where nobody knows.
+        is_usual: whether it is what a run does all the time: a step.
+    """
+
+    text: str
+    since: float
+    expected: float | None = None
+    is_usual: bool = False
+
+
 class RunRecord:
     """Deeds of a run, and what its time went to.
 
@@ -42,6 +59,7 @@ class RunRecord:
         spent: seconds by what they went to; no second is counted twice.
         advisor: what watches the training loop for advice, where there is one.
         waiting_since: since when the loop waits for a batch, in `time.perf_counter()`; 0.0 while it does not.
+        working_since: the same for the work on a batch.
         tell: is called about once a second while steps run, and when a checkpoint was saved.
         is_open: whether the run is under way.
     """
@@ -51,7 +69,8 @@ class RunRecord:
         self.began, self.started = time.perf_counter(), time.time()
         self.spent: dict[str, float] = defaultdict(float)
         self.advisor: Advisor | None = None
-        self.waiting_since = 0.0
+        self.waiting_since = self.working_since = 0.0
+        self._doing: Activity | None = None
         self.tell: Callable[[], None] = _nobody
         self.is_open = True
         self._windows: dict[str, _Window] = {}
@@ -86,7 +105,8 @@ class RunRecord:
         try:
             while (batch := next(batches, _END)) is not _END:
                 self.waiting_since = 0.0
-                got, accounted, works = clock(), self._accounted, True
+                got = self.working_since = clock()
+                accounted, works = self._accounted, True
                 yield batch
                 ended, works = clock(), False
                 if len(compiles) == known:
@@ -107,7 +127,7 @@ class RunRecord:
                 asked = self.waiting_since = ended
             self.account(WAITING, clock() - asked)  # until the loader said that there is no more
         finally:
-            self.waiting_since = 0.0
+            self.waiting_since = self.working_since = 0.0
             if works and self.is_open:  # the loop needs no further batch
                 step = clock() - asked - (self._accounted - accounted)
                 window.times.append(step)
@@ -133,13 +153,34 @@ class RunRecord:
         self._accounted += max(seconds, 0.0)
 
     @contextlib.contextmanager
-    def within(self, name: str) -> Iterator[None]:
-        """Inside, time that goes to nothing with a name of its own goes to this."""
-        began, before = time.perf_counter(), self._accounted
+    def within(self, name: str, text: str = "") -> Iterator[None]:
+        """Inside, time that goes to nothing with a name of its own goes to this; `text` says what is being done."""
+        began, before, doing = time.perf_counter(), self._accounted, self._doing
+        if text:
+            self._doing = Activity(text, began)
         try:
             yield
         finally:
+            self._doing = doing
             self.account(name, time.perf_counter() - began - (self._accounted - before))
+
+    def begin(self, text: str, expected: float | None) -> None:
+        """Something that takes a while begins, or goes on as something else."""
+        self._doing = Activity(text, time.perf_counter(), expected)
+
+    def done(self) -> None:
+        """What began is done."""
+        self._doing = None
+
+    @property
+    def activity(self) -> Activity | None:
+        """Occupation of the main thread, for other threads; None where nobody can tell."""
+        doing, waiting, working = self._doing, self.waiting_since, self.working_since  # read once: they change meanwhile
+        if doing is not None:
+            return doing
+        if waiting:
+            return Activity("Waiting for data", waiting)
+        return Activity("Running a step", working, is_usual=True) if working else None
 
     def _compiled(self, stage: str, step: int, compiles: Sequence[Compile]) -> None:
         for one in compiles:

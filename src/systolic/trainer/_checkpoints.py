@@ -12,6 +12,7 @@ import torch
 from ..callbacks import ModelCheckpoint
 from ..checkpoint import send_parts, snapshot
 from ..core import hyperparameters_of
+from ..diagnostics import SAVING
 from ..distributed import is_main_process
 from ..exceptions import MisconfigurationException
 from ..runtime import reading_together
@@ -23,6 +24,7 @@ from ._stage import Stage
 if TYPE_CHECKING:
     from ._run import Run
 
+_WRITING = "Saving: waiting for what is written in the background"
 _OURS = "systolic_version"
 """Entry that only checkpoints written by systolic have."""
 
@@ -62,10 +64,17 @@ def save_last(run: Run) -> None:
     callback.save_last_now(run.trainer)
 
 
+def wait(run: Run) -> None:
+    """Wait for what is written in the background, whose error ends the run."""
+    with run.record.within(SAVING, _WRITING):
+        run.config.checkpoint_io.wait()
+
+
 def finish(run: Run) -> None:
     """Wait for what is written in the background; after an error of the run, an error of this is a warning."""
     try:
-        run.config.checkpoint_io.teardown()
+        with run.record.within(SAVING, _WRITING):
+            run.config.checkpoint_io.teardown()
     except Exception as error:
         if run.state.finished:
             raise

@@ -54,10 +54,9 @@ def recorded(run: Run) -> Iterator[None]:
 @contextlib.contextmanager
 def saving(run: Run, path: str | os.PathLike[str]) -> Iterator[None]:
     """Inside, a checkpoint is saved, which the record notes."""
-    began = time.perf_counter()
-    with run.record.within(SAVING):
+    began, where, later = time.perf_counter(), os.fspath(path), run.config.checkpoint_io.writes_later
+    with run.record.within(SAVING, f"Saving {os.path.basename(where)}"):
         yield
-    where, later = os.fspath(path), run.config.checkpoint_io.writes_later
     is_there = not later and not is_remote(where) and os.path.isfile(where)
     size = os.path.getsize(where) if is_there else None
     run.record.saved(where, run.counters.global_step, time.perf_counter() - began, size, later)

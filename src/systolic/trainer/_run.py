@@ -237,7 +237,7 @@ class Run:
             with self.signals.watched(self.is_shared), memory_explained(self):
                 self._set_up()
                 yield _checkpoints.load(self, call.ckpt_path, call.weights_only)
-            self.config.checkpoint_io.wait()
+            _checkpoints.wait(self)
             self.state.status = TrainerStatus.FINISHED
         except BaseException as error:
             self.state.status = TrainerStatus.INTERRUPTED

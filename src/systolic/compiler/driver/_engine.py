@@ -89,8 +89,8 @@ class CompileListener(Protocol):
     def tracing(self, reason: str) -> None:
         """PyTorch's tracing begins."""
 
-    def compiling(self, reason: str) -> None:
-        """XLA's compilation begins, of what was traced just now or earlier."""
+    def compiling(self, reason: str, fingerprint: str) -> None:
+        """XLA's compilation begins, of what was traced just now or earlier; equal programs have equal fingerprints."""
 
     def finished(self, trace_seconds: float, compile_seconds: float, saved_seconds: float) -> None:
         """Both have ended; the cache on disk made compiling shorter by `saved_seconds`."""
@@ -100,7 +100,7 @@ class _NoListener:
     def tracing(self, reason: str) -> None:
         pass
 
-    def compiling(self, reason: str) -> None:
+    def compiling(self, reason: str, fingerprint: str) -> None:
         pass
 
     def finished(self, trace_seconds: float, compile_seconds: float, saved_seconds: float) -> None:
@@ -389,18 +389,24 @@ class Engine:
                 new = [c.reason for c in self.compiles if c.is_new_executable]
                 require_programs(len(new) - 1, self.program_limit, new)
             arguments = entry.program.arguments(leaves, values)
-            compiled = self.compiled(entry.program.function, arguments, last.reason, last.trace_seconds)
+            program = entry.program
+            compiled = self.compiled(program.function, arguments, last.reason, program.fingerprint, last.trace_seconds)
             self.compiles[-1] = dataclasses.replace(compiled, effects=last.effects)
 
     def compiled(
-        self, function: jax.stages.Wrapped, arguments: Sequence[Any], reason: str, trace_seconds: float = 0.0
+        self,
+        function: jax.stages.Wrapped,
+        arguments: Sequence[Any],
+        reason: str,
+        fingerprint: str,
+        trace_seconds: float = 0.0,
     ) -> Compile:
         """Have XLA compile a jitted function for these arguments, through the cache on disk.
 
         Raises:
             OutOfMemoryError: the program needs more than `memory_limit`.
         """
-        self.listener.compiling(reason)
+        self.listener.compiling(reason, fingerprint)
         started = time.perf_counter()
         keep_compiled_programs()
         with jax.enable_x64(True), watched_cache() as cache:
