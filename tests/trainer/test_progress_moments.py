@@ -102,6 +102,22 @@ def test_a_save_from_a_hook_is_told_too(capsys: pytest.CaptureFixture[str], tmp_
     assert "Saving mine.ckpt, 1 s ..." in capsys.readouterr().out.splitlines()
 
 
+def test_hooks_before_the_first_step_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    class Prepares(Line):
+        def prepare_data(self) -> None:
+            time.sleep(1.3)
+
+        def setup(self, stage: str) -> None:
+            time.sleep(1.3)
+
+    trainer().fit(Prepares(), batches(2))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "Prepares.prepare_data ..."
+    assert lines[2] == "Prepares.setup and configure_model ..."
+    assert re.fullmatch(r"Prepares\.prepare_data: done in 1\.[3-9] s", lines[1])
+    assert re.fullmatch(r"Prepares\.setup and configure_model: done in 1\.[3-9] s", lines[3])
+
+
 def test_quick_runs_say_nothing_of_it(capsys: pytest.CaptureFixture[str]) -> None:
     trainer(max_epochs=3, enable_checkpointing=True).fit(Line(), batches(4))
     assert not [line for line in capsys.readouterr().out.splitlines() if "Waiting" in line or "Saving" in line]

@@ -96,6 +96,19 @@ def test_the_figures_are_those_of_the_run(tmp_path: Path) -> None:
     assert all(repr(row[1]) in csv for row in rows)
 
 
+def test_many_checkpoints_are_told_in_a_short_table(tmp_path: Path) -> None:
+    keeps = L.callbacks.ModelCheckpoint(every_n_train_steps=1, save_top_k=-1)
+    one = run(tmp_path, max_epochs=1, callbacks=[keeps])
+    one.fit(Line(), batches(130))
+    page = one.report()
+    text = text_of(page)
+    assert "130 saved, " in text
+    assert "110 between the first and the newest 10 are left out here." in text
+    assert page.read_text().count("<td>checkpoints/epoch=0-step=") == 20
+    assert "step=10.ckpt" in text
+    assert "step=121.ckpt" in text
+
+
 def test_waiting_for_data_is_told(tmp_path: Path) -> None:
     class Slow(TensorDataset):
         def __getitem__(self, index: int) -> Any:

@@ -14,6 +14,7 @@ from ._run_file import read_metrics as read_metrics
 from ._run_file import read_runs as read_runs
 from ._run_file import write_runs as write_runs
 from ._run_page import run_page as run_page
+from ._run_record import DEVICES as DEVICES
 from ._run_record import SAVING as SAVING
 from ._run_record import Activity as Activity
 from ._run_record import RunRecord as RunRecord

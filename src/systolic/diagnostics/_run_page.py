@@ -11,16 +11,16 @@ from ..utilities._html import document, table
 from ._curves import CURVES_STYLE
 from ._run_curves import logged_curves, memory_curves, step_curves
 from ._run_file import METRICS_FILE, Document
-from ._run_record import COMPILING, SAVING, WAITING
+from ._run_record import COMPILING, DEVICES, SAVING, WAITING
 from ._units import size, spoken
 
 _STYLE = (
     CURVES_STYLE
     + """
 :root { --training: #1f77c9; --evaluation: #2a9d6f; --waiting: #d98e04; --compiling: #8250c8; --saving: #c2410c;
-  --rest: #8d97a8 }
+  --devices: #0e7490; --rest: #8d97a8 }
 @media (prefers-color-scheme: dark) { :root { --training: #58a6ff; --evaluation: #4fc878; --waiting: #e3a92b;
-  --compiling: #bc8cff; --saving: #f0883e; --rest: #7a8498 } }
+  --compiling: #bc8cff; --saving: #f0883e; --devices: #39c5cf; --rest: #7a8498 } }
 .bar { display: flex; height: 30px; border-radius: 6px; overflow: hidden; margin: 6px 0 8px }
 .bar span { min-width: 1px } .status { font-size: 16px; margin: 12px 0 }
 .run { margin-top: 40px; border-top: 2px solid var(--line) }
@@ -33,7 +33,10 @@ table.checkpoints td:first-child { overflow-wrap: anywhere; white-space: normal;
 """
 )
 
-_COLORS = {WAITING: "waiting", COMPILING: "compiling", SAVING: "saving", "training steps": "training"}
+_ROWS = 20
+"""A longer table shows the first ones and the newest."""
+
+_COLORS = {WAITING: "waiting", COMPILING: "compiling", SAVING: "saving", DEVICES: "devices", "training steps": "training"}
 
 
 def run_page(runs: Sequence[Document], metrics: dict[str, Any] | None, details: Sequence[str] = ()) -> str:
@@ -216,12 +219,19 @@ def _compiles(run: Document) -> Iterator[str]:
             _xla(one),
             _planned(one["memory"]) if one["is_new"] else "",
         ]
-        for one in found["events"]
+        for one in _first_and_newest(found["events"])
     ]
     yield table(header, rows, "compiles")
-    left = found["count"] - len(found["events"])
-    more = f" {left} between the first and the newest of them are left out here." if left else ""
-    yield f"<p>{found['count']} in all, {spoken(found['seconds'])} together.{more}</p>"
+    yield f"<p>{found['count']} in all, {spoken(found['seconds'])} together.{_left_out(found['count'], rows)}</p>"
+
+
+def _first_and_newest(events: list[Any]) -> list[Any]:
+    return events if len(events) <= _ROWS else [*events[: _ROWS // 2], *events[-_ROWS // 2 :]]
+
+
+def _left_out(count: int, rows: list[list[str]]) -> str:
+    left = count - len(rows)
+    return f" {left} between the first and the newest {_ROWS // 2} are left out here." if left else ""
 
 
 def _xla(one: dict[str, Any]) -> str:
@@ -266,11 +276,10 @@ def _checkpoints(run: Document) -> Iterator[str]:
             spoken(one["seconds"]) + (", and on in the background" if one["background"] else ""),
             "not known" if one["bytes"] is None else size(one["bytes"]),
         ]
-        for one in found["events"]
+        for one in _first_and_newest(found["events"])
     ]
     yield table(["path", "step", "after", "training stood still", "size"], rows, "checkpoints")
-    left = found["count"] - len(found["events"])
-    more = f" {left} between the first and the newest of them are left out here." if left else ""
+    more = _left_out(found["count"], rows)
     yield f"<p>{found['count']} saved, {spoken(found['seconds'])} together.{more} Some may have been deleted since.</p>"
 
 

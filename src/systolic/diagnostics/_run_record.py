@@ -20,12 +20,12 @@ from ._points import StepPoints, ValuePoints
 T = TypeVar("T")
 
 ADD_UP_SECONDS = 1.0
-_MOST_EVENTS = 200
+_MOST_EVENTS = 50
 _STAGES = ("training", "validation", "test", "predict")
 _END: Any = object()
 
 SETUP, WAITING, COMPILING = "setup, up to the first batch", "waiting for data", "tracing and compiling"
-SAVING = "saving checkpoints"
+SAVING, DEVICES = "saving checkpoints", "waiting for the devices at the ends of epochs and evaluations"
 """Names of shares of a run's time, besides the steps of its stages."""
 
 
@@ -60,7 +60,7 @@ class RunRecord:
         advisor: what watches the training loop for advice, where there is one.
         waiting_since: since when the loop waits for a batch, in `time.perf_counter()`; 0.0 while it does not.
         working_since: the same for the work on a batch.
-        tell: is called about once a second while steps run, and when a checkpoint was saved.
+        tell: is called about once a second while steps run.
         is_open: whether the run is under way.
     """
 
@@ -169,7 +169,7 @@ class RunRecord:
         self._doing = Activity(text, time.perf_counter(), expected)
 
     def done(self) -> None:
-        """What began is done."""
+        """End what `begin` began."""
         self._doing = None
 
     @property
@@ -213,7 +213,6 @@ class RunRecord:
         """
         event = {"at": self.elapsed(), "path": path, "step": step, "bytes": size, "background": background}
         self._checkpoints.add({**event, "seconds": seconds}, seconds)
-        self.tell()
 
     def logged(self, values: Mapping[str, float], step: int) -> None:
         """Values went to the loggers."""

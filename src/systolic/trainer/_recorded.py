@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING
 import jax
 import torch
 
+from ..callbacks import ProgressBar
 from ..callbacks._checkpoint_names import default_directory
+from ..callbacks.progress._notice import telling
 from ..checkpoint import is_remote
 from ..diagnostics import MOST_RUNS, RUN_FILE, SAVING, Document, RunRecord, read_runs, write_runs
 from ..distributed import is_main_process, local_devices, process_count
 from ..exceptions import MisconfigurationException
 from ..loggers import DummyLogger
 from ..utilities._host_memory import resident_bytes
-from ._defaults import has_versions
+from ._defaults import first_of, has_versions
 
 if TYPE_CHECKING:
     from ._run import Run
@@ -60,6 +62,12 @@ def saving(run: Run, path: str | os.PathLike[str]) -> Iterator[None]:
     is_there = not later and not is_remote(where) and os.path.isfile(where)
     size = os.path.getsize(where) if is_there else None
     run.record.saved(where, run.counters.global_step, time.perf_counter() - began, size, later)
+
+
+def told(run: Run, text: str) -> contextlib.AbstractContextManager[None]:
+    """Inside, before there is a progress bar, something of the user's is run, which is told of if it takes long."""
+    shows = is_main_process() and first_of(run.config.callbacks, ProgressBar) is not None
+    return telling(text) if shows else contextlib.nullcontext()
 
 
 def run_directory(run: Run) -> Path | None:

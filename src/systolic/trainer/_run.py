@@ -35,7 +35,7 @@ from ._logging import log_value
 from ._memory import memory_explained
 from ._options import validation_interval
 from ._progress import Progress
-from ._recorded import recorded, started_record
+from ._recorded import recorded, started_record, told
 from ._reporting import Reporting
 from ._run_parts import EvaluatedLoaders, ModuleState
 from ._signals import Signals, exits_on_ctrl_c
@@ -283,19 +283,22 @@ class Run:
         assert fn is not None, "a run is of a call"
         for owner in (datamodule, module):
             if owner is not None:
-                owner.prepare_data()
+                with told(self, f"{type(owner).__name__}.prepare_data"):
+                    owner.prepare_data()
         if datamodule is not None:
             datamodule.trainer = self.trainer
-            called(datamodule.setup, "setup", stage=fn.value)
+            with told(self, f"{type(datamodule).__name__}.setup"):
+                called(datamodule.setup, "setup", stage=fn.value)
         if self.config.profiler is not None:
             self.config.profiler.setup(fn.value, local_rank=0, log_dir=self.config.log_dir)
         for logger in self.writers:
             if logger.version is None:  # a tracker's, which has one when its run begins; checkpoints are named by it
                 begin_experiment(logger)
         self.hooks.callbacks_of_stage("setup", fn.value)
-        called(module.setup, "setup", stage=fn.value)
-        module.configure_sharded_model()
-        module.configure_model()
+        with told(self, f"{type(module).__name__}.setup and configure_model"):
+            called(module.setup, "setup", stage=fn.value)
+            module.configure_sharded_model()
+            module.configure_model()
         self.config.numerics.convert_module(module)
         module.on_post_move_to_device()
         self.ties.warn_if_lost(module, "the setup hooks")
