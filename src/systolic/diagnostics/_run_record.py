@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from ..compiler import Compile
-from ._advisor import Advisor
+from ._advisor import LOOK_EVERY, Advisor
 from ._points import StepPoints, ValuePoints
 
 T = TypeVar("T")
@@ -58,8 +58,6 @@ class RunRecord:
         started: the same by `time.time()`.
         spent: seconds by what they went to; no second is counted twice.
         advisor: what watches the training loop for advice, where there is one.
-        waiting_since: since when the loop waits for a batch, in `time.perf_counter()`; 0.0 while it does not.
-        working_since: the same for the work on a batch.
         tell: is called about once a second while steps run.
         is_open: whether the run is under way.
     """
@@ -69,7 +67,7 @@ class RunRecord:
         self.began, self.started = time.perf_counter(), time.time()
         self.spent: dict[str, float] = defaultdict(float)
         self.advisor: Advisor | None = None
-        self.waiting_since = self.working_since = 0.0
+        self._since = 0.0  # since when a batch is waited for, in time.perf_counter(); negative: worked on; 0.0: neither
         self._doing: Activity | None = None
         self.tell: Callable[[], None] = _nobody
         self.is_open = True
@@ -87,35 +85,54 @@ class RunRecord:
 
     # ---- what the loops tell
 
-    def watched(self, stage: str, batches: Iterator[T], compiles: Sequence[Compile]) -> Iterator[T]:
+    def watched(
+        self, stage: str, batches: Iterator[T], compiles: Sequence[Compile], advisor: Advisor | None = None
+    ) -> Iterator[T]:
         """The same batches; how long each was waited for and worked on is noted.
 
         Args:
             stage: "training", "validation", "test" or "predict".
             batches: of one loader, once.
             compiles: the growing list of the compilations of this stage's step.
+            advisor: is told what many steps took, and of compilations.
         """
         clock = time.perf_counter
         if not self._windows:
             self.account(SETUP, self.elapsed() - self._accounted)
         window = self._windows.setdefault(stage, _Window())
+        took, waits = window.times.append, window.waits.append
         known, works = len(compiles), False
-        got = accounted = 0.0
-        asked = self.waiting_since = clock()
+        got = accounted = mark = waited = 0.0
+        steps = 0
+        if advisor is not None:
+            self.advisor = advisor
+            advisor.begin()
+        asked = self._since = clock()
         try:
             while (batch := next(batches, _END)) is not _END:
-                self.waiting_since = 0.0
-                got = self.working_since = clock()
+                got = clock()
+                self._since = -got
+                if mark:
+                    waited += got - asked
+                else:  # the wait for an epoch's first batch is none of the advisor's
+                    mark = got
                 accounted, works = self._accounted, True
                 yield batch
                 ended, works = clock(), False
                 if len(compiles) == known:
                     step = ended - asked - (self._accounted - accounted)
-                    window.times.append(step)
-                    window.waits.append(got - asked)
+                    took(step)
+                    waits(got - asked)
                     self._accounted += step
+                    steps += 1
+                    if steps == LOOK_EVERY and advisor is not None:
+                        advisor.look(steps, ended - mark, waited)
+                        mark, waited, steps = ended, 0.0, 0
                 else:  # such a step is no step like the others
                     self._compiled(stage, window.points.count + len(window.times) + window.compiled, compiles[known:])
+                    if advisor is not None:
+                        advisor.compiled(steps + 1, compiles[known:])
+                    mark, waited, steps = ended, 0.0, 0
                     known, window.compiled = len(compiles), window.compiled + 1
                     self.account(f"{stage} steps", ended - got - (self._accounted - accounted))
                     self.account(WAITING, got - asked)
@@ -124,14 +141,18 @@ class RunRecord:
                     self.tell()
                     ended = clock()
                     self._due = ended + ADD_UP_SECONDS
-                asked = self.waiting_since = ended
+                asked = self._since = ended
             self.account(WAITING, clock() - asked)  # until the loader said that there is no more
+            if steps and advisor is not None:
+                advisor.look(steps, asked - mark, waited)
         finally:
-            self.waiting_since = self.working_since = 0.0
+            self._since = 0.0
+            if advisor is not None:
+                advisor.end()
             if works and self.is_open:  # the loop needs no further batch
                 step = clock() - asked - (self._accounted - accounted)
-                window.times.append(step)
-                window.waits.append(got - asked)
+                took(step)
+                waits(got - asked)
                 self._accounted += step
             self._add_up()
             if isinstance(batches, Generator):
@@ -175,12 +196,12 @@ class RunRecord:
     @property
     def activity(self) -> Activity | None:
         """Occupation of the main thread, for other threads; None where nobody can tell."""
-        doing, waiting, working = self._doing, self.waiting_since, self.working_since  # read once: they change meanwhile
+        doing, since = self._doing, self._since  # read once: they change meanwhile
         if doing is not None:
             return doing
-        if waiting:
-            return Activity("Waiting for data", waiting)
-        return Activity("Running a step", working, is_usual=True) if working else None
+        if since > 0:
+            return Activity("Waiting for data", since)
+        return Activity("Running a step", -since, is_usual=True) if since else None
 
     def _compiled(self, stage: str, step: int, compiles: Sequence[Compile]) -> None:
         for one in compiles:
