@@ -9,6 +9,7 @@ import torch
 
 from systolic.callbacks import Callback
 from systolic.checkpoint import TorchCheckpointIO, atomic_save
+from systolic.diagnostics import Activity
 
 
 @dataclass
@@ -41,6 +42,7 @@ class FakeTrainer:
     finished_metrics: dict[str, Any] = field(default_factory=dict)
     state: Any = field(default_factory=lambda: SimpleNamespace(fn="fit", stage="train"))
     saved: list[str] = field(default_factory=list)
+    activity: Activity | None = None
 
     @property
     def batches_that_stepped(self) -> int:

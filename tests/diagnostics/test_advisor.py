@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 from trainer.runs import Given, Line, batches, trainer
 
 import systolic as L
-from systolic.diagnostics import AdviceWarning, Advisor, _advisor
+from systolic.diagnostics import AdviceWarning, Advisor, RunRecord, _advisor
 
 
 class Slow(Dataset):
@@ -165,13 +165,15 @@ def test_a_healthy_run_hears_nothing(soon: None) -> None:
 def test_quiet_watching_costs_less_than_a_microsecond_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_advisor, "_SHORT_STEPS", 10**9)  # empty steps are short steps
 
-    def seconds(watched: bool, count: int = 20_000) -> float:
+    def seconds(recorded: bool, watched: bool, count: int = 20_000) -> float:
         source: Iterator[int] = iter(range(count))
-        items = Advisor(None, [], lambda: True).watch(source) if watched else source
+        advisor = Advisor(None, lambda: True) if watched else None
+        items = RunRecord().watched("training", source, [], advisor) if recorded else source
         began = time.perf_counter()
         for _ in items:
             pass
         return (time.perf_counter() - began) / count
 
-    cost = min(seconds(True) for _ in range(15)) - min(seconds(False) for _ in range(15))
-    assert cost < 1e-6
+    bare, recorded, watched = (min(seconds(*how) for _ in range(15)) for how in ((False, False), (True, False), (True, True)))
+    assert watched - recorded < 1e-6
+    assert recorded - bare < 2e-6, "the record itself, which runs without advice have, too"

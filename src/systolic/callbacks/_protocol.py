@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ..checkpoint import CheckpointIO
+from ..diagnostics import Activity
 from ..loggers import LoggerProtocol
 from ..optim import LRSchedulerConfig
 from ..utilities._validation_due import batches_between, validation_is_due
@@ -125,6 +126,11 @@ class TrainerLike(Protocol):
     @property
     def num_predict_batches(self) -> Sequence[int | float]:
         """How many batches each predict loader gives."""
+        ...
+
+    @property
+    def activity(self) -> Activity | None:
+        """Occupation of the main thread, for other threads; None where nobody can tell."""
         ...
 
     @property

@@ -14,9 +14,10 @@ from ._launch import LAUNCH
 from ._new import NEW
 from ._plan import PLAN
 from ._preflight import PREFLIGHT
+from ._report import REPORT
 from ._run import RUN
 
-COMMANDS = (CHECKPOINT, DOCTOR, LAUNCH, NEW, PLAN, PREFLIGHT, RUN)
+COMMANDS = (CHECKPOINT, DOCTOR, LAUNCH, NEW, PLAN, PREFLIGHT, REPORT, RUN)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,18 +1,17 @@
 """Warnings about what makes a run slow, once each, with what was measured and where.
 
-While nothing is wrong a step pays for two looks at the clock and a few comparisons. The devices are asked whether they
-have finished in a few steps only, and never waited for.
+While nothing is wrong a step pays for a sum and a comparison: the clock is read by the run's record. The devices are asked
+whether they have finished in a few steps only, and never waited for.
 """
 
 from __future__ import annotations
 
 import inspect
-import time
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from ..compiler import Compile
 from ..runtime import observers
 from ._lines import responsible_line
 
@@ -24,7 +23,9 @@ _READING_SHARE = 0.1
 _SHAPES = 4
 _SHORT_STEP = 500e-6
 _SHORT_STEPS = 5000
-_LOOK_EVERY = 64
+LOOK_EVERY = 64
+_LINES = 50
+_OTHERS = "further lines"
 
 
 class AdviceWarning(UserWarning):
@@ -32,7 +33,9 @@ class AdviceWarning(UserWarning):
 
 
 @dataclass
-class _Line:
+class Line:
+    """How often a line read a value, and the seconds that the host waited for it."""
+
     count: int = 0
     seconds: float = 0.0
 
@@ -50,63 +53,74 @@ class _Totals:
     waited: float = 0.0
     looks: int = 0
     idle: int = 0
-    lines: dict[str, _Line] = field(default_factory=dict)
+    lines: dict[str, Line] = field(default_factory=dict)
 
 
 class Advisor:
-    """Watches a training loop.
+    """Judges a training loop by what the run's record tells.
 
     Args:
         loader: where its batches come from.
-        compiles: the growing list of compilations of its step.
         is_idle: tells whether the devices have finished all steps.
         grouped: whether several steps go to the devices in one dispatch already.
+
+    Attributes:
+        told: the advice that was given, by its kind.
+        reads: the lines of the user's that read values from the devices so far.
     """
 
-    def __init__(self, loader: object, compiles: Sequence[Any], is_idle: Callable[[], bool], grouped: bool = False) -> None:
+    def __init__(self, loader: object, is_idle: Callable[[], bool], grouped: bool = False) -> None:
         self._loader = loader
-        self._compiles = compiles
         self._is_idle = is_idle
         self._grouped = grouped
-        self._told: set[str] = set()
+        self.told: dict[str, str] = {}
         self._totals = _Totals()
-        self._reads: dict[str, _Line] = {}
+        self.reads: dict[str, Line] = {}
+        self._reads: dict[str, Line] = {}
         self._number = 0
         self._shapes: list[tuple[int, str]] = []
 
-    def watch(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """The same batches."""
+    # ---- what the run's record tells
+
+    def begin(self) -> None:
+        """Batches begin: from now on reads of values are noted."""
         observers.append(self)
-        clock, compiles = time.perf_counter, self._compiles
-        known, mark, waited, steps = len(compiles), 0.0, 0.0, 0
-        try:
-            while True:
-                asked = clock()
-                batch = next(batches, _END)
-                if batch is _END:
-                    if mark and steps:
-                        self._look(steps, asked - mark, waited)
-                    return
-                got = clock()
-                if not mark:
-                    mark = got
-                else:
-                    waited += got - asked
-                yield batch
-                self._number += 1
-                steps += 1
-                if len(compiles) != known:
-                    self._compiled(known)
-                    self._reads.clear()
-                    known, mark, waited, steps = len(compiles), clock(), 0.0, 0
-                elif steps >= _LOOK_EVERY:
-                    now = clock()
-                    self._look(steps, now - mark, waited)
-                    mark, waited, steps = now, 0.0, 0
-        finally:
-            observers.remove(self)
-            if isinstance(batches, Generator):
-                batches.close()
+
+    def end(self) -> None:
+        """No more batches come."""
+        observers.remove(self)
+
+    def compiled(self, steps: int, new: Sequence[Compile]) -> None:
+        """The last of some steps compiled; how long these took says nothing."""
+        self._number += steps
+        self._reads.clear()
+        for one in new:
+            if one.is_new_executable and " -> " in one.reason:
+                self._shapes.append((self._number, one.reason))
+        if len(self._shapes) >= _SHAPES:
+            listed = "".join(f"\n  step {number}: {reason}" for number, reason in self._shapes[-_SHAPES:])
+            self._warn(
+                "recompiling",
+                f"The training step was compiled {len(self._shapes)} times more in {self._number} steps, because its arguments "
+                f"changed:{listed}\nEvery new shape costs a compilation. Pad the batches in the collate function to a few "
+                "fixed sizes, and mask the padding in the loss.",
+            )
+
+    def look(self, steps: int, seconds: float, waited: float) -> None:
+        """Some steps took so many seconds, of which the loop waited for data."""
+        self._number += steps
+        totals = self._totals
+        totals.steps, totals.seconds, totals.waited = totals.steps + steps, totals.seconds + seconds, totals.waited + waited
+        totals.looks += 1
+        totals.idle += self._is_idle()
+        for line, read in self._reads.items():
+            totals.lines.setdefault(line, Line()).add(read.count, read.seconds)
+        self._reads.clear()
+        if totals.steps >= _STEPS and totals.seconds >= _SECONDS:
+            self._judge_waiting(totals)
+            self._judge_reading(totals)
+        if totals.steps >= _SHORT_STEPS:
+            self._judge_length(totals)
 
     # ---- what the runtime tells
 
@@ -117,36 +131,12 @@ class Advisor:
         """A value came to the host; which line wanted it?"""
         line = responsible_line()
         if not line.startswith("systolic/"):
-            self._reads.setdefault(line, _Line()).add(1, ended - began)
-
-    # ---- what is wrong
-
-    def _compiled(self, known: int) -> None:
-        for compiled in self._compiles[known:]:
-            if compiled.is_new_executable and " -> " in compiled.reason:
-                self._shapes.append((self._number, compiled.reason))
-        if len(self._shapes) >= _SHAPES:
-            listed = "".join(f"\n  step {number}: {reason}" for number, reason in self._shapes[-_SHAPES:])
-            self._warn(
-                "recompiling",
-                f"The training step was compiled {len(self._shapes)} times more in {self._number} steps, because its arguments "
-                f"changed:{listed}\nEvery new shape costs a compilation. Pad the batches in the collate function to a few "
-                "fixed sizes, and mask the padding in the loss.",
+            self._reads.setdefault(line, Line()).add(1, ended - began)
+            self.reads.setdefault(line if line in self.reads or len(self.reads) < _LINES else _OTHERS, Line()).add(
+                1, ended - began
             )
 
-    def _look(self, steps: int, seconds: float, waited: float) -> None:
-        totals = self._totals
-        totals.steps, totals.seconds, totals.waited = totals.steps + steps, totals.seconds + seconds, totals.waited + waited
-        totals.looks += 1
-        totals.idle += self._is_idle()
-        for line, read in self._reads.items():
-            totals.lines.setdefault(line, _Line()).add(read.count, read.seconds)
-        self._reads.clear()
-        if totals.steps >= _STEPS and totals.seconds >= _SECONDS:
-            self._judge_waiting(totals)
-            self._judge_reading(totals)
-        if totals.steps >= _SHORT_STEPS:
-            self._judge_length(totals)
+    # ---- what is wrong
 
     def _judge_waiting(self, totals: _Totals) -> None:
         share = totals.waited / totals.seconds
@@ -179,12 +169,9 @@ class Advisor:
             )
 
     def _warn(self, kind: str, text: str) -> None:
-        if kind not in self._told:
-            self._told.add(kind)
+        if kind not in self.told:
+            self.told[kind] = text
             warnings.warn(f"{text} (Trainer(advice=False) turns such advice off.)", AdviceWarning, stacklevel=2)
-
-
-_END = object()
 
 
 def _about(loader: object) -> str:

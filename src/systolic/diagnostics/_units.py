@@ -34,3 +34,22 @@ def size(count: float) -> str:
     while count >= 1024 and unit + 1 < len(_SIZES):
         count, unit = count / 1024, unit + 1
     return f"{count:.2f}{_SIZES[unit]}"
+
+
+def spoken(seconds: float) -> str:
+    """A duration for people, from microseconds to days.
+
+    Example:
+        >>> spoken(0.0123), spoken(75.2), spoken(7384.0)
+        ('12.3 ms', '75.2 s', '2 h 03 min')
+    """
+    if seconds < 120:
+        for scale, unit in ((1.0, "s"), (1e-3, "ms")):
+            if seconds >= scale:
+                return f"{seconds / scale:.3g} {unit}"
+        return f"{seconds / 1e-6:.3g} us"
+    minutes = round(seconds / 60)
+    if seconds < 3600:
+        return f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
+    hours, rest = divmod(minutes, 60)
+    return f"{hours} h {rest:02d} min" if hours < 48 else f"{hours // 24} d {hours % 24:02d} h"

@@ -12,16 +12,19 @@ import torch
 from ..callbacks import ModelCheckpoint
 from ..checkpoint import send_parts, snapshot
 from ..core import hyperparameters_of
+from ..diagnostics import SAVING
 from ..distributed import is_main_process
 from ..exceptions import MisconfigurationException
 from ..runtime import reading_together
 from . import _lightning_loops, _position
 from ._checkpoint_parts import part, require_counters, require_kinds, restore_optimizers, restore_schedulers
+from ._recorded import saving
 from ._stage import Stage
 
 if TYPE_CHECKING:
     from ._run import Run
 
+_WRITING = "Saving: waiting for what is written in the background"
 _OURS = "systolic_version"
 """Entry that only checkpoints written by systolic have."""
 
@@ -30,6 +33,11 @@ def save(run: Run, path: Any, weights_only: bool, storage_options: Any = None) -
     """Write a checkpoint: from the devices, or by one copy on the host, taken when the one before it is gone."""
     if run.call is None:
         raise MisconfigurationException("There is nothing to save before fit, validate, test or predict was called.")
+    with saving(run, path):
+        _save(run, path, weights_only, storage_options)
+
+
+def _save(run: Run, path: Any, weights_only: bool, storage_options: Any) -> None:
     io = run.config.checkpoint_io
     io.wait()
     contents = _contents(run, weights_only)  # everywhere: hooks add to it
@@ -56,10 +64,17 @@ def save_last(run: Run) -> None:
     callback.save_last_now(run.trainer)
 
 
+def wait(run: Run) -> None:
+    """Wait for what is written in the background, whose error ends the run."""
+    with run.record.within(SAVING, _WRITING):
+        run.config.checkpoint_io.wait()
+
+
 def finish(run: Run) -> None:
     """Wait for what is written in the background; after an error of the run, an error of this is a warning."""
     try:
-        run.config.checkpoint_io.teardown()
+        with run.record.within(SAVING, _WRITING):
+            run.config.checkpoint_io.teardown()
     except Exception as error:
         if run.state.finished:
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import warnings
@@ -11,6 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..callbacks import Callback
+from ..callbacks.progress._notice import telling
 from ..checkpoint import CheckpointIO
 from ..compiler import RematPolicy, choose_remat
 from ..data import check_limit
@@ -172,7 +174,10 @@ def configuration(
     checked = _checked(quick, **others)
     if not compile and checked["remat"] != "none":
         warnings.warn("compile=False runs eager PyTorch: `remat` has no effect there, memory stays as it is.", stacklevel=4)
-    found = devices_for(accelerator, devices) if compile else []
+    quiet = enable_progress_bar is False or not compile
+    starting = f"Starting the devices (accelerator={accelerator!r}, devices={devices!r})"
+    with contextlib.nullcontext() if quiet else telling(starting):
+        found = devices_for(accelerator, devices) if compile else []
     require_nodes(num_nodes)  # after the processes have met
     platform = found[0].platform if found else "cpu"
     numerics = resolve_precision(precision, platform)

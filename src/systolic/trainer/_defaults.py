@@ -53,8 +53,12 @@ def log_dir(logger: LoggerProtocol | None, root: str) -> str | None:
     """Directory of a run: as in Lightning, these two loggers have a directory for each run, others their `save_dir`."""
     if logger is None:
         return root
-    has_versions = any(cls.__name__ in ("TensorBoardLogger", "CSVLogger") for cls in type(logger).__mro__)
-    return logger.log_dir if has_versions else logger.save_dir
+    return logger.log_dir if has_versions(logger) else logger.save_dir
+
+
+def has_versions(logger: LoggerProtocol) -> bool:
+    """Whether a logger, ours or Lightning's, has a directory for each run."""
+    return any(cls.__name__ in ("TensorBoardLogger", "CSVLogger") for cls in type(logger).__mro__)
 
 
 def root_dir(given: str | os.PathLike[str] | None) -> str:

@@ -102,7 +102,7 @@ def _compiled(run: Run, placement: Placement, step: Step, stage: Stage, results:
     guests = run.hooks.in_steps() if stage is Stage.FIT else []
     scope = scope_with_globals(roots, run.module, guests, BETWEEN_STEPS)
     scope.places |= datamodule_places(run.hooks, run.datamodule)
-    engine = Engine(step, lambda: scope, placement, CompileNotice(run))
+    engine = Engine(step, lambda: scope, placement, CompileNotice(run, stage))
     engine.check = step.padded.require_mask_used if run.config.pad_batches and stage is not Stage.PREDICT else None
     engine.remat = choose_remat(run.config.remat)
     if stage is Stage.FIT:

@@ -11,6 +11,7 @@ import torch
 from ..callbacks import Checkpoint, EarlyStopping, ProgressBar
 from ..compiler import Compile
 from ..core import LightningDataModule, LightningModule
+from ..diagnostics import Activity
 from ..distributed import is_main_process, process_count, process_index
 from ..optim import LRSchedulerConfig
 from ..profilers import Profiler
@@ -48,6 +49,11 @@ class TrainerProperties(TrainerMembers):
     def reconfigure(self, config: TrainerConfig) -> None:
         """Use another configuration from now on; a run that is under way sees it, too."""
         self._run.config = config
+
+    @property
+    def activity(self) -> Activity | None:
+        """Occupation of the main thread, for other threads; None where nobody can tell."""
+        return self._run.record.activity
 
     @property
     def tuning(self) -> Tuning:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..diagnostics import DEVICES
 from ..metrics import LogEntry, Results
 from ._defaults import watches_metrics
 from ._hooks import HookTable
@@ -123,6 +124,7 @@ class Reporting:
             step = int(metrics.pop("step"))
         elif with_epoch:
             metrics = {"epoch": self._run.counters.epoch, **metrics}
+        self._run.record.logged(values, step)
         for logger in self._run.writers:
             logger.log_metrics(metrics=metrics, step=step)
             logger.save()
@@ -206,14 +208,19 @@ class Reporting:
     def epoch_end(self, results: Results, before_checkpoints: Callable[[], None]) -> None:
         """The training epoch is over: reduce its values, send them to the loggers, call the hooks."""
         run = self._run
-        run.verify()
-        self.settle()
-        self.flush()
+        self._arrive()
         sent = self._publish(results, results.epoch_values()) | self._publish_host(True)
         run.progress.is_over = True
         _call_epoch_end(run.hooks, before_checkpoints)
         self._write(sent | self._host.take_once(True), max(run.counters.batches_that_stepped - 1, 0), True)
         results.reset()
+
+    def _arrive(self) -> None:
+        """Wait for all steps, and take up their values."""
+        with self._run.record.within(DEVICES, "Waiting for the devices"):
+            self._run.verify()
+            self.settle()
+            self.flush()
 
     def _publish(self, results: Results, values: dict[str, torch.Tensor]) -> dict[str, float]:
         """Show an epoch's values to callbacks and the progress bar; returns those for the loggers."""
@@ -234,9 +241,7 @@ class Reporting:
     def evaluation_end(self, results: Results, hook: str, loaders: int) -> list[dict[str, float]]:
         """An evaluation is over; returns its values, one dict a loader."""
         run = self._run
-        run.verify()
-        self.settle()
-        self.flush()
+        self._arrive()
         values = results.epoch_values()
         sent = self._publish(results, values) | self._publish_host(False)
         run.hooks.both(hook)

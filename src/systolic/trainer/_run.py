@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,7 +15,7 @@ from ..compat import explain_torch_xla
 from ..compiler import VaryingNumbers
 from ..core import LightningDataModule, LightningModule, Ties
 from ..core._hparams import drop_what_cannot_be_pickled
-from ..data import BatchPadder, Processes, SharedBatchSampler, batch_size_of, sharing_of
+from ..data import BatchPadder, Processes, batch_size_of, sharing_of
 from ..distributed import is_main_process, process_count, process_index
 from ..loggers import LoggerProtocol, begin_experiment, finalize
 from ..metrics import LogOptions, Results, StepLog
@@ -35,7 +35,9 @@ from ._logging import log_value
 from ._memory import memory_explained
 from ._options import validation_interval
 from ._progress import Progress
+from ._recorded import recorded, started_record, told
 from ._reporting import Reporting
+from ._run_parts import EvaluatedLoaders, ModuleState
 from ._signals import Signals, exits_on_ctrl_c
 from ._signatures import called, require_steps, warn_of_misspelt
 from ._stage import RunningStage, Stage, TrainerState, TrainerStatus
@@ -97,23 +99,6 @@ class Counters:
         return self.epoch + self.in_epoch
 
 
-@dataclass
-class EvaluatedLoaders:
-    """The loaders of the evaluation that is running: how many, the number of the current one, and how processes share it."""
-
-    count: int
-    current: int = 0
-    sharing: SharedBatchSampler | None = None
-
-
-@dataclass
-class ModuleState:
-    """State that the module's own methods keep during a run, outside of what a step reads."""
-
-    manual_steps: int = 0
-    toggled: dict[torch.nn.Parameter, bool] = field(default_factory=dict)
-
-
 class Run:
     """Run of one call: the state that the loops, the hooks and the reporting work with.
 
@@ -137,6 +122,7 @@ class Run:
         progress: how far into its epoch training has come.
         varying: which plain numbers the programs of the training step take as inputs.
         step_log: the step method that runs, and where its `self.log` goes; None on the host.
+        record: what it did and what its time went to, for `trainer.report`.
     """
 
     hooks: HookTable
@@ -182,6 +168,7 @@ class Run:
         self.logged_hyperparameters = False
         self.is_shared = process_count() > 1
         self.reporting = Reporting(self)
+        self.record = started_record(before)
         self.placement_type = placement
         if call is not None:
             self.config = with_length(config) if call.stage is Stage.FIT else config
@@ -241,7 +228,7 @@ class Run:
         fits = self.call.stage is Stage.FIT
         require_steps(self.module, (Stage.FIT, Stage.VALIDATE) if fits else (self.call.stage,))
         explain_torch_xla(self.module, self.config.platform)
-        with exits_on_ctrl_c():
+        with exits_on_ctrl_c(), recorded(self):
             yield from self._running(self.call)
 
     def _running(self, call: Call) -> Iterator[dict[str, Any] | None]:
@@ -250,7 +237,7 @@ class Run:
             with self.signals.watched(self.is_shared), memory_explained(self):
                 self._set_up()
                 yield _checkpoints.load(self, call.ckpt_path, call.weights_only)
-            self.config.checkpoint_io.wait()
+            _checkpoints.wait(self)
             self.state.status = TrainerStatus.FINISHED
         except BaseException as error:
             self.state.status = TrainerStatus.INTERRUPTED
@@ -296,19 +283,22 @@ class Run:
         assert fn is not None, "a run is of a call"
         for owner in (datamodule, module):
             if owner is not None:
-                owner.prepare_data()
+                with told(self, f"{type(owner).__name__}.prepare_data"):
+                    owner.prepare_data()
         if datamodule is not None:
             datamodule.trainer = self.trainer
-            called(datamodule.setup, "setup", stage=fn.value)
+            with told(self, f"{type(datamodule).__name__}.setup"):
+                called(datamodule.setup, "setup", stage=fn.value)
         if self.config.profiler is not None:
             self.config.profiler.setup(fn.value, local_rank=0, log_dir=self.config.log_dir)
         for logger in self.writers:
             if logger.version is None:  # a tracker's, which has one when its run begins; checkpoints are named by it
                 begin_experiment(logger)
         self.hooks.callbacks_of_stage("setup", fn.value)
-        called(module.setup, "setup", stage=fn.value)
-        module.configure_sharded_model()
-        module.configure_model()
+        with told(self, f"{type(module).__name__}.setup and configure_model"):
+            called(module.setup, "setup", stage=fn.value)
+            module.configure_sharded_model()
+            module.configure_model()
         self.config.numerics.convert_module(module)
         module.on_post_move_to_device()
         self.ties.warn_if_lost(module, "the setup hooks")

@@ -5,6 +5,7 @@
 import os
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, overload
 
 from ..callbacks import Callback
@@ -321,6 +322,29 @@ class Trainer(TrainerProperties, TrainerSettings):
         measured_on = None if measure is False else self.devices if measure is True else measure
         reports = inspection.preflight(subject, names, sizes, measured_on, advise)
         return reports[0] if isinstance(slice, str) and (batch_size is None or isinstance(batch_size, int)) else reports
+
+    def report(self, path: str | os.PathLike[str] | None = None) -> Path:
+        """Write one HTML page on what this Trainer has run: curves of what was logged, and where the time went.
+
+        Step times, waits for data, compilations with causes, memory, checkpoints, and what the host does between steps. The
+        page needs no network. Everything on it was recorded while the run went on, without waiting for the devices;
+        `systolic report DIR` makes it of a run that has ended, or was killed. Also during a run, in a hook.
+
+        Args:
+            path: the page; by default `report.html` in the directory of the run's logger, `default_root_dir` without one.
+
+        Returns:
+            The page's path. Of several processes the first one writes it.
+
+        Raises:
+            MisconfigurationException: nothing has run yet, or the path is a directory.
+
+        Example:
+            >>> trainer.fit(model, loader)  # doctest: +SKIP
+            >>> trainer.report()  # doctest: +SKIP
+            PosixPath('lightning_logs/version_0/report.html')
+        """
+        return inspection.report(self._run, path)
 
     def save_checkpoint(self, filepath: Any, weights_only: bool = False, storage_options: Any = None) -> None:
         """Write a checkpoint: weights, and unless `weights_only` everything that is needed to continue.

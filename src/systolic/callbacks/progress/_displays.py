@@ -1,8 +1,10 @@
 """Displays of progress: on a terminal that can be redrawn, or as lines in a log."""
 
 import math
+import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Protocol
 
@@ -18,9 +20,10 @@ from ._theme import RichProgressBarTheme
 from ._ticker import Ticker
 
 _SPIN_EVERY_S = 0.1
+_BAR_WIDTH, _NARROWEST_BAR = 40, 4
 _WORTH_TELLING_S = 1.0
 _LINE_EVERY_S = 60.0
-_PATIENCE_S = 5.0
+_PATIENCE_S = 1.0
 _ALIKE = 0.1
 """Rates that differ by less are told as one."""
 
@@ -39,12 +42,22 @@ class Display(Protocol):
         """Tell that a bar has reached its end."""
         ...
 
-    def compile_start(self, message: str) -> None:
-        """Tell that the main thread will be busy, and with what; a second call changes the message."""
+    def compile_start(self, message: str, expected: float | None = None) -> None:
+        """Tell that the main thread will be busy, with what, and how long probably; a second call changes the message."""
         ...
 
     def compile_end(self, trace_seconds: float, compile_seconds: float, saved_seconds: float) -> None:
         """Tell that it is over, and by how much the cache on disk made compiling shorter."""
+        ...
+
+    def busy(self, message: str, seconds: float, usual: bool) -> None:
+        """Tell, from another thread, what the main thread has been at for a while; the empty text ends it.
+
+        Args:
+            message: such as "Waiting for data".
+            seconds: for how long.
+            usual: whether that is a step, which a run does all the time.
+        """
         ...
 
     def stop(self) -> None:
@@ -63,8 +76,10 @@ class TerminalDisplay:
         self._live: Live | None = None
         self._bars: Sequence[Bar] = ()
         self._metrics = ""
-        self._compiling: Spinner | None = None
+        self._compiling: _Doing | None = None
+        self._busy: Spinner | None = None
         self._ticker: Ticker | None = None
+        self._drawing = threading.RLock()
 
     def tick(self, bars: Sequence[Bar], metrics: str, *, final: bool) -> None:
         """Redraw."""
@@ -76,9 +91,9 @@ class TerminalDisplay:
         if self._leave:
             self._console.print(finished_line(bar, metrics), markup=False, highlight=False)
 
-    def compile_start(self, message: str) -> None:
+    def compile_start(self, message: str, expected: float | None = None) -> None:
         """Show a spinner that turns while the main thread is busy, from its first turn on: most traces are shorter."""
-        self._compiling = Spinner("dots", text=message)
+        self._compiling, self._busy = _Doing(message, time.monotonic(), expected), None
         if self._ticker is None:
             self._ticker = Ticker(_SPIN_EVERY_S, self._draw)
 
@@ -86,18 +101,33 @@ class TerminalDisplay:
         """Replace the spinner by a line, if it took long enough to wonder about."""
         if self._compiling is None:
             return
-        message = self._compiling.text
+        message = self._compiling.message
         self._end_spinner()
         if max(trace_seconds + compile_seconds, saved_seconds) >= _WORTH_TELLING_S:
             times = _compile_time(trace_seconds, compile_seconds, saved_seconds)
             self._console.print(f"{message}: {times}", markup=False, highlight=False)
 
+    def busy(self, message: str, seconds: float, usual: bool) -> None:
+        """Show a spinner with the message, or none."""
+        if self._compiling is not None:  # which has one of its own
+            return
+        if message:
+            spinner = self._busy or Spinner("dots")
+            spinner.update(text=_fitting(message, f", {seconds:.0f} s", self._console.width))
+            self._busy = spinner
+            self._draw()
+        elif self._busy is not None:
+            self._busy = None
+            self._draw()
+
     def stop(self) -> None:
         """Draw the last state and give the terminal back."""
         self._end_spinner()
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        self._busy = None
+        with self._drawing:
+            if self._live is not None:
+                self._live.stop()
+                self._live = None
 
     def _end_spinner(self) -> None:
         self._compiling = None
@@ -106,38 +136,61 @@ class TerminalDisplay:
             self._ticker = None
 
     def _draw(self) -> None:
-        if self._live is None:
-            self._live = Live(console=self._console, auto_refresh=False, get_renderable=self._render)
-            self._live.start()
-        self._live.refresh()
+        with self._drawing:  # the main thread and a ticker
+            if self._live is None:
+                self._live = Live(console=self._console, auto_refresh=False, get_renderable=self._render)
+                self._live.start()
+            self._live.refresh()
 
     def _render(self) -> RenderableType:
         theme = self._theme
         grid = Table.grid(padding=(0, 1))
-        for bar in self._bars:
-            known = math.isfinite(bar.total)
+        rows = [(bar, self._texts(bar)) for bar in self._bars]
+        columns = [max(map(len, column)) for column in zip(*(texts for _, texts in rows), strict=True)]
+        width = max(min(_BAR_WIDTH, self._console.width - sum(columns) - len(columns) - 1), _NARROWEST_BAR)
+        for bar, (label, *numbers) in rows:
             shape = BarShape(
-                total=bar.total if known else None,
+                total=bar.total if math.isfinite(bar.total) else None,
                 completed=bar.done,
-                width=40,
+                width=width,
                 complete_style=theme.progress_bar,
                 finished_style=theme.progress_bar_finished,
                 pulse_style=theme.progress_bar_pulse,
                 animation_time=time.monotonic(),
             )
-            times = f"{_clock(bar.elapsed)} • {_clock(bar.remaining)}"
-            grid.add_row(
-                Text(bar.label, theme.description),
-                shape,
-                Text(f"{bar.done}/{bar.total if known else '--'}", theme.batch_progress),
-                Text(times, theme.time),
-                Text(f"{_rate(bar)} it/s", theme.processing_speed),
-            )
+            grid.add_row(label, shape, *numbers)
         parts: list[RenderableType] = [grid] if self._bars else []
         if self._metrics:
             parts.append(Text(f"  {self._metrics}", theme.metrics))
-        spinner = self._compiling  # read once: another thread may end it
-        return Group(*parts, *([spinner] if spinner else []))
+        doing, spinner = self._compiling, self._busy  # read once: another thread may end them
+        if doing is not None:
+            spinner = doing.spinner
+            spinner.update(text=_fitting(doing.message, doing.clock(), self._console.width))
+        return Group(*parts, *([spinner] if spinner is not None else []))
+
+    def _texts(self, bar: Bar) -> list[Text]:
+        """Texts of a bar's line: before it, and behind it."""
+        theme, total = self._theme, bar.total if math.isfinite(bar.total) else "--"
+        return [
+            Text(bar.label, theme.description, no_wrap=True),
+            Text(f"{bar.done}/{total}", theme.batch_progress, no_wrap=True),
+            Text(f"{_clock(bar.elapsed)} • {_clock(bar.remaining)}", theme.time, no_wrap=True),
+            Text(f"{_rate(bar)} it/s", theme.processing_speed, no_wrap=True),
+        ]
+
+
+@dataclass(frozen=True)
+class _Doing:
+    """Something that takes a while: since when, by `time.monotonic()`, and the seconds that an earlier run took for it."""
+
+    message: str
+    since: float
+    expected: float | None
+    spinner: Spinner = field(default_factory=lambda: Spinner("dots"))
+
+    def clock(self) -> str:
+        """`, 12 s of about 43 s`."""
+        return f", {time.monotonic() - self.since:.0f} s" + (f" of {said}" if (said := _about(self.expected)) else "")
 
 
 class LineDisplay:
@@ -148,9 +201,10 @@ class LineDisplay:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._last_line = time.monotonic()
-        self._compiling = ""
+        self._compiling: _Doing | None = None
         self._announcer: Ticker | None = None
-        self._announced = ""
+        self._announced: _Doing | None = None
+        self._told: dict[str, float] = {}
 
     def tick(self, bars: Sequence[Bar], metrics: str, *, final: bool) -> None:
         """Tell how far the running bar is, unless something was told a moment ago or is about to be."""
@@ -164,18 +218,18 @@ class LineDisplay:
         """Tell what an epoch or an evaluation came to."""
         self._line(finished_line(bar, metrics))
 
-    def compile_start(self, message: str) -> None:
+    def compile_start(self, message: str, expected: float | None = None) -> None:
         """Say that it takes long, if it does: a log that stands still looks like a program that hangs."""
-        self._compiling = message
+        self._compiling = _Doing(message, time.monotonic(), expected)
         if self._announcer is None:
-            self._announced = ""
+            self._announced = None
             self._announcer = Ticker(_PATIENCE_S, self._announce)
 
     def compile_end(self, trace_seconds: float, compile_seconds: float, saved_seconds: float) -> None:
         """Say how long it took, if it took long."""
         self.stop()
-        if self._announced or saved_seconds >= _WORTH_TELLING_S:
-            self._line(f"{self._compiling}: done in {_compile_time(trace_seconds, compile_seconds, saved_seconds)}")
+        if self._compiling is not None and (self._announced or saved_seconds >= _WORTH_TELLING_S):
+            self._line(f"{self._compiling.message}: done in {_compile_time(trace_seconds, compile_seconds, saved_seconds)}")
 
     def stop(self) -> None:
         """Nothing to give back but a thread."""
@@ -183,15 +237,37 @@ class LineDisplay:
             self._announcer.stop()
             self._announcer = None
 
+    def busy(self, message: str, seconds: float, usual: bool) -> None:
+        """Say what takes long, the same at most once a minute; steps that take less than that are nothing to tell."""
+        now = time.monotonic()
+        since_told = now - self._told.get(message, -math.inf)
+        if not message or self._announcer is not None or since_told < _LINE_EVERY_S or (usual and seconds < _LINE_EVERY_S):
+            return
+        self._told = {known: at for known, at in self._told.items() if now - at < _LINE_EVERY_S} | {message: now}
+        self._line(f"{message}, {seconds:.0f} s ...")
+
     def _announce(self) -> None:
-        message = self._compiling  # read once: the main thread may change it
-        if message != self._announced:
-            self._announced = message
-            self._line(f"{message} ...")
+        doing = self._compiling  # read once: the main thread may change it
+        if doing is None or (doing is self._announced and time.monotonic() - self._last_line < _LINE_EVERY_S):
+            return
+        about = _about(doing.expected)
+        clock = doing.clock() if doing is self._announced else f", {about} in an earlier run" if about else ""
+        self._announced = doing
+        self._line(f"{doing.message}{clock} ...")
 
     def _line(self, text: str) -> None:
         self._last_line = time.monotonic()
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _about(expected: float | None) -> str:
+    return f"about {expected:.0f} s" if expected is not None and expected >= _WORTH_TELLING_S else ""
+
+
+def _fitting(message: str, end: str, width: int) -> str:
+    """Text of one line beside a spinner; of a message that is too long, the end is left out."""
+    room = max(width - len(end) - 3, 10)
+    return (message if len(message) <= room else f"{message[: room - 1]}…") + end
 
 
 def finished_line(bar: Bar, metrics: str) -> str:

@@ -13,9 +13,12 @@ from ._bar import Bar, format_metrics
 from ._displays import Display, LineDisplay, TerminalDisplay
 from ._switched import SwitchedProgressBar
 from ._theme import RichProgressBarTheme
+from ._ticker import Ticker
 
 _NEVER = math.inf
 _SHARE_OF_TIME = 0.02
+_WATCH_EVERY_S = 0.25
+_WORTH_TELLING_S = 1.0
 
 
 class RichProgressBar(SwitchedProgressBar):
@@ -52,10 +55,11 @@ class RichProgressBar(SwitchedProgressBar):
         self._train: Bar | None = None
         self._evaluation: Bar | None = None
         self._finished: Bar | None = None
+        self._watch: Ticker | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but the display, which holds a terminal."""
-        return {**vars(self), **dict.fromkeys(("_console", "_display", "_train", "_evaluation", "_finished"))}
+        return {**vars(self), **dict.fromkeys(("_console", "_display", "_train", "_evaluation", "_finished", "_watch"))}
 
     @property
     def refresh_rate(self) -> float:
@@ -82,6 +86,18 @@ class RichProgressBar(SwitchedProgressBar):
             self._display = TerminalDisplay(console, self.theme, 1 / self._refresh_rate, self._leave)
         else:
             self._display = LineDisplay(console)
+        self._watch = Ticker(_WATCH_EVERY_S, self._look)
+
+    def _look(self) -> None:
+        """In a thread: tell what takes longer than a second; the main thread says nothing while it is at it."""
+        activity, display = self.trainer.activity, self._display
+        if display is None:
+            return
+        seconds = time.perf_counter() - activity.since if activity is not None else 0.0
+        if activity is not None and seconds >= _WORTH_TELLING_S:
+            display.busy(activity.text, seconds, activity.is_usual)
+        else:
+            display.busy("", 0.0, False)
 
     def teardown(self, trainer: TrainerLike, pl_module: LightningModule, stage: str) -> None:
         """Leave the terminal to others."""
@@ -166,7 +182,8 @@ class RichProgressBar(SwitchedProgressBar):
         if not self._is_busy:
             self._is_busy = True
             self._pause_bars()
-        self._display.compile_start(message)
+        activity = self.trainer.activity
+        self._display.compile_start(message, activity.expected if activity is not None else None)
 
     def _begin(self, label: str, total: float) -> Bar | None:
         if self._display is None:
@@ -232,6 +249,9 @@ class RichProgressBar(SwitchedProgressBar):
             self._display.stop()
 
     def _close(self) -> None:
+        if self._watch is not None:
+            self._watch.stop()
+            self._watch = None
         self._tell_finished()
         self._stop()
         self._display = self._train = self._evaluation = None

@@ -2,6 +2,7 @@
 
 from ._aliasing import overlapping as overlapping
 from ._aliasing import require_own_memory as require_own_memory
+from ._effect_texts import effect_texts as effect_texts
 from ._effects import Gradient as Gradient
 from ._effects import OptimizerState as OptimizerState
 from ._effects import templates_of as templates_of

@@ -127,10 +127,11 @@ class Kept:
 
 @dataclass(frozen=True)
 class HostCall:
-    """A call that shows or stores something; `value` holds its arguments."""
+    """A call that shows or stores something, of one line of the user's; `value` holds its arguments."""
 
     function: Callable[..., Any]
     value: OutputTree
+    line: str
 
     def apply(self, fill: Fill) -> None:
         """Make it."""

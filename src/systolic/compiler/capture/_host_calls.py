@@ -22,7 +22,7 @@ import torch
 
 from ...utilities._torch_internals import tree_leaves
 from .._capture_thread import is_capture_thread
-from .._errors import is_user_frame
+from .._errors import is_user_frame, user_line_of
 from ._effects import HostCall, Kept
 from ._output_tree import DeferredText, OutputList
 
@@ -77,7 +77,8 @@ class HostCalls:
     def record(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note a call, with its arguments as they are now."""
         given = tuple(map(_as_given, args)), {name: _as_given(value) for name, value in kwargs.items()}
-        self.calls.append(HostCall(function, self._outputs.tree(given, self._as_it_is)))
+        line = user_line_of().partition(": ")[0]
+        self.calls.append(HostCall(function, self._outputs.tree(given, self._as_it_is), line))
 
     def _as_it_is(self, tensor: torch.Tensor) -> Any:
         # the object may be written to later in the step

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ from ..capture import (
     UnwatchedIsReadError,
     capture,
     changes,
+    effect_texts,
     fill_first_state,
     forget_unused,
     may_come_from_symbols,
@@ -40,7 +42,7 @@ from ..passes import Remat, model_flops
 from ._binding import bind, release
 from ._check_watch import CheckWatch
 from ._left_alone import left_alone
-from ._memory_limit import require_memory
+from ._memory_limit import PlannedMemory, planned_memory, require_memory
 from ._program import Executable, Program
 from ._recompilation import NameOf, Signature, argument, require_programs, shape_change
 from ._remat import apply_remat
@@ -59,6 +61,8 @@ class Compile:
         compile_seconds: lowering and XLA; 0.0 when an equal program was already there.
         is_new_executable: whether XLA was asked for a program.
         saved_seconds: what XLA took in an earlier run, when the program was read from the cache on disk.
+        effects: what the host does after every step of the program, in words.
+        memory: what XLA plans for the program on each device; None where it does not tell, or made no program.
     """
 
     reason: str
@@ -66,6 +70,8 @@ class Compile:
     compile_seconds: float
     is_new_executable: bool
     saved_seconds: float = 0.0
+    effects: tuple[str, ...] = ()
+    memory: PlannedMemory | None = None
 
 
 @dataclass
@@ -83,8 +89,8 @@ class CompileListener(Protocol):
     def tracing(self, reason: str) -> None:
         """PyTorch's tracing begins."""
 
-    def compiling(self, reason: str) -> None:
-        """XLA's compilation begins, of what was traced just now or earlier."""
+    def compiling(self, reason: str, fingerprint: str) -> None:
+        """XLA's compilation begins, of what was traced just now or earlier; equal programs have equal fingerprints."""
 
     def finished(self, trace_seconds: float, compile_seconds: float, saved_seconds: float) -> None:
         """Both have ended; the cache on disk made compiling shorter by `saved_seconds`."""
@@ -94,7 +100,7 @@ class _NoListener:
     def tracing(self, reason: str) -> None:
         pass
 
-    def compiling(self, reason: str) -> None:
+    def compiling(self, reason: str, fingerprint: str) -> None:
         pass
 
     def finished(self, trace_seconds: float, compile_seconds: float, saved_seconds: float) -> None:
@@ -311,7 +317,7 @@ class Engine:
         guards = Guards(captured.objects, captured.symbol_paths, captured.guards)
         entry = _Entry(program, guards, signature, tuple(numbers))
         self._entries.insert(0, entry)
-        self.compiles.append(Compile(reason, traced, 0.0, program.is_new))
+        self.compiles.append(Compile(reason, traced, 0.0, program.is_new, effects=effect_texts(captured.effects)))
         if not program.is_new:
             self.listener.finished(traced, 0.0, 0.0)
         variable = guards.variable_values()
@@ -383,26 +389,34 @@ class Engine:
                 new = [c.reason for c in self.compiles if c.is_new_executable]
                 require_programs(len(new) - 1, self.program_limit, new)
             arguments = entry.program.arguments(leaves, values)
-            self.compiles[-1] = self.compiled(entry.program.function, arguments, last.reason, last.trace_seconds)
+            program = entry.program
+            compiled = self.compiled(program.function, arguments, last.reason, program.fingerprint, last.trace_seconds)
+            self.compiles[-1] = dataclasses.replace(compiled, effects=last.effects)
 
     def compiled(
-        self, function: jax.stages.Wrapped, arguments: Sequence[Any], reason: str, trace_seconds: float = 0.0
+        self,
+        function: jax.stages.Wrapped,
+        arguments: Sequence[Any],
+        reason: str,
+        fingerprint: str,
+        trace_seconds: float = 0.0,
     ) -> Compile:
         """Have XLA compile a jitted function for these arguments, through the cache on disk.
 
         Raises:
             OutOfMemoryError: the program needs more than `memory_limit`.
         """
-        self.listener.compiling(reason)
+        self.listener.compiling(reason, fingerprint)
         started = time.perf_counter()
         keep_compiled_programs()
         with jax.enable_x64(True), watched_cache() as cache:
             compiled = function.lower(*arguments).compile()
-        self.temporary_bytes = max(self.temporary_bytes, _temporary_bytes(compiled))
-        require_memory(compiled, self.memory_limit)
+        memory = planned_memory(compiled)
+        self.temporary_bytes = max(self.temporary_bytes, memory.temporaries if memory is not None else 0)
+        require_memory(memory, self.memory_limit)
         seconds = time.perf_counter() - started
         self.listener.finished(trace_seconds, seconds, cache.saved_seconds)
-        return Compile(reason, trace_seconds, seconds, True, cache.saved_seconds)
+        return Compile(reason, trace_seconds, seconds, True, cache.saved_seconds, memory=memory)
 
     def flush(self) -> None:
         """Nothing waits: every step runs when it is asked for."""
@@ -432,11 +446,6 @@ class Engine:
 
 def _signature(leaves: Sequence[Any], structure: object) -> Signature:
     return structure, tuple([(leaf.shape, leaf.dtype) for leaf in leaves])
-
-
-def _temporary_bytes(compiled: jax.stages.Compiled) -> int:
-    analysis = compiled.memory_analysis()  # None where the compiler does not tell
-    return analysis.temp_size_in_bytes if analysis is not None else 0
 
 
 class _Kind:

@@ -160,7 +160,9 @@ class MultiStepEngine:
         function = self._functions.get(program.fingerprint)
         if function is None:
             function = self._functions[program.fingerprint] = program.repeated(self._size)
-            self._engine.compiles.append(self._engine.compiled(function, arguments, f"steps_per_dispatch={self._size}"))
+            reason = f"steps_per_dispatch={self._size}"
+            fingerprint = f"{program.fingerprint} {reason}"
+            self._engine.compiles.append(self._engine.compiled(function, arguments, reason, fingerprint))
         return function
 
 

@@ -5,3 +5,5 @@ from ._inspection import trace_step as trace_step
 from ._plan import plan as plan
 from ._preflight import preflight as preflight
 from ._preflight import require_possible as require_possible
+from ._report import report as report
+from ._report import report_of as report_of

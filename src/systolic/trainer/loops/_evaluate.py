@@ -60,7 +60,8 @@ class EvaluationLoop:
         # a compiled step has no autograd in either mode
         eager = run.placement is None and run.config.inference_mode
         with evaluation_mode(run, stage), torch.inference_mode() if eager else torch.no_grad():
-            with run.evaluating(Stage.SANITY_CHECK if run.sanity_checking else stage, loaders):
+            shown = Stage.SANITY_CHECK if run.sanity_checking else stage
+            with run.evaluating(shown, loaders), run.record.within(f"{stage.fn.value}: hooks, loaders, logging"):
                 run.hooks.both(stage.start)
                 run.hooks.both(stage.epoch_start)
                 yield

@@ -63,7 +63,7 @@ class FitLoop:
         self._read_from(run.train_loader)
         self.due = Due(run)
         grouped = run.config.steps_per_dispatch > 1
-        self.advisor = Advisor(self.loaders, self.engine.compiles, run.reporting.is_idle, grouped)
+        self.advisor = Advisor(self.loaders, run.reporting.is_idle, grouped) if run.config.advice else None
         self._started = time.monotonic()
 
     def _read_from(self, loaders: Any) -> None:
@@ -291,8 +291,7 @@ class FitLoop:
             reading=self.reading,
             sharing=sharing_of(self.loaders),
         )
-        batches = self.runner.watched(batches)
-        return self.advisor.watch(batches) if config.advice else batches
+        return self.runner.watched(batches, self.advisor)
 
     def _ends_at_once(self) -> bool:
         """Do what was left to do after the last batch before the checkpoint; whether none follows in this epoch."""

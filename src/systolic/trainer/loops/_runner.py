@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from ...diagnostics import Advisor
 from ...profilers import THROTTLE
 from .._engines import make_engine
 from .._observed import observed_batches
@@ -15,6 +16,9 @@ from ._feed import FedBatch
 
 if TYPE_CHECKING:
     from .._run import Run
+
+_RECORDED = {Stage.FIT: "training", Stage.VALIDATE: "validation", Stage.TEST: "test", Stage.PREDICT: "predict"}
+"""What reports call the steps of a stage."""
 
 Arguments = tuple[list[Any], tuple[Any, ...], Callable[[list[Any]], tuple[Any, ...]], dict[str, Any]]
 
@@ -42,13 +46,15 @@ class BatchRunner:
         placement = run.placement
         self.starves = placement is not None and placement.platform == "cpu" and len(run.config.devices) > 1
 
-    def watched(self, batches: Iterator[FedBatch]) -> Iterator[FedBatch]:
-        """The batches of a loader, of which a profiler is told, and whose wait a signal ends.
+    def watched(self, batches: Iterator[FedBatch], advisor: Advisor | None = None) -> Iterator[FedBatch]:
+        """The batches of a loader, of which a profiler and the run's record are told, and whose wait a signal ends.
 
         Args:
             batches: what `feed` gives.
+            advisor: is told how long steps took.
         """
-        return self.run.signals.interruptible(observed_batches(batches, self.run.config.profiler, self.stage))
+        waited = self.run.signals.interruptible(observed_batches(batches, self.run.config.profiler, self.stage))
+        return self.run.record.watched(_RECORDED[self.stage], waited, self.engine.compiles, advisor)
 
     def arguments(self, batch: FedBatch, *place: Any) -> Arguments:
         """The engine's arguments for a batch.
