@@ -16,11 +16,17 @@ import traceback
 from types import TracebackType
 from typing import Any
 
+import jax
+
+from ._beats import Beats
+from ._places import PLACES
+
 _NAME = "systolic/failed"
 _SECONDS_BETWEEN_LOOKS = 0.5
 _SECONDS_FOR_OTHERS = 2.0
 """How long process 0 stays, in which the coordination service lives: the others could not read why the run ended."""
 
+_NEVER, _TOUCH_MS = "systolic/never", 500
 EXIT_CODE = 1
 
 
@@ -30,20 +36,32 @@ class FailureWatch:
     Args:
         client: of the coordination service.
         process: the number of this process.
+        processes: how many there are.
     """
 
-    def __init__(self, client: Any, process: int) -> None:
+    def __init__(self, client: Any, process: int, processes: int) -> None:
         self._client = client
         self._process = process
+        self._beats = Beats(client, process, processes)
         self._ended = threading.Event()
+        self._threads = [threading.Thread(target=self._look, name="systolic-failures", daemon=True)]
+        if process != 0:
+            self._threads.append(threading.Thread(target=self._stay_in_touch, name="systolic-first-process", daemon=True))
         self._excepthook = sys.excepthook
 
     def start(self) -> None:
         """From now on errors that nobody catches end all processes."""
         sys.excepthook = self._tell
-        threading.Thread(target=self._look, name="systolic-failures", daemon=True).start()
+        for thread in self._threads:
+            thread.start()
         # registered after JAX's own, so run before it: the store is still there when the thread looks for the last time
-        atexit.register(self._ended.set)
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()  # a call of the service that returns while Python ends would abort the process
+        self._beats.end()
 
     def _tell(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         """Instead of Python's last words: these, then those to the others, then the end."""
@@ -54,7 +72,15 @@ class FailureWatch:
 
     def _look(self) -> None:
         while not self._ended.wait(_SECONDS_BETWEEN_LOOKS):
-            failed = self._client.key_value_dir_get(_NAME)
+            try:
+                failed = self._client.key_value_dir_get(_NAME)
+                PLACES.tell(self._client, self._process)
+                self._beats.beat()
+            except jax.errors.JaxRuntimeError:
+                if self._process == 0:
+                    raise
+                self._leave_without_first()
+                return
             if failed and not self._ended.is_set():
                 name, line = failed[0]
                 sys.stderr.write(
@@ -62,6 +88,26 @@ class FailureWatch:
                     f"ends with it. Its own output has the traceback:\n{line}\n"
                 )
                 self._leave()
+
+    def _stay_in_touch(self) -> None:
+        """Wait for what never comes, again and again: the wait ends with process 0, and says so before JAX aborts."""
+        while not self._ended.is_set():
+            try:
+                self._client.blocking_key_value_get(_NEVER, _TOUCH_MS)
+            except jax.errors.JaxRuntimeError as error:
+                if "UNAVAILABLE" in str(error):
+                    self._leave_without_first()
+                    return
+                if "DEADLINE_EXCEEDED" not in str(error):
+                    return  # the service ends in good order
+
+    def _leave_without_first(self) -> None:
+        if not self._ended.is_set():
+            sys.stderr.write(
+                f"systolic: process 0 of this run is gone: it was killed, or its host or the network failed. Process "
+                f"{self._process} ends with it. Start the same command again; ckpt_path='last' goes on from the last save.\n"
+            )
+            self._leave()
 
     def _leave(self) -> None:
         if self._process == 0:

@@ -21,6 +21,7 @@ from ..data import (
 from ..exceptions import MisconfigurationException
 from ..utilities._overrides import overrides
 from ..utilities._torch_internals import tree_map
+from ._fingerprints import require_same_data
 from ._overfit import in_order
 from ._stage import Stage, TrainerFn
 
@@ -48,6 +49,7 @@ def training(run: Run, given: Any) -> tuple[Any, int | float]:
     if isinstance(loader, (list, tuple, dict)):
         loader = CombinedLoader(loader, "max_size_cycle")
     loader = CombinedBatches(loader) if isinstance(loader, CombinedLoader) else _shared(run, loader)
+    require_same_data(Stage.FIT, [loader])
     available = num_batches(loader)
     if available == 0:
         raise empty_loader_error(loader)
@@ -78,6 +80,7 @@ def evaluation(run: Run, stage: Stage, given: Any) -> tuple[list[Any], list[int 
             check_loader(loader, name=f"{stage.data}_dataloaders[{number}]", may_be_empty=True)
     scaled = [_scaled(run.config, loader) for loader in listed]
     scaled = scaled if stage is Stage.PREDICT else [_shared(run, loader) for loader in scaled]
+    require_same_data(stage, scaled)
     run.shown_loaders[stage] = _structured(loaders, scaled)
     limit = run.config.limit(stage)
     limits = [limit_batches(num_batches(s), limit, name=f"limit_{stage.data}_batches") for s in scaled]

@@ -29,11 +29,13 @@ from ._common_start import share_generators, share_weights
 from ._config import TrainerConfig
 from ._data_checks import explain_batch
 from ._engines import release_engines
+from ._fingerprints import require_same_start
 from ._hooks import HookTable
 from ._length import with_length
 from ._logging import log_value
 from ._memory import memory_explained
 from ._options import validation_interval
+from ._prepare import prepare_data
 from ._progress import Progress
 from ._reporting import Reporting
 from ._signals import Signals, exits_on_ctrl_c
@@ -266,6 +268,7 @@ class Run:
         """Make this the run that the Trainer shows."""
         self.trainer.show(self)
         rank_zero_only.rank = process_index()
+        require_same_start(self)
         share_generators()
         self.placement = self.make_placement()
         self.ties = Ties(self.module)
@@ -294,14 +297,12 @@ class Run:
     def _set_up(self) -> None:
         module, datamodule, fn = self.module, self.datamodule, self.state.fn
         assert fn is not None, "a run is of a call"
-        for owner in (datamodule, module):
-            if owner is not None:
-                owner.prepare_data()
+        prepare_data(self)
         if datamodule is not None:
             datamodule.trainer = self.trainer
             called(datamodule.setup, "setup", stage=fn.value)
         if self.config.profiler is not None:
-            self.config.profiler.setup(fn.value, local_rank=0, log_dir=self.config.log_dir)
+            self.config.profiler.setup(fn.value, local_rank=self.trainer.local_rank, log_dir=self.config.log_dir)
         for logger in self.writers:
             if logger.version is None:  # a tracker's, which has one when its run begins; checkpoints are named by it
                 begin_experiment(logger)

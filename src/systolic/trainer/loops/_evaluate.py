@@ -19,6 +19,7 @@ from .._stage import Stage
 from .._steps import EvaluationStep
 from ._feed import feed
 from ._runner import BatchRunner
+from ._together import Together
 
 if TYPE_CHECKING:
     from .._run import Run
@@ -34,6 +35,7 @@ class EvaluationLoop:
         self.step = EvaluationStep(run, stage, self.results)
         self.runner = BatchRunner(run, self.step, stage)
         self.engine = self.runner.engine
+        self.together = Together(run)
         self._seen: Counter[int] = Counter()
 
     def run(self) -> list[dict[str, float]]:
@@ -92,13 +94,18 @@ class EvaluationLoop:
             if starts:
                 call_on_batch(hooks, stage.batch_start, batch, run.placement, batch.index, *place)
             result = engine.run(*runner.arguments(batch, index))
+            if run.is_shared:
+                self.together.dispatched()
             if runner.starves:
                 runner.pace(result)
             run.reporting.dispatched(result, self.results, False)
             if ends:
                 hooks.both(stage.batch_end, result.value()["output"], batch.host, batch.index, *place)
             hooks.callbacks("on_step_dispatched", batch.index)
-            run.signals.check_alone()
+            if not run.is_shared:
+                run.signals.check()
+            elif self.together.after_batch(run.signals.pending is not None):
+                run.signals.check_together()
             if config.loggers:
                 run.reporting.evaluation_step(self.results, result, self._seen[index])
             self._seen[index] += not run.sanity_checking

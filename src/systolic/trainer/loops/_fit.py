@@ -32,6 +32,7 @@ from ._feed import FedBatch, feed
 from ._reading import begin_reading
 from ._rewind import go_back
 from ._runner import BatchRunner
+from ._together import Together
 
 if TYPE_CHECKING:
     from .._run import Run
@@ -62,6 +63,7 @@ class FitLoop:
         self.batches: Iterator[FedBatch] = iter(())
         self._read_from(run.train_loader)
         self.due = Due(run)
+        self.together = Together(run)
         grouped = run.config.steps_per_dispatch > 1
         self.advisor = Advisor(self.loaders, self.engine.compiles, run.reporting.is_idle, grouped)
         self._started = time.monotonic()
@@ -213,6 +215,8 @@ class FitLoop:
                 break
             result = engine.run(*arguments(batch, *self._phase(batch)))
             seen += 1
+            if run.is_shared:
+                self.together.dispatched()
             if starves:
                 self.runner.pace(result)
             if run.config.detect_anomaly and module.automatic_optimization:
@@ -389,7 +393,7 @@ class FitLoop:
     def _agree_after_batch(self) -> None:
         """One question a batch, whether any process has a reason to end; which one it is they ask when there is one."""
         run = self._run
-        if agree(run.should_stop or run.signals.pending is not None):
+        if self.together.after_batch(run.should_stop or run.signals.pending is not None):
             run.signals.check_together()
             self._agree_to_stop()
 
