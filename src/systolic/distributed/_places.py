@@ -72,8 +72,8 @@ class Places:
         questions, steps = map(int, place.split())
         if questions <= question and steps > self.own.steps:
             raise MisconfigurationException(
-                f"The processes are in different places: process {global_state.process_id} wants to {asked} after {self.own.steps} "
-                f"dispatched steps, and process {process} waits in step {steps} for all others. Expected: the same steps, of "
+                f"The processes are in different places: process {global_state.process_id} wants to {asked} after "
+                f"{self.own.steps} dispatched steps, and process {process} waits in step {steps} for all others. Expected: the same steps, of "
                 "the same shapes, in every process. Look for an `if` on the rank in a step or a hook, and for values of the "
                 "module that differ between processes: each is part of the program."
             )

@@ -18,6 +18,7 @@ from .._padding import padder_for
 from .._stage import Stage
 from .._steps import EvaluationStep
 from ._feed import feed
+from ._joint import in_step
 from ._runner import BatchRunner
 from ._together import Together
 
@@ -72,7 +73,6 @@ class EvaluationLoop:
         engine, runner = self.engine, self.runner
         assert run.evaluated is not None, "an evaluation has begun"
         self.step.dataloader_idx = run.evaluated.current = index
-        run.evaluated.sharing = sharing_of(loader)
         self.step.of_several = run.evaluated.count > 1
         place = (index,) if self.step.of_several else ()
         starts, ends = hooks.anybody(stage.batch_start), hooks.anybody(stage.batch_end)
@@ -88,9 +88,10 @@ class EvaluationLoop:
             dataloader_idx=index,
             limit=limit,
             shown=starts or ends,
-            sharing=run.evaluated.sharing,
+            sharing=sharing_of(loader),
         )
-        for batch in runner.watched(batches):
+        for batch in in_step(runner.watched(batches), run, loader):
+            run.evaluated.sharing = batch.sharing
             if starts:
                 call_on_batch(hooks, stage.batch_start, batch, run.placement, batch.index, *place)
             result = engine.run(*runner.arguments(batch, index))

@@ -29,6 +29,7 @@ from .._steps import TrainStep
 from ._due import Due
 from ._evaluate import EvaluationLoop
 from ._feed import FedBatch, feed
+from ._joint import in_step
 from ._reading import begin_reading
 from ._rewind import go_back
 from ._runner import BatchRunner
@@ -201,7 +202,7 @@ class FitLoop:
         seen = progress.batch
         self.batches = self._batches(starts or ends, resumed)
         for batch in self.batches:
-            run.is_last_batch = batch.is_last
+            run.is_last_batch, run.sharing = batch.is_last, batch.sharing
             progress.take(batch.stamp)
             if progress.left_out and (counters.epoch, batch.index) in progress.left_out:
                 seen += 1
@@ -295,7 +296,7 @@ class FitLoop:
             reading=self.reading,
             sharing=sharing_of(self.loaders),
         )
-        batches = self.runner.watched(batches)
+        batches = in_step(self.runner.watched(batches), run, self.loaders)
         return self.advisor.watch(batches) if config.advice else batches
 
     def _ends_at_once(self) -> bool:
