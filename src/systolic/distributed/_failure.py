@@ -81,6 +81,7 @@ class FailureWatch:
                     raise
                 self._leave_without_first()
                 return
+            failed = [(name, line) for name, line in failed if name.rpartition("/")[2] != str(self._process)]
             if failed and not self._ended.is_set():
                 name, line = failed[0]
                 sys.stderr.write(

@@ -73,9 +73,9 @@ class Places:
         if questions <= question and steps > self.own.steps:
             raise MisconfigurationException(
                 f"The processes are in different places: process {global_state.process_id} wants to {asked} after "
-                f"{self.own.steps} dispatched steps, and process {process} waits in step {steps} for all others. Expected: the same steps, of "
-                "the same shapes, in every process. Look for an `if` on the rank in a step or a hook, and for values of the "
-                "module that differ between processes: each is part of the program."
+                f"{self.own.steps} dispatched steps, and process {process} waits in step {steps} for all others. Expected: "
+                "the same steps, of the same shapes, in every process. Look for an `if` on the rank in a step or a hook, and "
+                "for values of the module that differ between processes: each is part of the program."
             )
 
 
@@ -97,10 +97,9 @@ def counted_step(program: str, numbers: Sequence[object]) -> None:
 def newest_step() -> dict[str, str]:
     """The newest program that this process has dispatched, and its numbers, in few words."""
     program, numbers = PLACES.own.newest
+    shown = repr(list(numbers))
     return {
         "the number of dispatched steps": str(PLACES.own.steps),
         "the program": hashlib.sha1(program.encode()).hexdigest()[:12],
-        "its numbers": repr(list(numbers))
-        if len(numbers) <= 8
-        else hashlib.sha1(repr(list(numbers)).encode()).hexdigest()[:12],
+        "its numbers": shown if len(numbers) <= 8 else hashlib.sha1(shown.encode()).hexdigest()[:12],
     }

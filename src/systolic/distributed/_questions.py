@@ -109,7 +109,8 @@ def _apart(process: int, asked: str, theirs: str) -> MisconfigurationException:
         f"The processes are in different places: process {process_index()} wants to {asked}, process {process} wants to "
         f"{theirs}. Expected: every process calls the same methods of the Trainer and its strategy, with the same data and the "
         "same settings. Look for `if` on the rank (`trainer.is_global_zero`, `trainer.global_rank`) around what saves, "
-        "evaluates or synchronises: all must do it, and systolic writes files in the first process alone."
+        "evaluates or synchronises (all must do it, and systolic writes files in the first process alone), and for values of "
+        "the module that differ between processes: a step that reads one is another program."
     )
 
 

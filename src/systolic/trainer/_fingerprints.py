@@ -1,4 +1,4 @@
-"""What must be the same in all processes of a run, compared before they train: versions, code, seed, settings, weights, data."""
+"""What must be the same in all processes of a run, compared before they train: code, seed, settings, weights, data."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _settings(run: Run) -> Iterator[tuple[str, object]]:
 
 
 def _code(run: Run) -> Iterator[tuple[str, str]]:
-    """Digests of the files that define what runs: the script, the module and its layers, the datamodule, all with their bases."""
+    """Digests of the files that define what runs: the script, the module with its layers, the datamodule, and their bases."""
     objects = [run.module, *run.module.modules(), run.datamodule]
     classes = dict.fromkeys(base for one in objects if one is not None for base in type(one).__mro__)
     names = dict.fromkeys(["__main__", *(cls.__module__ for cls in classes)])

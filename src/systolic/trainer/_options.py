@@ -145,9 +145,9 @@ def require_nodes(num_nodes: int | None) -> None:
     if num_nodes is None or (isinstance(num_nodes, int) and not isinstance(num_nodes, bool) and num_nodes in (1, hosts)):
         return
     raise MisconfigurationException(
-        f"Invalid value for argument `num_nodes`. Expected {hosts}: this run has {processes} process{'es' * (processes > 1)} on "
-        f"{hosts} host{'s' * (hosts > 1)}. Received: {num_nodes!r}. Leave it out: where the processes are started says how many "
-        "there are (docs/pods.md)."
+        f"Invalid value for argument `num_nodes`. Expected {hosts}: this run's {processes} process{'es' * (processes > 1)} "
+        f"are on {hosts} host{'s' * (hosts > 1)}. Received: {num_nodes!r}. Leave it out: who starts the processes says how "
+        "many there are (docs/pods.md)."
     )
 
 

@@ -33,9 +33,9 @@ def require_same_program(lowered: jax.stages.Lowered, reason: str) -> None:
     first, second = _first_difference(texts[0], texts[different])
     raise MisconfigurationException(
         f"The processes of this run would compile different programs: process {different} has `{second}` where process 0 has "
-        f"`{first}`; compiled because of: {found[different][1]} (process {different}), {found[0][1]} (process 0). Expected: the "
-        "same steps in every process, for the same shapes. Look for the rank, the time or the host in numbers and conditions "
-        "of the step, and for batches whose shapes differ between processes."
+        f"`{first}`; compiled because of: {found[different][1]} (process {different}), {found[0][1]} (process 0). Expected: "
+        "the same steps in every process, for the same shapes. Look for the rank, the time or the host in numbers and "
+        "conditions of the step, and for batches whose shapes differ between processes."
     )
 
 

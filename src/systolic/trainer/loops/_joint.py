@@ -105,4 +105,5 @@ def _apart(found: list[_Next | None]) -> MisconfigurationException:
 def _words(one: _Next | None) -> str:
     if one is None:
         return "no batch more"
-    return f"batch {one.index} of {one.rows * one.parts or 'so many'} samples{' (digest ' + one.digest + ')' if one.digest else ''}"
+    digest = f", digest {one.digest}" if one.digest else ""
+    return f"batch {one.index}{f', of {one.rows * one.parts} samples' if one.rows else ''}{digest}"

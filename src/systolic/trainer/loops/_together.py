@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...diagnostics import AdviceWarning
 from ...distributed import gather, newest_step, require_same, seconds_waited
-from ...utilities.rank_zero import rank_zero_info
+from ...utilities.rank_zero import rank_zero_warn
 
 if TYPE_CHECKING:
     from .._run import Run
@@ -70,7 +71,8 @@ class Together:
                 "Look for the rank, the time or the host in numbers and conditions of the step, and in what callbacks change."
             )
             require_same("the step that they run", newest_step(), advice)
-        self._compare([one.seconds for one in found])
+        if self._run.config.advice:
+            self._compare([one.seconds for one in found])
         self._began, self._waited = time.monotonic(), seconds_waited()
         return any(one.ends for one in found)
 
@@ -87,8 +89,9 @@ class Together:
             slow = own > _RATIO * others and own - others > max(_SECONDS, _SHARE * whole)
             if slow and process not in self._named:
                 self._named.add(process)
-                rank_zero_info(
+                rank_zero_warn(
                     f"Process {process} is slow: it takes {own * 1e3:.3g} ms to read a batch and start its step, the others "
                     f"{others * 1e3:.3g} ms, and all wait for it: {whole * 1e3:.3g} ms a batch. Look at its host: data that is "
-                    "far away, fewer processors, other programs."
+                    "far away, fewer processors, other programs.",
+                    category=AdviceWarning,
                 )
