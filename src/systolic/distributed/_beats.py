@@ -23,11 +23,10 @@ class Beats:
     Args:
         client: of the coordination service.
         process: the number of this process.
-        processes: how many there are.
     """
 
-    def __init__(self, client: Any, process: int, processes: int) -> None:
-        self._client, self._process, self._processes = client, process, processes
+    def __init__(self, client: Any, process: int) -> None:
+        self._client, self._process = client, process
         self._count, self._due = 0, 0.0
         self._seen: dict[str, tuple[str, float]] = {}
         self._named: set[str] = set()

@@ -8,6 +8,7 @@ the coordination service and leaves at once; a thread in each of the others look
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 import threading
@@ -20,13 +21,13 @@ import jax
 
 from ._beats import Beats
 from ._places import PLACES
+from ._touch import Touch
 
 _NAME = "systolic/failed"
 _SECONDS_BETWEEN_LOOKS = 0.5
 _SECONDS_FOR_OTHERS = 2.0
 """How long process 0 stays, in which the coordination service lives: the others could not read why the run ended."""
 
-_NEVER, _TOUCH_MS = "systolic/never", 500
 EXIT_CODE = 1
 
 
@@ -36,17 +37,19 @@ class FailureWatch:
     Args:
         client: of the coordination service.
         process: the number of this process.
-        processes: how many there are.
+        host: of the first process.
     """
 
-    def __init__(self, client: Any, process: int, processes: int) -> None:
+    def __init__(self, client: Any, process: int, host: str) -> None:
         self._client = client
         self._process = process
-        self._beats = Beats(client, process, processes)
+        self._beats = Beats(client, process)
         self._ended = threading.Event()
-        self._threads = [threading.Thread(target=self._look, name="systolic-failures", daemon=True)]
-        if process != 0:
-            self._threads.append(threading.Thread(target=self._stay_in_touch, name="systolic-first-process", daemon=True))
+        self._touch = Touch(client, process, host)
+        self._threads = [
+            threading.Thread(target=self._look, name="systolic-failures", daemon=True),
+            threading.Thread(target=self._touch.watch, args=(self._gone,), name="systolic-touch", daemon=True),
+        ]
         self._excepthook = sys.excepthook
 
     def start(self) -> None:
@@ -59,6 +62,7 @@ class FailureWatch:
 
     def _end(self) -> None:
         self._ended.set()
+        self._touch.end()
         for thread in self._threads:
             thread.join()  # a call of the service that returns while Python ends would abort the process
         self._beats.end()
@@ -86,21 +90,18 @@ class FailureWatch:
                 name, line = failed[0]
                 sys.stderr.write(
                     f"systolic: process {name.rpartition('/')[2]} of this run has failed, and process {self._process} "
-                    f"ends with it. Its own output has the traceback:\n{line}\n"
+                    f"ends with it. Its own output says more:\n{line}\n"
                 )
                 self._leave()
 
-    def _stay_in_touch(self) -> None:
-        """Wait for what never comes, again and again: the wait ends with process 0, and says so before JAX aborts."""
-        while not self._ended.is_set():
-            try:
-                self._client.blocking_key_value_get(_NEVER, _TOUCH_MS)
-            except jax.errors.JaxRuntimeError as error:
-                if "UNAVAILABLE" in str(error):
-                    self._leave_without_first()
-                    return
-                if "DEADLINE_EXCEEDED" not in str(error):
-                    return  # the service ends in good order
+    def _gone(self, process: int) -> None:
+        """A process has ended without a word; the first one tells the others."""
+        if process == 0:
+            self._leave_without_first()
+        elif not self._ended.wait(_SECONDS_BETWEEN_LOOKS):  # what it told before it ended says more
+            why = "it ended without a word: it was killed, by somebody or for want of memory, or its host failed"
+            with contextlib.suppress(jax.errors.JaxRuntimeError):  # it has told why itself
+                self._client.key_value_set(f"{_NAME}/{process}", why)
 
     def _leave_without_first(self) -> None:
         if not self._ended.is_set():
@@ -113,6 +114,7 @@ class FailureWatch:
     def _leave(self) -> None:
         if self._process == 0:
             time.sleep(_SECONDS_FOR_OTHERS)
+        self._touch.end()
         sys.stdout.flush()
         sys.stderr.flush()
         # what runs at a regular exit waits for the other processes

@@ -101,5 +101,5 @@ def join_processes(
             initialization_timeout=arrival_seconds + _SECONDS_FOR_ERROR,
             heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
         )
-    FailureWatch(global_state.client, peers.process, peers.processes).start()
+    FailureWatch(global_state.client, peers.process, peers.coordinator.rpartition(":")[0].strip("[]")).start()
     meet_hosts(global_state.client, peers.process, peers.processes, environment)
