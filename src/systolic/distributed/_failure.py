@@ -55,6 +55,7 @@ class FailureWatch:
     def start(self) -> None:
         """From now on errors that nobody catches end all processes."""
         sys.excepthook = self._tell
+        self._beats.beat()  # now: who dies at once has lived
         for thread in self._threads:
             thread.start()
         # registered after JAX's own, so run before it: the store is still there when the thread looks for the last time

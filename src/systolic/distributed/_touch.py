@@ -48,11 +48,11 @@ class Touch:
                 self._hold(gone, sockets)
 
     def end(self) -> None:
-        """This process ends in good order: say so."""
-        self._ended = True
+        """This process ends in good order: say so, and only then let the connections close."""
         for connection in list(self._open):
             with contextlib.suppress(OSError):  # the other one has ended before
                 connection.sendall(_GOODBYE)
+        self._ended = True
 
     def _serve(self, gone: Callable[[int], None], sockets: contextlib.ExitStack) -> None:
         listener = sockets.enter_context(socket.create_server(("", 0), backlog=1024))

@@ -301,9 +301,10 @@ class Run:
     def _set_up(self) -> None:
         module, datamodule, fn = self.module, self.datamodule, self.state.fn
         assert fn is not None, "a run is of a call"
-        prepare_data(self)
         if datamodule is not None:
             datamodule.trainer = self.trainer
+        prepare_data(self)
+        if datamodule is not None:
             called(datamodule.setup, "setup", stage=fn.value)
         if self.config.profiler is not None:
             self.config.profiler.setup(fn.value, local_rank=self.trainer.local_rank, log_dir=self.config.log_dir)
