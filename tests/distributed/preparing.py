@@ -35,9 +35,9 @@ class Data(L.LightningDataModule):
 
 
 class Line(L.LightningModule):
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, per_node: bool) -> None:
         super().__init__()
-        self.root, self.layer = root, torch.nn.Linear(2, 1)
+        self.root, self.layer, self.prepare_data_per_node = root, torch.nn.Linear(2, 1), per_node
 
     def prepare_data(self) -> None:
         (self.root / f"module {self.trainer.global_rank}").touch()
@@ -55,7 +55,7 @@ def main(root: Path, per_node: bool, num_nodes: int | None) -> None:
         accelerator="cpu", devices=1, max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False,
         enable_model_summary=False, default_root_dir=root, num_nodes=num_nodes, advice=False,
     )  # fmt: skip
-    trainer.fit(Line(root), datamodule=Data(root, per_node, distributed.process_count()))
+    trainer.fit(Line(root, per_node), datamodule=Data(root, per_node, distributed.process_count()))
     place = [trainer.global_rank, trainer.node_rank, trainer.local_rank, trainer.num_nodes, trainer.world_size]
     sys.stdout.write(json.dumps({"place": place}) + "\n")
 

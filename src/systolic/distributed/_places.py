@@ -1,4 +1,4 @@
-"""Where each process is, told to the others in the background: who waits can tell whether the other will ever come."""
+"""Places of the processes, told to each other in the background: who waits can tell whether the other will ever come."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAME = "systolic/at"
 
 
 class Place:
-    """Where a process is.
+    """Place of a process.
 
     Attributes:
         questions: how many it has asked.
@@ -32,7 +32,7 @@ class Place:
 
 
 class Places:
-    """Where the processes are.
+    """Places of the processes.
 
     Attributes:
         own: where this one is; counted where it happens, told by a thread.

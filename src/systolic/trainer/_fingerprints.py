@@ -1,4 +1,4 @@
-"""What must be the same in all processes of a run, compared before they train: code, seed, settings, weights, data."""
+"""Comparison of all processes of a run before they train: versions, code, seed, settings, tensors, data."""
 
 from __future__ import annotations
 

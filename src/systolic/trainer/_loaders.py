@@ -146,7 +146,7 @@ def _shared(run: Run, loader: Any) -> Any:
 
 
 def _own_part(run: Run, loader: Any) -> Any:
-    """What this process predicts for: its rows of each batch that one process would have for the cores of all."""
+    """The part that this process predicts for: its rows of each batch that one process would have for the cores of all."""
     config, processes = run.config, run.processes
     if isinstance(loader, DataLoader):
         loader = scale_loader(loader, processes.devices, use_distributed_sampler=config.use_distributed_sampler)

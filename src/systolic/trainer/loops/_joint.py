@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Next:
-    """What a process says of its next batch."""
+    """A process's next batch, as it tells the others."""
 
     index: int
     is_last: bool

@@ -27,7 +27,7 @@ _SECONDS = 3e-3
 
 @dataclass(frozen=True)
 class _Told:
-    """What a process tells after a batch."""
+    """A process after a batch, as it tells the others."""
 
     ends: bool
     step: dict[str, str]
