@@ -52,7 +52,10 @@ def launch(directory: Path, act: str, *command: str) -> tuple[int, str]:
                 ("other stream", ["do not read the same samples", "process 0: batch 0, of 8 samples, digest"]),
                 (
                     "shorter stream",
-                    ["do not have the same batches", "process 0: batch 5, of 8 samples; process 1: no batch more"],
+                    [
+                        "do not have the same batches",
+                        "process 0: batch 4, of 8 samples; process 1: batch 4, of 8 samples, its last",
+                    ],
                 ),
                 ("seed", ["differ in their seed", "seed_everything is 3 in process 0, 4 in process 1"]),
                 ("version", ["differ in their versions", "1.0 in process 1"]),

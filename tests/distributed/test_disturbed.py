@@ -124,3 +124,18 @@ def test_launch_starts_again(moment: str, tmp_path: Path, undisturbed: dict[str,
     assert "systolic launch: starting again (1 of 1)" in run.stderr
     end = torch.load(tmp_path / "end.pt", weights_only=True)
     assert all(torch.equal(end[name], value) for name, value in undisturbed.items())
+
+
+# promise 12: L#14343, a host that is taken away
+@pytest.mark.tables
+@pytest.mark.parametrize("who", [0, 1])
+def test_sigterm_to_one_process_saves_in_all(who: int, tmp_path: Path, undisturbed: dict[str, torch.Tensor]) -> None:
+    started = start(tmp_path, who, "never")
+    while not (tmp_path / "kept" / "last.ckpt").exists() and started[0].poll() is None:
+        time.sleep(0.05)
+    saved = (tmp_path / "kept" / "last.ckpt").stat().st_mtime
+    started[who].send_signal(signal.SIGTERM)
+    assert wait(started, LIMIT) == [143, 143], said(tmp_path, who)
+    assert (tmp_path / "kept" / "last.ckpt").stat().st_mtime >= saved
+    assert not (tmp_path / "end.pt").exists()
+    require_same_end(tmp_path, undisturbed)

@@ -106,4 +106,5 @@ def _words(one: _Next | None) -> str:
     if one is None:
         return "no batch more"
     digest = f", digest {one.digest}" if one.digest else ""
-    return f"batch {one.index}{f', of {one.rows * one.parts} samples' if one.rows else ''}{digest}"
+    rows = f", of {one.rows * one.parts} samples" if one.rows else ""
+    return f"batch {one.index}{rows}{digest}{', its last' if one.is_last else ''}"
