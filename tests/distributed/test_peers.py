@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from distributed.processes import free_port, run_processes
 
-from systolic.distributed._peers import find_peers
+from systolic.distributed._peers import find_peers, require_sound_slices
 from systolic.exceptions import MisconfigurationException
 
 HERE = Path(__file__).parent
@@ -128,3 +128,38 @@ def test_a_process_whose_peers_stay_away_ends_with_an_error(process: int) -> Non
     assert "waited 3 seconds" in run.stderr
     assert "Expected: 2 processes" in run.stderr
     assert "Check failure" not in run.stderr
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"NUM_SLICES": "2", "SLICE_ID": "0"},
+        {"NUM_SLICES": "2", "SLICE_ID": "2", "COORDINATOR_ADDRESS": "a:1"},
+        {"COORDINATOR_ADDRESS": "a:1"},
+    ],
+)
+def test_variables_that_an_earlier_job_has_left_are_refused(told: dict[str, str]) -> None:
+    with pytest.raises(MisconfigurationException, match="unset all variables that begin with MEGASCALE_"):
+        require_sound_slices({f"MEGASCALE_{name}": value for name, value in told.items()})
+    require_sound_slices({})
+    require_sound_slices({"MEGASCALE_NUM_SLICES": "2", "MEGASCALE_SLICE_ID": "1", "MEGASCALE_COORDINATOR_ADDRESS": "a:1"})
+
+
+def test_a_wait_for_slices_names_the_variables_that_told_of_them() -> None:
+    told = {
+        "SYSTOLIC_COORDINATOR": f"127.0.0.1:{free_port()}",
+        "SYSTOLIC_PROCESSES": "2",
+        "SYSTOLIC_PROCESS": "0",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "MEGASCALE_NUM_SLICES": "7",
+    }
+    run = subprocess.run(
+        [sys.executable, str(HERE / "arriving.py")],
+        env=os.environ | told,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert run.returncode == 1, run.stderr
+    assert "told of several slices by MEGASCALE_NUM_SLICES=7. If an earlier job has left these, unset them." in run.stderr

@@ -52,7 +52,7 @@ def main() -> None:
     if several:
         distributed.join_processes()
     # what the first process draws counts: orders and initial weights
-    L.seed_everything(distributed.process_index())
+    torch.manual_seed(distributed.process_index())
     train, validation = loaders(8)
     data = Read(train.dataset)
     train = DataLoader(data, batch_size=8, shuffle=True)  # 22 batches of 64, and one of 30, which eight cores cannot share

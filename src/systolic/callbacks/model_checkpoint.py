@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..checkpoint import is_inside, location
 from ..core import LightningModule
-from ..distributed import broadcast, is_main_process
+from ..distributed import agree, broadcast, is_main_process
 from ..exceptions import MisconfigurationException
 from ..loggers._yaml import dump_yaml
 from ..utilities._suggest import suggest
@@ -202,7 +202,7 @@ class ModelCheckpoint(Checkpoint):
         if self._train_time_interval is None:
             return trainer.global_step % self._every_n_train_steps == 0
         now = time.monotonic()
-        if now - self._last_time_checked < self._train_time_interval.total_seconds():
+        if not agree(now - self._last_time_checked >= self._train_time_interval.total_seconds()):
             return False
         self._last_time_checked = now
         return True

@@ -15,13 +15,16 @@ from ._launch_tpu import Launch, add_tpu_arguments, refuse_tpu_options, write_st
 
 def _add_arguments(parser: ArgumentParser) -> None:
     where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--processes", type=_count, metavar="N", help="start so many on this machine; each stands for a host")
+    where.add_argument("--processes", type=_count, metavar="N", help="start so many on this machine")
     where.add_argument("--tpu", metavar="NAME", help="start one on every host of this TPU slice, by gcloud")
     parser.add_argument(
         "--devices-per-process",
         type=_count,
         metavar="M",
         help="CPU cores that each of them simulates (default: 1)",
+    )
+    parser.add_argument(
+        "--processes-per-host", type=_count, metavar="K", help="how many of them take themselves to be on one host (default: 1)"
     )
     parser.add_argument(
         "--max-restarts", type=int, default=0, metavar="K", help="how often all start again after one has failed (default: 0)"
@@ -62,7 +65,13 @@ def _here(options: Namespace) -> int:
     command = options.rest
     if Path(command[0]).suffix == ".py":
         command = [sys.executable, *command]
-    pod = Pod(command, options.processes, options.devices_per_process or 1, grace_period=options.grace_period)
+    pod = Pod(
+        command,
+        options.processes,
+        options.devices_per_process or 1,
+        processes_per_host=options.processes_per_host or 1,
+        grace_period=options.grace_period,
+    )
     return _again_and_again(lambda: Ending(pod.run(), pod.interrupted), options.max_restarts)
 
 

@@ -142,6 +142,11 @@ def _slice_of(options: Namespace) -> TpuSlice:
             "--devices-per-process is how many cores of this machine's CPU a process simulates. Received: it and "
             f"--tpu {options.tpu}. Leave it out: a host's process drives all of its chips."
         )
+    if options.processes_per_host is not None:
+        raise MisconfigurationException(
+            "--processes-per-host is how many processes of this machine take themselves to be on one host. Received: it and "
+            f"--tpu {options.tpu}. Leave it out: one process is started on every host."
+        )
     if not options.zone:
         raise MisconfigurationException(
             f"--tpu {options.tpu} needs the zone of the slice. Expected, for example: --zone us-east5-b. Received: none."

@@ -21,6 +21,9 @@ class LightningDataModule(HyperparametersMixin, _loading.Checkpointed):
     CHECKPOINT_HYPER_PARAMS_NAME = "datamodule_hparams_name"
     CHECKPOINT_HYPER_PARAMS_TYPE = "datamodule_hparams_type"
 
+    prepare_data_per_node = True
+    """Whether `prepare_data` runs once on each host; else once in all."""
+
     def __init__(self) -> None:
         super().__init__()
         self.trainer: Any = None
@@ -85,7 +88,7 @@ class LightningDataModule(HyperparametersMixin, _loading.Checkpointed):
         return found
 
     def prepare_data(self) -> None:
-        """Called once before setup, for downloads."""
+        """Called before setup, for downloads: once on each host, with `prepare_data_per_node = False` once in all."""
 
     def setup(self, stage: str) -> None:
         """Called with "fit", "validate", "test" or "predict" before the loaders are asked for."""

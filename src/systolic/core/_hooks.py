@@ -14,7 +14,13 @@ Outputs = Any
 
 
 class HostHooks:
-    """Hooks that run on the host, at the edges of the compiled step."""
+    """Hooks that run on the host, at the edges of the compiled step.
+
+    Attributes:
+        prepare_data_per_node: whether `prepare_data` runs once on each host; else once in all.
+    """
+
+    prepare_data_per_node = True
 
     def on_fit_start(self) -> None:
         """Called at the very beginning of fit."""
@@ -107,7 +113,7 @@ class HostHooks:
         """Called last."""
 
     def prepare_data(self) -> None:
-        """Called once before setup, for downloads."""
+        """Called before setup, for downloads: once on each host, with `prepare_data_per_node = False` once in all."""
 
     def configure_model(self) -> None:
         """Called after setup, before the optimizers are made."""

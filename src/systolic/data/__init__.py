@@ -38,5 +38,11 @@ from ._reinstantiate import rebuild_loader as rebuild_loader
 from ._samplers import set_epoch as set_epoch
 from ._share import Processes as Processes
 from ._share import SharedBatchSampler as SharedBatchSampler
+from ._share import Sharing as Sharing
 from ._share import share_loader as share_loader
 from ._share import sharing_of as sharing_of
+from ._stream import StreamBatch as StreamBatch
+from ._stream import digest_of as digest_of
+from ._stream import has_agreed_length as has_agreed_length
+from ._stream import part_of as part_of
+from ._stream import share_stream as share_stream

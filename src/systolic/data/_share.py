@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sampler, default_collate
 
@@ -25,6 +25,18 @@ class Processes:
     index: int
     count: int
     devices: int
+
+
+class Sharing(Protocol):
+    """Knows how several processes share a batch."""
+
+    def parts(self, shape: Sequence[int]) -> int:
+        """Of how many processes' arrays the tensor of a batch is put together; 1 where each holds the whole.
+
+        Args:
+            shape: the tensor's in this process.
+        """
+        ...
 
 
 class SharedBatchSampler(Sampler[list[Any]]):
@@ -72,7 +84,7 @@ def share_loader(loader: object, processes: Processes) -> Any:
     """A loader of which each process reads its part of every batch; the loader itself where only the whole will do.
 
     That is so where a part of a batch is not made from a part of its samples: a `collate_fn` may pad to the longest sample,
-    a batch sampler may have made its choice, an iterable dataset has no places. Then every process reads the global batch.
+    a batch sampler may have made its choice. Then every process reads the global batch. Iterable datasets: `share_stream`.
 
     Args:
         loader: of global batches.

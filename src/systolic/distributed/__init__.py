@@ -3,9 +3,16 @@
 from ._agreement import agree as agree
 from ._agreement import barrier as barrier
 from ._agreement import broadcast as broadcast
+from ._agreement import gather as gather
+from ._agreement import require_same as require_same
+from ._agreement import seconds_waited as seconds_waited
 from ._attached import Ending as Ending
 from ._attached import run_attached as run_attached
+from ._hosts import Host as Host
+from ._hosts import host as host
 from ._launch import Pod as Pod
+from ._places import counted_step as counted_step
+from ._places import newest_step as newest_step
 from ._process import is_main_process as is_main_process
 from ._process import join_processes as join_processes
 from ._process import local_devices as local_devices

@@ -6,22 +6,14 @@ disagree would hang in them.
 
 from __future__ import annotations
 
-import base64
-import itertools
-import pickle
-from typing import Any, Literal, TypeVar
+from collections.abc import Mapping
+from typing import Literal, TypeVar
 
-# the client has no public name; it is the service that `jax.distributed.initialize` starts
-from ..utilities._jax_internals import global_state
+from ..exceptions import MisconfigurationException
 from ._process import process_count, process_index
+from ._questions import QUESTIONS
 
 T = TypeVar("T")
-
-_PATIENCE_MS = 10 * 60 * 1000
-"""How long a process waits for the others: one may be compiling."""
-
-# Every process asks the same questions in the same order, so that a running number names the question.
-_questions = itertools.count()
 
 
 def agree(decision: bool, on: Literal["any", "all"] = "any") -> bool:
@@ -36,10 +28,22 @@ def agree(decision: bool, on: Literal["any", "all"] = "any") -> bool:
         >>> agree(True)
         True
     """
-    if process_count() == 1:
-        return decision
-    answers = _answers(b"1" if decision else b"0")
-    return (any if on == "any" else all)(answer == b"1" for answer in answers)
+    return decision if process_count() == 1 else (any if on == "any" else all)(gather("agree on a decision", decision))
+
+
+def gather(asked: str, value: T) -> list[T]:
+    """The values of all processes, in their order. All of them must ask, in the same order.
+
+    Args:
+        asked: what for; a process that asks for something else meanwhile is told so.
+        value: this process's, which can be pickled.
+
+    Example:
+        >>> from systolic.distributed import gather
+        >>> gather("sizes", 3)
+        [3]
+    """
+    return [value] if process_count() == 1 else QUESTIONS.gather(asked, value)
 
 
 def broadcast(value: T, source: int = 0) -> T:
@@ -51,30 +55,62 @@ def broadcast(value: T, source: int = 0) -> T:
     """
     if process_count() == 1:
         return value
-    name = f"systolic/broadcast/{next(_questions)}"
-    if process_index() == source:
-        _client().key_value_set(name, base64.b64encode(pickle.dumps(value)).decode())
-        return value
-    # what arrives was written by a process of this run, under the same user
-    return pickle.loads(base64.b64decode(_client().blocking_key_value_get(name, _PATIENCE_MS)))
+    return QUESTIONS.gather("broadcast", value if process_index() == source else None, [source])[0]
 
 
 def barrier(name: str = "") -> None:
-    """Wait until all processes are here.
+    """Wait until all processes are here, however long that takes.
 
     Args:
         name: says in errors what is waited for.
     """
     if process_count() > 1:
-        _client().wait_at_barrier(f"systolic/barrier/{next(_questions)}/{name}", _PATIENCE_MS)
+        QUESTIONS.gather(f"wait for all ({name})", None, patience=None)
 
 
-def _answers(own: bytes) -> list[bytes]:
-    name, client = f"systolic/agree/{next(_questions)}", _client()
-    client.key_value_set(f"{name}/{process_index()}", own.decode())
-    return [client.blocking_key_value_get(f"{name}/{i}", _PATIENCE_MS).encode() for i in range(process_count())]
+def require_same(what: str, values: Mapping[str, object], advice: str) -> None:
+    """Compare what must be the same in all processes, which would hang or go wrong without a word otherwise.
+
+    Args:
+        what: is compared, for the error.
+        values: by what they say; they have a `str`.
+        advice: what to do about a difference.
+
+    Raises:
+        MisconfigurationException: they differ; in all processes, naming who has what.
+
+    Example:
+        >>> from systolic.distributed import require_same
+        >>> require_same("the data", {"samples": 10}, "Give all the same.")
+    """
+    if process_count() == 1:
+        return
+    found = gather(f"compare {what}", {name: str(value) for name, value in values.items()})
+    names = dict.fromkeys(name for one in found for name in one)
+    told = [_difference(name, [one.get(name, "nothing") for one in found]) for name in names]
+    differences = [line for line in told if line]
+    if differences:
+        raise MisconfigurationException(
+            f"The processes of this run differ in {what}. Expected: the same in all {len(found)}. Received: "
+            f"{'; '.join(differences)}. {advice}"
+        )
 
 
-def _client() -> Any:
-    assert global_state.client is not None, "the processes have not met"
-    return global_state.client
+def _difference(name: str, values: list[str]) -> str:
+    """Who has what; empty where all have the same."""
+    holders: dict[str, list[int]] = {}
+    for process, value in enumerate(values):
+        holders.setdefault(value, []).append(process)
+    if len(holders) == 1:
+        return ""
+    return f"{name} is {', '.join(f'{value} in {_named(processes)}' for value, processes in holders.items())}"
+
+
+def _named(processes: list[int]) -> str:
+    shown = ", ".join(map(str, processes[:8])) + (f" and {len(processes) - 8} more" if len(processes) > 8 else "")
+    return f"process{'es' if len(processes) > 1 else ''} {shown}"
+
+
+def seconds_waited() -> float:
+    """How long this process has waited for the others' answers, all together."""
+    return QUESTIONS.waited

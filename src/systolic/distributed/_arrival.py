@@ -46,6 +46,16 @@ def _watch(met: threading.Event, peers: Peers, seconds: float) -> None:
         f"came. Expected: {peers.processes} processes that start the same script and reach that address. See which of them "
         "said nothing: it was not started, has failed before, or cannot reach the host of process 0. For a run of this process "
         "alone, remove the variables that say otherwise.\n"
+        f"{_of_slices()}"
     )
     sys.stderr.flush()
     os._exit(EXIT_CODE)
+
+
+def _of_slices() -> str:
+    """A line about variables that an earlier job may have left: whoever obeys them waits for slices that are gone."""
+    told = sorted(name for name in os.environ if name.startswith("MEGASCALE_"))
+    if not told:
+        return ""
+    values = ", ".join(f"{name}={os.environ[name]}" for name in told)
+    return f"systolic: it was told of several slices by {values}. If an earlier job has left these, unset them.\n"

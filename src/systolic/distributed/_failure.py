@@ -8,6 +8,7 @@ the coordination service and leaves at once; a thread in each of the others look
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 import threading
@@ -15,6 +16,12 @@ import time
 import traceback
 from types import TracebackType
 from typing import Any
+
+import jax
+
+from ._beats import Beats
+from ._places import PLACES
+from ._touch import Touch
 
 _NAME = "systolic/failed"
 _SECONDS_BETWEEN_LOOKS = 0.5
@@ -30,20 +37,36 @@ class FailureWatch:
     Args:
         client: of the coordination service.
         process: the number of this process.
+        host: of the first process.
     """
 
-    def __init__(self, client: Any, process: int) -> None:
+    def __init__(self, client: Any, process: int, host: str) -> None:
         self._client = client
         self._process = process
+        self._beats = Beats(client, process)
         self._ended = threading.Event()
+        self._touch = Touch(client, process, host)
+        self._threads = [
+            threading.Thread(target=self._look, name="systolic-failures", daemon=True),
+            threading.Thread(target=self._touch.watch, args=(self._gone,), name="systolic-touch", daemon=True),
+        ]
         self._excepthook = sys.excepthook
 
     def start(self) -> None:
         """From now on errors that nobody catches end all processes."""
         sys.excepthook = self._tell
-        threading.Thread(target=self._look, name="systolic-failures", daemon=True).start()
+        self._beats.beat()  # now: who dies at once has lived
+        for thread in self._threads:
+            thread.start()
         # registered after JAX's own, so run before it: the store is still there when the thread looks for the last time
-        atexit.register(self._ended.set)
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        self._ended.set()
+        self._touch.end()
+        for thread in self._threads:
+            thread.join()  # a call of the service that returns while Python ends would abort the process
+        self._beats.end()
 
     def _tell(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         """Instead of Python's last words: these, then those to the others, then the end."""
@@ -54,18 +77,45 @@ class FailureWatch:
 
     def _look(self) -> None:
         while not self._ended.wait(_SECONDS_BETWEEN_LOOKS):
-            failed = self._client.key_value_dir_get(_NAME)
+            try:
+                failed = self._client.key_value_dir_get(_NAME)
+                PLACES.tell(self._client, self._process)
+                self._beats.beat()
+            except jax.errors.JaxRuntimeError:
+                if self._process == 0:
+                    raise
+                self._leave_without_first()
+                return
+            failed = [(name, line) for name, line in failed if name.rpartition("/")[2] != str(self._process)]
             if failed and not self._ended.is_set():
                 name, line = failed[0]
                 sys.stderr.write(
                     f"systolic: process {name.rpartition('/')[2]} of this run has failed, and process {self._process} "
-                    f"ends with it. Its own output has the traceback:\n{line}\n"
+                    f"ends with it. Its own output says more:\n{line}\n"
                 )
                 self._leave()
+
+    def _gone(self, process: int) -> None:
+        """A process has ended without a word; the first one tells the others."""
+        if process == 0:
+            self._leave_without_first()
+        elif not self._ended.wait(_SECONDS_BETWEEN_LOOKS):  # what it told before it ended says more
+            why = "it ended without a word: it was killed, by somebody or for want of memory, or its host failed"
+            with contextlib.suppress(jax.errors.JaxRuntimeError):  # it has told why itself
+                self._client.key_value_set(f"{_NAME}/{process}", why)
+
+    def _leave_without_first(self) -> None:
+        if not self._ended.is_set():
+            sys.stderr.write(
+                f"systolic: process 0 of this run is gone: it was killed, or its host or the network failed. Process "
+                f"{self._process} ends with it. Start the same command again; ckpt_path='last' goes on from the last save.\n"
+            )
+            self._leave()
 
     def _leave(self) -> None:
         if self._process == 0:
             time.sleep(_SECONDS_FOR_OTHERS)
+        self._touch.end()
         sys.stdout.flush()
         sys.stderr.flush()
         # what runs at a regular exit waits for the other processes

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import IO, TextIO
 
 from ..exceptions import MisconfigurationException
+from ._hosts import HOST
 from ._peers import COORDINATOR, PROCESS, PROCESSES
 from ._signals import noted_signals
 
@@ -52,6 +53,7 @@ class Pod:
         command: what each of them runs.
         processes: how many.
         devices_per_process: how many cores each simulates.
+        processes_per_host: how many take themselves to be on one host.
         grace_period: how many seconds they may take to end after Ctrl-C or SIGTERM.
         output: where their lines go, each with the number of its process before it.
 
@@ -68,12 +70,14 @@ class Pod:
         processes: int,
         devices_per_process: int,
         *,
+        processes_per_host: int = 1,
         grace_period: float = 30.0,
         output: TextIO | None = None,
     ) -> None:
         self.command = list(command)
         self.processes = processes
         self.devices_per_process = devices_per_process
+        self.processes_per_host = processes_per_host
         self.grace_period = grace_period
         self._output = output or sys.stdout
         self._lock = threading.Lock()
@@ -125,7 +129,7 @@ class Pod:
         try:
             process = subprocess.Popen(
                 self.command,
-                env=environment | {PROCESS: str(index)},
+                env=environment | {PROCESS: str(index), HOST: f"host {index // self.processes_per_host}"},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

@@ -104,6 +104,7 @@ def _of_slice(seconds: int) -> Peers | None:
     hosts = os.environ.get("TPU_PROCESS_ADDRESSES") or os.environ.get("TPU_WORKER_HOSTNAMES")
     if hosts and "," not in hosts and "MEGASCALE_NUM_SLICES" not in os.environ:
         return None  # JAX would ask a metadata server about further slices, for minutes where there is none
+    require_sound_slices(os.environ)
     cluster = next((c for c in _TPU_CLUSTERS if c.is_env_present()), None)
     processes = (
         1 if cluster is None else cluster.get_process_count()
@@ -112,6 +113,28 @@ def _of_slice(seconds: int) -> Peers | None:
         return None
     where = cluster.get_coordinator_address(seconds, _port())
     return Peers(where, processes, cluster.get_process_id(), None, "the hosts of the TPU slice")
+
+
+def require_sound_slices(environment: Mapping[str, str]) -> None:
+    """Refuse variables of several slices that contradict themselves, as where an earlier job has left some of them.
+
+    Args:
+        environment: where `MEGASCALE_*` are looked up.
+
+    Raises:
+        MisconfigurationException: they do.
+    """
+    told = {name: environment.get(f"MEGASCALE_{name}", "") for name in ("NUM_SLICES", "SLICE_ID", "COORDINATOR_ADDRESS")}
+    if not any(told.values()) or told["NUM_SLICES"] in ("", "1") and not told["COORDINATOR_ADDRESS"]:
+        return
+    sound = told["NUM_SLICES"].isdigit() and told["SLICE_ID"].isdigit() and int(told["SLICE_ID"]) < int(told["NUM_SLICES"])
+    if not sound or not told["COORDINATOR_ADDRESS"]:
+        raise MisconfigurationException(
+            "The variables of a run over several slices contradict themselves. Expected: MEGASCALE_NUM_SLICES, "
+            "MEGASCALE_SLICE_ID from 0 to one less, and MEGASCALE_COORDINATOR_ADDRESS, or none of them. Received: "
+            f"{', '.join(f'MEGASCALE_{name}={value!r}' for name, value in told.items())}. Where an earlier job has left them, "
+            "unset all variables that begin with MEGASCALE_."
+        )
 
 
 def _port() -> str | None:

@@ -12,6 +12,7 @@ import jax
 from ..utilities._jax_internals import global_state
 from ._arrival import waiting_for
 from ._failure import FailureWatch
+from ._hosts import meet_hosts
 from ._peers import find_peers
 
 if TYPE_CHECKING:
@@ -100,4 +101,5 @@ def join_processes(
             initialization_timeout=arrival_seconds + _SECONDS_FOR_ERROR,
             heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
         )
-    FailureWatch(global_state.client, peers.process).start()
+    FailureWatch(global_state.client, peers.process, peers.coordinator.rpartition(":")[0].strip("[]")).start()
+    meet_hosts(global_state.client, peers.process, peers.processes, environment)

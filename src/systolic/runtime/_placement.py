@@ -13,6 +13,7 @@ import torch
 from jax.sharding import PartitionSpec, Sharding
 from jax.typing import DTypeLike
 
+from ..distributed import process_count
 from ..sharding import (
     DATA_PARALLEL,
     StateEntry,
@@ -43,6 +44,7 @@ class Placement:
         matmul_precision: how exact float32 products are: "default", "high" or "highest".
         shared_memory: cells of tensors that were different views of one memory before they were moved.
         key: the random key that the next step uses.
+        is_shared: whether other processes drive some of the devices, so that all must run the same programs.
         names_lines: whether compiled programs are read by somebody who asks for lines of the user's code.
     """
 
@@ -64,6 +66,7 @@ class Placement:
         self._rule = layout.rule
         self.batch_shards = 1 if sync_batchnorm else batch_parts(self.mesh)
         self.platform = self.devices[0].platform
+        self.is_shared = process_count() > 1 and len({device.process_index for device in self.devices}) > 1
         self.matmul_precision = matmul_precision
         self.shares_host_memory = self.platform == "cpu" and len(self.devices) == 1
         # on a TPU "rbg" uses the hardware's generator; on a CPU threefry is the faster one of the two

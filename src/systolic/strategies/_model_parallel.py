@@ -86,11 +86,12 @@ class ModelParallel:
         if self.plan != "auto":
             shard_by_plan(self.plan)
 
-    def mesh(self, devices: int) -> MeshShape:
+    def mesh(self, devices: int, processes: int | None = None) -> MeshShape:
         """How many of the devices lie along each axis.
 
         Args:
             devices: of the run, over all processes.
+            processes: how many drive them; default: all of the run.
 
         Raises:
             MisconfigurationException: the axes do not make up that many.
@@ -99,25 +100,27 @@ class ModelParallel:
             shape = MeshShape(self.data, self.fsdp, self.tensor).filled(devices)
         except ValueError as error:
             raise MisconfigurationException(f"strategy={self!r}: {error}") from None
-        own = devices // process_count()
+        processes = processes or process_count()
+        own = devices // processes
         if own % shape.tensor:
             raise MisconfigurationException(
-                f"strategy={self!r} splits layers over {shape.tensor} devices, and each of the {process_count()} processes has "
+                f"strategy={self!r} splits layers over {shape.tensor} devices, and each of the {processes} processes has "
                 f"{own}. Choose `tensor` so that it divides {own}: a layer's parts exchange values all the time."
             )
         return shape
 
-    def layout(self, module: nn.Module, devices: int) -> StateLayout:
+    def layout(self, module: nn.Module, devices: int, processes: int | None = None) -> StateLayout:
         """Placement of each tensor of the state.
 
         Args:
             module: whose layers the plan names.
             devices: of the run.
+            processes: how many drive them; default: all of the run.
 
         Raises:
             MisconfigurationException: `tensor` is more than one, and there is no plan for this module.
         """
-        shape = self.mesh(devices)
+        shape = self.mesh(devices, processes)
         kinds: tuple[StateKind, ...] = _OPTIMIZER_ONLY if self.split == "optimizer" else (*_OPTIMIZER_ONLY, "parameter")
         tables = functools.cache(lambda: _tables(module))
         return StateLayout(FullySharded(shape, self._inner(module, shape), kinds, tables), shape)

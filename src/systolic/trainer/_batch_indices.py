@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from torch.utils.data import BatchSampler, DataLoader
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from ..callbacks import BasePredictionWriter, Callback
 from ..compat import lightnings
@@ -27,7 +27,7 @@ class NotingIndices:
     """A loader like another one that notes the indices of its batches.
 
     Args:
-        loader: the loader; where it has no batch sampler it is taken as it is, and nothing is noted.
+        loader: the loader; where it reads no samples by index it is taken as it is, and nothing is noted.
 
     Attributes:
         loader: what to read from.
@@ -36,10 +36,11 @@ class NotingIndices:
 
     def __init__(self, loader: Any) -> None:
         self.loader, self.batches = loader, list[list[int]]()
-        sampler = loader.batch_sampler if isinstance(loader, DataLoader) else None
+        indexed = isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset)
+        sampler = loader.batch_sampler if indexed else None
         if sampler is None:
             warnings.warn(
-                f"The prediction writer gets no indices: the {type(loader).__name__} has no batch sampler.",
+                f"The prediction writer gets no indices: the {type(loader).__name__} reads no samples by index.",
                 PossibleUserWarning,
                 stacklevel=2,
             )

@@ -8,6 +8,7 @@ from torch import nn
 from ..distributed import broadcast, broadcast_arrays, process_count
 from ..runtime import to_jax_array, to_torch_tensor
 from ..utilities.random_state import HostRandomState
+from ._fingerprints import require_same_weights
 
 
 def share_generators() -> None:
@@ -27,6 +28,7 @@ def share_weights(module: nn.Module) -> None:
     """
     if process_count() == 1:
         return
+    require_same_weights(module)
     tensors = [t for t in (*module.parameters(), *module.buffers()) if not nn.parameter.is_lazy(t)]
     arrays = broadcast_arrays([to_jax_array(t.detach().contiguous()) for t in tensors])
     with torch.no_grad():

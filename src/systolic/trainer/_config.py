@@ -104,9 +104,16 @@ class TrainerConfig:
         return max(1, len(self.devices))
 
     @property
+    def num_processes(self) -> int:
+        """How many processes drive these cores."""
+        return max(1, len({device.process_index for device in self.devices}))
+
+    @property
     def mesh_shape(self) -> MeshShape | None:
         """How many cores lie along each axis; None where batches are split over all of them, and the state is not."""
-        return None if self.sharding is None or self.num_devices == 1 else self.sharding.mesh(self.num_devices)
+        if self.sharding is None or self.num_devices == 1:
+            return None
+        return self.sharding.mesh(self.num_devices, self.num_processes)
 
     @property
     def batch_parts(self) -> int:

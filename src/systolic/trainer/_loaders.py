@@ -14,13 +14,16 @@ from ..data import (
     empty_loader_error,
     limit_batches,
     num_batches,
+    part_of,
     scale_loader,
     share_loader,
+    share_stream,
     warn_of_unlikely_loader,
 )
 from ..exceptions import MisconfigurationException
 from ..utilities._overrides import overrides
 from ..utilities._torch_internals import tree_map
+from ._fingerprints import require_same_data
 from ._overfit import in_order
 from ._stage import Stage, TrainerFn
 
@@ -48,6 +51,7 @@ def training(run: Run, given: Any) -> tuple[Any, int | float]:
     if isinstance(loader, (list, tuple, dict)):
         loader = CombinedLoader(loader, "max_size_cycle")
     loader = CombinedBatches(loader) if isinstance(loader, CombinedLoader) else _shared(run, loader)
+    require_same_data(Stage.FIT, [loader])
     available = num_batches(loader)
     if available == 0:
         raise empty_loader_error(loader)
@@ -76,8 +80,11 @@ def evaluation(run: Run, stage: Stage, given: Any) -> tuple[list[Any], list[int 
     if isinstance(loaders, list | tuple):
         for number, loader in enumerate(listed):
             check_loader(loader, name=f"{stage.data}_dataloaders[{number}]", may_be_empty=True)
-    scaled = [_scaled(run.config, loader) for loader in listed]
-    scaled = scaled if stage is Stage.PREDICT else [_shared(run, loader) for loader in scaled]
+    if stage is Stage.PREDICT:
+        scaled = [_own_part(run, loader) for loader in listed]
+    else:
+        scaled = [_shared(run, _scaled(run.config, loader)) for loader in listed]
+        require_same_data(stage, scaled)
     run.shown_loaders[stage] = _structured(loaders, scaled)
     limit = run.config.limit(stage)
     limits = [limit_batches(num_batches(s), limit, name=f"limit_{stage.data}_batches") for s in scaled]
@@ -132,8 +139,18 @@ def _owner(run: Run) -> tuple[LightningModule | LightningDataModule, type]:
 def _shared(run: Run, loader: Any) -> Any:
     """The loader, read in parts where several processes train: not where whole batches are looked at before they are sent."""
     config = run.config
-    looks = run.before_transfer() is not None or config.pad_batches
-    return share_loader(loader, run.processes) if config.compile and config.use_distributed_sampler and not looks else loader
+    if not config.compile or run.before_transfer() is not None or config.pad_batches:
+        return loader
+    loader = share_stream(loader, run.processes, own=not config.use_distributed_sampler)
+    return share_loader(loader, run.processes) if config.use_distributed_sampler else loader
+
+
+def _own_part(run: Run, loader: Any) -> Any:
+    """The part that this process predicts for: its rows of each batch that one process would have for the cores of all."""
+    config, processes = run.config, run.processes
+    if isinstance(loader, DataLoader):
+        loader = scale_loader(loader, processes.devices, use_distributed_sampler=config.use_distributed_sampler)
+    return part_of(loader, processes) if processes.count > 1 and config.use_distributed_sampler else loader
 
 
 def _scaled(config: TrainerConfig, loaders: Any) -> Any:

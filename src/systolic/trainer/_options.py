@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..distributed import process_count
+from ..distributed import host, process_count
 from ..exceptions import MisconfigurationException
 from ..utilities._suggest import suggest
 from ..utilities._validation_due import batches_between
@@ -139,15 +139,16 @@ def require_integers(minimum: int, **arguments: Any) -> None:
 def require_nodes(num_nodes: int | None) -> None:
     """Check `num_nodes`: how many hosts drive a run is decided when its processes are started, not here.
 
-    Its default, 1, says nothing. A host may have several processes.
+    Its default, 1, says nothing.
     """
-    processes = process_count()
-    counts = isinstance(num_nodes, int) and num_nodes >= 1 and (num_nodes == 1 or processes % num_nodes == 0)
-    if num_nodes is not None and not counts:
-        raise MisconfigurationException(
-            f"Invalid value for argument `num_nodes`. Expected {processes}: that many processes drive this run. Received: "
-            f"{num_nodes!r}. Leave it out."
-        )
+    hosts, processes = host().count, process_count()
+    if num_nodes is None or (isinstance(num_nodes, int) and not isinstance(num_nodes, bool) and num_nodes in (1, hosts)):
+        return
+    raise MisconfigurationException(
+        f"Invalid value for argument `num_nodes`. Expected {hosts}: this run's {processes} process{'es' * (processes > 1)} "
+        f"are on {hosts} host{'s' * (hosts > 1)}. Received: {num_nodes!r}. Leave it out: who starts the processes says how "
+        "many there are (docs/pods.md)."
+    )
 
 
 def require_no_registry(model_registry: str | None) -> None:

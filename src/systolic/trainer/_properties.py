@@ -12,7 +12,7 @@ from ..callbacks import Checkpoint, EarlyStopping, ProgressBar
 from ..compiler import Compile
 from ..core import LightningDataModule, LightningModule
 from ..diagnostics import Activity
-from ..distributed import is_main_process, process_count, process_index
+from ..distributed import host, is_main_process, process_index
 from ..optim import LRSchedulerConfig
 from ..profilers import Profiler
 from ._config import TrainerConfig
@@ -213,18 +213,18 @@ class TrainerProperties(TrainerMembers):
 
     @property
     def local_rank(self) -> int:
-        """The number of this process on its host: 0, as a host has one."""
-        return 0
+        """The number of this process on its host, from 0."""
+        return host().local
 
     @property
     def node_rank(self) -> int:
-        """The number of this host."""
-        return process_index()
+        """The number of this process's host, from 0: hosts may have several processes."""
+        return host().index
 
     @property
     def num_nodes(self) -> int:
         """How many hosts there are."""
-        return process_count()
+        return host().count
 
     @property
     def strategy(self) -> Strategy:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..diagnostics import DEVICES
+from ..distributed import broadcast
 from ..metrics import LogEntry, Results
 from ._defaults import watches_metrics
 from ._hooks import HookTable
@@ -40,6 +41,7 @@ class Reporting:
         self._unread: dict[bool, tuple[StepOutcome, Results]] = {}
         self._bar_due = 0.0
         self._repeats_until: tuple[int, int] | None = None
+        self._of_hooks: set[str] = set()
         self.metrics: dict[str, torch.Tensor] = {}
         self.logged: dict[str, torch.Tensor] = {}
         self.finished: dict[str, float] = {}
@@ -132,6 +134,7 @@ class Reporting:
     def host_value(self, entry: LogEntry, value: torch.Tensor, in_training: bool) -> None:
         """Take a value that was logged by a hook on the host that does not run for each batch."""
         self._show(entry, entry.name, value, for_callbacks=True)
+        self._of_hooks.add(entry.name)
         if not self._run.sanity_checking:
             self._host.add_once(entry, value.item(), in_training)
 
@@ -211,7 +214,7 @@ class Reporting:
         self._arrive()
         sent = self._publish(results, results.epoch_values()) | self._publish_host(True)
         run.progress.is_over = True
-        _call_epoch_end(run.hooks, before_checkpoints)
+        _call_epoch_end(run.hooks, self.share, before_checkpoints)
         self._write(sent | self._host.take_once(True), max(run.counters.batches_that_stepped - 1, 0), True)
         results.reset()
 
@@ -228,7 +231,15 @@ class Reporting:
 
     def _publish_host(self, in_training: bool) -> dict[str, float]:
         """The same for what hooks on the host logged batch by batch."""
-        return self._shown(self._host.reduced(in_training))
+        reduced = self._host.reduced(in_training)
+        self._of_hooks |= {shown for entry, _ in reduced for shown in (entry.name, entry.epoch_name)}
+        return self._shown(reduced)
+
+    def share(self) -> None:
+        """Give callbacks in all processes what hooks logged in the first: decisions that follow from it are the same."""
+        if self._run.is_shared:
+            own = {name: self.metrics[name] for name in sorted(self._of_hooks) if name in self.metrics}
+            self.metrics |= broadcast(own)
 
     def _shown(self, values: list[tuple[LogEntry, torch.Tensor]]) -> dict[str, float]:
         sent: dict[str, float] = {}
@@ -245,6 +256,7 @@ class Reporting:
         values = results.epoch_values()
         sent = self._publish(results, values) | self._publish_host(False)
         run.hooks.both(hook)
+        self.share()
         results.reset()
         from_hooks = self._host.take_loaders()
         if run.sanity_checking:
@@ -258,9 +270,10 @@ class Reporting:
         return [{name: v for name, v, index in reported if index in (None, number)} for number in range(loaders)]
 
 
-def _call_epoch_end(hooks: HookTable, before_checkpoints: Callable[[], None]) -> None:
+def _call_epoch_end(hooks: HookTable, *before_checkpoints: Callable[[], None]) -> None:
     """Callbacks that watch a metric come last: the module's own hook may have logged it."""
     hooks.callbacks_where(lambda callback: not watches_metrics(callback), Stage.FIT.epoch_end)
     hooks.module(Stage.FIT.epoch_end)
-    before_checkpoints()
+    for call in before_checkpoints:
+        call()
     hooks.callbacks_where(watches_metrics, Stage.FIT.epoch_end)

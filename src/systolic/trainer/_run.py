@@ -15,7 +15,7 @@ from ..compat import explain_torch_xla
 from ..compiler import VaryingNumbers
 from ..core import LightningDataModule, LightningModule, Ties
 from ..core._hparams import drop_what_cannot_be_pickled
-from ..data import BatchPadder, Processes, batch_size_of, sharing_of
+from ..data import BatchPadder, Processes, Sharing, batch_size_of
 from ..distributed import is_main_process, process_count, process_index
 from ..loggers import LoggerProtocol, begin_experiment, finalize
 from ..metrics import LogOptions, Results, StepLog
@@ -25,15 +25,18 @@ from ..runtime import Placement
 from ..utilities._overrides import overrides
 from ..utilities.rank_zero import rank_zero_only
 from . import _checkpoints, _defaults, _loaders
+from ._alone import make_placement, processes_of
 from ._common_start import share_generators, share_weights
 from ._config import TrainerConfig
 from ._data_checks import explain_batch
 from ._engines import release_engines
+from ._fingerprints import require_same_start
 from ._hooks import HookTable
 from ._length import with_length
 from ._logging import log_value
 from ._memory import memory_explained
 from ._options import validation_interval
+from ._prepare import prepare_data
 from ._progress import Progress
 from ._recorded import recorded, started_record, told
 from ._reporting import Reporting
@@ -41,7 +44,7 @@ from ._run_parts import EvaluatedLoaders, ModuleState
 from ._signals import Signals, exits_on_ctrl_c
 from ._signatures import called, require_steps, warn_of_misspelt
 from ._stage import RunningStage, Stage, TrainerState, TrainerStatus
-from ._state_layout import state_layout, tell_of_layout
+from ._state_layout import tell_of_layout
 from ._state_programs import StateProgram
 from ._step_engine import StepEngine, StepOutcome
 from ._symbols import Symbols
@@ -121,6 +124,8 @@ class Run:
         signals: what the operating system asked for.
         progress: how far into its epoch training has come.
         varying: which plain numbers the programs of the training step take as inputs.
+        is_shared: whether several processes run its steps together; each predicts by itself.
+        sharing: how processes share the training batch; None where each has it whole.
         step_log: the step method that runs, and where its `self.log` goes; None on the host.
         record: what it did and what its time went to, for `trainer.report`.
     """
@@ -166,7 +171,8 @@ class Run:
         self.evaluated: EvaluatedLoaders | None = None
         self.module_state = ModuleState()
         self.logged_hyperparameters = False
-        self.is_shared = process_count() > 1
+        self.is_shared = process_count() > 1 and (call is None or call.stage is not Stage.PREDICT)
+        self.sharing: Sharing | None = None
         self.reporting = Reporting(self)
         self.record = started_record(before)
         self.placement_type = placement
@@ -253,6 +259,7 @@ class Run:
         """Make this the run that the Trainer shows."""
         self.trainer.show(self)
         rank_zero_only.rank = process_index()
+        require_same_start(self)
         share_generators()
         self.placement = self.make_placement()
         self.ties = Ties(self.module)
@@ -281,16 +288,14 @@ class Run:
     def _set_up(self) -> None:
         module, datamodule, fn = self.module, self.datamodule, self.state.fn
         assert fn is not None, "a run is of a call"
-        for owner in (datamodule, module):
-            if owner is not None:
-                with told(self, f"{type(owner).__name__}.prepare_data"):
-                    owner.prepare_data()
         if datamodule is not None:
             datamodule.trainer = self.trainer
+        prepare_data(self)
+        if datamodule is not None:
             with told(self, f"{type(datamodule).__name__}.setup"):
                 called(datamodule.setup, "setup", stage=fn.value)
         if self.config.profiler is not None:
-            self.config.profiler.setup(fn.value, local_rank=0, log_dir=self.config.log_dir)
+            self.config.profiler.setup(fn.value, local_rank=self.trainer.local_rank, log_dir=self.config.log_dir)
         for logger in self.writers:
             if logger.version is None:  # a tracker's, which has one when its run begins; checkpoints are named by it
                 begin_experiment(logger)
@@ -331,18 +336,7 @@ class Run:
 
     def make_placement(self) -> Placement | None:
         """Make the placement of the tensors of this run; None for eager PyTorch."""
-        config = self.config
-        if not config.compile:
-            return None
-        # with what was trained before: a second fit would draw the first one's numbers again
-        seed = (torch.initial_seed() + self.counters.batches_seen) % 2**31
-        return self.placement_type(
-            config.devices,
-            seed=seed,
-            sync_batchnorm=config.sync_batchnorm,
-            matmul_precision=config.matmul_precision,
-            layout=state_layout(config, self.module),
-        )
+        return make_placement(self)
 
     def _log_hyperparameters(self) -> None:
         """Give the loggers what `save_hyperparameters` remembered, once, and the module for its graph."""
@@ -414,12 +408,12 @@ class Run:
     @property
     def processes(self) -> Processes:
         """Processes that share the batches of this run."""
-        return Processes(process_index(), process_count(), self.config.batch_parts)
+        return processes_of(self)
 
     def rows_of(self, batch: Any, in_training: bool) -> int:
         """Rows of the global batch of which this is the batch, or this process's part of it."""
         evaluated = None if in_training else self.evaluated
-        sharing = sharing_of(self.train_loader) if evaluated is None else evaluated.sharing
+        sharing = self.sharing if evaluated is None else evaluated.sharing
         own = batch_size_of(batch)
         return own if sharing is None else own * sharing.parts((own,))
 

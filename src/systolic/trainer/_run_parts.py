@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ..data import SharedBatchSampler
+from ..data import Sharing
 
 
 @dataclass
@@ -15,7 +15,7 @@ class EvaluatedLoaders:
 
     count: int
     current: int = 0
-    sharing: SharedBatchSampler | None = None
+    sharing: Sharing | None = None
 
 
 @dataclass

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 import torch
 
+from ...distributed import counted_step
 from ...runtime import (
     Placement,
     keep_compiled_programs,
@@ -47,6 +48,7 @@ from ._program import Executable, Program
 from ._recompilation import NameOf, Signature, argument, require_programs, shape_change
 from ._remat import apply_remat
 from ._result import StepResult
+from ._same_program import require_same_program
 from ._varying_numbers import VaryingNumbers
 from ._ways import NO_MISSES, Misses, Ways
 
@@ -189,6 +191,8 @@ class Engine:
                 self._compile(entry, leaves, values)
             self.last_numbers = values
             program = entry.program
+            if self.placement.is_shared:
+                counted_step(program.fingerprint, values)
             # for our programs only: int64 means 64 bits as in PyTorch, while JAX code of the user's own keeps JAX's types
             with jax.enable_x64(True):
                 state, arrays, outcome, key = program.function(*program.arguments(leaves, values))
@@ -410,7 +414,10 @@ class Engine:
         started = time.perf_counter()
         keep_compiled_programs()
         with jax.enable_x64(True), watched_cache() as cache:
-            compiled = function.lower(*arguments).compile()
+            lowered = function.lower(*arguments)
+            if self.placement.is_shared:
+                require_same_program(lowered, reason)
+            compiled = lowered.compile()
         memory = planned_memory(compiled)
         self.temporary_bytes = max(self.temporary_bytes, memory.temporaries if memory is not None else 0)
         require_memory(memory, self.memory_limit)

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ...distributed import counted_step
 from ...exceptions import OutOfRangeError
 from ...runtime import Cell, to_host_array
 from ..capture import Number
@@ -138,6 +139,7 @@ class MultiStepEngine:
         waiting, self._waiting = self._waiting, []
         for step in waiting:
             program = step.result.program
+            self._count(program, step.values)
             with jax.enable_x64(True):
                 state, arrays, outcome, key = program.function(*program.arguments(step.leaves, step.values))
             program.keep(state, outcome, key, [step.numbers])
@@ -150,11 +152,17 @@ class MultiStepEngine:
         scalars = np.stack(rows) if program.captured.scalars else None
         leaves = [_stacked([step.leaves[i] for step in waiting]) for i in range(len(waiting[0].leaves))]
         arguments = (donated, kept, leaves, constants, scalars, outcome, key)
+        function = self._function(program, arguments)
+        self._count(program, [number for step in waiting for number in step.values])
         with jax.enable_x64(True):
-            state, arrays, outcome, key = self._function(program, arguments)(*arguments)
+            state, arrays, outcome, key = function(*arguments)
         program.keep(state, outcome, key, [step.numbers for step in waiting])
         for row, step in enumerate(waiting):
             step.result.dispatched(arrays, row)
+
+    def _count(self, program: Program, numbers: list[Number]) -> None:
+        if self._engine.placement.is_shared:
+            counted_step(program.fingerprint, numbers)
 
     def _function(self, program: Program, arguments: tuple[Any, ...]) -> Any:
         function = self._functions.get(program.fingerprint)

@@ -18,7 +18,9 @@ from .._padding import padder_for
 from .._stage import Stage
 from .._steps import EvaluationStep
 from ._feed import feed
+from ._joint import in_step
 from ._runner import BatchRunner
+from ._together import Together
 
 if TYPE_CHECKING:
     from .._run import Run
@@ -34,6 +36,7 @@ class EvaluationLoop:
         self.step = EvaluationStep(run, stage, self.results)
         self.runner = BatchRunner(run, self.step, stage)
         self.engine = self.runner.engine
+        self.together = Together(run)
         self._seen: Counter[int] = Counter()
 
     def run(self) -> list[dict[str, float]]:
@@ -71,7 +74,6 @@ class EvaluationLoop:
         engine, runner = self.engine, self.runner
         assert run.evaluated is not None, "an evaluation has begun"
         self.step.dataloader_idx = run.evaluated.current = index
-        run.evaluated.sharing = sharing_of(loader)
         self.step.of_several = run.evaluated.count > 1
         place = (index,) if self.step.of_several else ()
         starts, ends = hooks.anybody(stage.batch_start), hooks.anybody(stage.batch_end)
@@ -87,19 +89,25 @@ class EvaluationLoop:
             dataloader_idx=index,
             limit=limit,
             shown=starts or ends,
-            sharing=run.evaluated.sharing,
+            sharing=sharing_of(loader),
         )
-        for batch in runner.watched(batches):
+        for batch in in_step(runner.watched(batches), run, loader):
+            run.evaluated.sharing = batch.sharing
             if starts:
                 call_on_batch(hooks, stage.batch_start, batch, run.placement, batch.index, *place)
             result = engine.run(*runner.arguments(batch, index))
+            if run.is_shared:
+                self.together.dispatched()
             if runner.starves:
                 runner.pace(result)
             run.reporting.dispatched(result, self.results, False)
             if ends:
                 hooks.both(stage.batch_end, result.value()["output"], batch.host, batch.index, *place)
             hooks.callbacks("on_step_dispatched", batch.index)
-            run.signals.check_alone()
+            if not run.is_shared:
+                run.signals.check()
+            elif self.together.after_batch(run.signals.pending is not None):
+                run.signals.check_together()
             if config.loggers:
                 run.reporting.evaluation_step(self.results, result, self._seen[index])
             self._seen[index] += not run.sanity_checking

@@ -16,7 +16,8 @@ from ...data import (
     BatchPadder,
     BatchSpec,
     PaddedBatch,
-    SharedBatchSampler,
+    Sharing,
+    StreamBatch,
     array_batches,
     flatten_batch,
     is_vectorised,
@@ -55,7 +56,7 @@ class FedBatch:
     is_last: bool
     statics: list[Any]
     stamp: Stamp | None = None
-    sharing: SharedBatchSampler | None = None
+    sharing: Sharing | None = None
 
     @property
     def host(self) -> Any:
@@ -75,7 +76,7 @@ def feed(
     limit: int | float = float("inf"),
     shown: bool = True,
     reading: Reading | None = None,
-    sharing: SharedBatchSampler | None = None,
+    sharing: Sharing | None = None,
 ) -> Iterator[FedBatch]:
     """Batches of one loader, copied to the devices ahead of their use.
 
@@ -96,6 +97,9 @@ def feed(
 
     def prepare(item: NumberedBatch) -> FedBatch:
         index, batch, is_last, stamp = item
+        shared: Sharing | None = sharing
+        if isinstance(batch, StreamBatch):
+            batch, shared = batch.batch, batch
         if converts is not None:
             batch = converts.convert_input(batch)
         if transform is not None:
@@ -103,8 +107,8 @@ def feed(
         whole = batch if pad is None else pad(batch)
         tensors, spec = flatten_batch(whole)
         statics = spec.statics if placement is not None else []
-        leaves = device_leaves(tensors, placement, sharing)
-        return FedBatch(whole, leaves, spec, dataloader_idx, index, is_last, statics, stamp, sharing)
+        leaves = device_leaves(tensors, placement, shared)
+        return FedBatch(whole, leaves, spec, dataloader_idx, index, is_last, statics, stamp, shared)
 
     in_place = placement is not None and placement.shares_host_memory and transform is None
     if placement is not None and in_place and pad is None and converts is None and not shown:
@@ -129,7 +133,7 @@ def _fed_arrays(batches: ArrayBatches, placement: Placement, dataloader_idx: int
 def device_leaves(
     tensors: Sequence[torch.Tensor | np.ndarray[Any, Any]],
     placement: Placement | None,
-    sharing: SharedBatchSampler | None = None,
+    sharing: Sharing | None = None,
 ) -> list[Any]:
     """A batch's tensors on the devices; without devices as PyTorch's."""
     if placement is None:

@@ -29,9 +29,11 @@ from .._steps import TrainStep
 from ._due import Due
 from ._evaluate import EvaluationLoop
 from ._feed import FedBatch, feed
+from ._joint import in_step
 from ._reading import begin_reading
 from ._rewind import go_back
 from ._runner import BatchRunner
+from ._together import Together
 
 if TYPE_CHECKING:
     from .._run import Run
@@ -62,6 +64,7 @@ class FitLoop:
         self.batches: Iterator[FedBatch] = iter(())
         self._read_from(run.train_loader)
         self.due = Due(run)
+        self.together = Together(run)
         grouped = run.config.steps_per_dispatch > 1
         self.advisor = Advisor(self.loaders, run.reporting.is_idle, grouped) if run.config.advice else None
         self._started = time.monotonic()
@@ -199,7 +202,7 @@ class FitLoop:
         seen = progress.batch
         self.batches = self._batches(starts or ends, resumed)
         for batch in self.batches:
-            run.is_last_batch = batch.is_last
+            run.is_last_batch, run.sharing = batch.is_last, batch.sharing
             progress.take(batch.stamp)
             if progress.left_out and (counters.epoch, batch.index) in progress.left_out:
                 seen += 1
@@ -213,6 +216,8 @@ class FitLoop:
                 break
             result = engine.run(*arguments(batch, *self._phase(batch)))
             seen += 1
+            if run.is_shared:
+                self.together.dispatched()
             if starves:
                 self.runner.pace(result)
             if run.config.detect_anomaly and module.automatic_optimization:
@@ -291,7 +296,7 @@ class FitLoop:
             reading=self.reading,
             sharing=sharing_of(self.loaders),
         )
-        return self.runner.watched(batches, self.advisor)
+        return in_step(self.runner.watched(batches, self.advisor), run, self.loaders)
 
     def _ends_at_once(self) -> bool:
         """Do what was left to do after the last batch before the checkpoint; whether none follows in this epoch."""
@@ -388,7 +393,7 @@ class FitLoop:
     def _agree_after_batch(self) -> None:
         """One question a batch, whether any process has a reason to end; which one it is they ask when there is one."""
         run = self._run
-        if agree(run.should_stop or run.signals.pending is not None):
+        if self.together.after_batch(run.should_stop or run.signals.pending is not None):
             run.signals.check_together()
             self._agree_to_stop()
 

@@ -1,0 +1,131 @@
+"""Digits, and a small model of text, trained by one of some processes on eight cores or one; what came of it as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.utils.data import DataLoader, Subset, TensorDataset
+
+import systolic as L
+from systolic import distributed
+from systolic.callbacks import EarlyStopping, ModelCheckpoint
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
+from digits import DigitClassifier, loaders
+
+
+class Recorded(L.LightningModule):
+    """What both have: losses of the epochs, and predictions."""
+
+    def predict_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        return self(batch[0])
+
+
+class Digits(DigitClassifier, Recorded):
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.net(images)
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        loss = super().training_step(batch, batch_idx)
+        self.log("loss", loss, on_step=False, on_epoch=True)
+        return loss
+
+
+class Text(Recorded):
+    """Two layers of attention over characters; the next one is to be told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(32, 16)
+        self.layers = torch.nn.TransformerEncoder(
+            torch.nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True), 2, enable_nested_tensor=False
+        )
+        self.head = torch.nn.Linear(16, 32)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        mask = torch.nn.Transformer.generate_square_subsequent_mask(tokens.shape[1], device=tokens.device)
+        return self.head(self.layers(self.table(tokens), mask=mask, is_causal=True))
+
+    def _loss(self, batch: Any) -> torch.Tensor:
+        return F.cross_entropy(self(batch[0])[:, :-1].flatten(0, 1), batch[0][:, 1:].flatten())
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        loss = self._loss(batch)
+        self.log("loss", loss, on_step=False, on_epoch=True)
+        return loss
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("val_loss", self._loss(batch))
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(self.parameters(), 3e-3)
+
+
+class Losses(L.Callback):
+    """Every epoch's values."""
+
+    def __init__(self) -> None:
+        self.values: list[list[float]] = []
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: Any) -> None:
+        self.values.append([float(trainer.callback_metrics[name]) for name in ("loss", "val_loss")])
+
+
+def data_of(kind: str, batch: int) -> tuple[L.LightningModule, DataLoader[Any], DataLoader[Any]]:
+    """The module and its loaders; 94 samples for training in batches of 32 and 37 for validation divide by nothing."""
+    if kind == "digits":
+        train, validation = (loader.dataset for loader in loaders(batch))
+        module: L.LightningModule = Digits(hidden=32)
+        train, validation = Subset(train, range(94)), Subset(validation, range(37))
+    else:
+        words = torch.randint(0, 8, (131, 12), generator=torch.Generator().manual_seed(5)).cumsum(1) % 32
+        module, train, validation = Text(), TensorDataset(words[:94]), TensorDataset(words[94:])
+    return module, DataLoader(train, batch_size=batch, shuffle=True), DataLoader(validation, batch_size=batch)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--kind", choices=["digits", "text"], default="digits")
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--steps-per-dispatch", type=int, default=1)
+    parser.add_argument("--stops", action="store_true")
+    options = parser.parse_args()
+    distributed.join_processes()
+    cores = int(os.environ["JAX_NUM_CPU_DEVICES"])
+    L.seed_everything(3)
+    module, train, validation = data_of(options.kind, 32 // (cores * distributed.process_count()))
+    losses, early = Losses(), EarlyStopping("val_loss", patience=1, min_delta=1e9)
+    trainer = L.Trainer(
+        accelerator="cpu", devices=cores, max_epochs=options.epochs, logger=False, default_root_dir=options.directory,
+        callbacks=[losses, ModelCheckpoint(options.directory, save_last=True), *([early] if options.stops else [])],
+        enable_progress_bar=False, enable_model_summary=False, advice=False, steps_per_dispatch=options.steps_per_dispatch,
+    )  # fmt: skip
+    trainer.fit(module, train, validation, ckpt_path="last")
+    [values] = trainer.validate(module, validation, verbose=False)
+    predictions = trainer.predict(module, validation)
+    sys.stdout.write(
+        json.dumps(
+            {
+                "process": trainer.global_rank,
+                "steps": trainer.global_step,
+                "losses": losses.values,
+                "validated": values["val_loss"],
+                "weights": [value for p in module.parameters() for value in p.detach().flatten().tolist()],
+                "predictions": [row.flatten().tolist() for batch in predictions for row in batch],
+                "sizes": [len(batch) for batch in predictions],
+            }
+        )
+        + "\n"
+    )
+
+
+if __name__ == "__main__":
+    main()
