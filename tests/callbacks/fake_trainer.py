@@ -30,6 +30,7 @@ class FakeTrainer:
     sanity_checking: bool = False
     should_stop: bool = False
     is_last_batch: bool = False
+    is_global_zero: bool = True
     current_epoch: int = 0
     global_step: int = 0
     ckpt_path: str | None = None

@@ -148,6 +148,11 @@ class TrainerLike(Protocol):
         ...
 
     @property
+    def is_global_zero(self) -> bool:
+        """Whether this is the first process."""
+        ...
+
+    @property
     def loggers(self) -> Sequence[LoggerProtocol]:
         """All loggers."""
         ...

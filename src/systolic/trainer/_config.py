@@ -315,7 +315,6 @@ class TrainerSettings:
     limit_train_batches: int | float
     limit_val_batches: int | float
     log_every_n_steps: int
-    loggers: list[LoggerProtocol]
     matmul_precision: str
     max_epochs: int | None
     max_steps: int

@@ -75,6 +75,7 @@ def callbacks(
     listed: list[Any] = list(given) if isinstance(given, (list, tuple)) else [] if given is None else [given]
     for callback in listed:
         _require_callback(_guests.callback(callback))
+    _require_one_bar([type(c).__name__ for c in listed if isinstance(c, ProgressBar)], bar)
     if bar is not False and not any(isinstance(c, ProgressBar) for c in listed):
         listed.append(RichProgressBar())
     if summary is not False and not any(isinstance(c, ModelSummary) for c in listed):
@@ -87,6 +88,18 @@ def callbacks(
         listed.append(ModelCheckpoint())
     _require_own_keys(listed)
     return _ordered(listed)
+
+
+def _require_one_bar(given: list[str], bar: Any) -> None:
+    """Refuse two progress bars, and one where none is wanted."""
+    if len(given) > 1:
+        raise MisconfigurationException(
+            f"You added multiple progress bar callbacks: {', '.join(given)}. A Trainer shows one; leave the others out."
+        )
+    if given and bar is False:
+        raise MisconfigurationException(
+            f"Trainer has `enable_progress_bar=False` but found `{given[0]}` among its callbacks. Remove one of them."
+        )
 
 
 def _require_own_keys(listed: Sequence[Callback]) -> None:

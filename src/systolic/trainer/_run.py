@@ -299,14 +299,14 @@ class Run:
                 owner.prepare_data()
         if datamodule is not None:
             datamodule.trainer = self.trainer
-            called(datamodule.setup, "setup", stage=fn.value)
+            called(datamodule.setup, "setup", stage=fn)
         if self.config.profiler is not None:
             self.config.profiler.setup(fn.value, local_rank=0, log_dir=self.config.log_dir)
         for logger in self.writers:
             if logger.version is None:  # a tracker's, which has one when its run begins; checkpoints are named by it
                 begin_experiment(logger)
-        self.hooks.callbacks_of_stage("setup", fn.value)
-        called(module.setup, "setup", stage=fn.value)
+        self.hooks.callbacks_of_stage("setup", fn)
+        called(module.setup, "setup", stage=fn)
         module.configure_sharded_model()
         module.configure_model()
         self.config.numerics.convert_module(module)
@@ -323,7 +323,7 @@ class Run:
 
     def _tear_down(self) -> None:
         assert self.state.fn is not None, "a run is of a call"
-        fn, interrupted = self.state.fn.value, self.state.status == TrainerStatus.INTERRUPTED
+        fn, interrupted = self.state.fn, self.state.status == TrainerStatus.INTERRUPTED
         with memory_explained(self):
             release_engines([*self.engines.values(), *self.state_programs], failing=interrupted)
         if self.datamodule is not None:
