@@ -183,7 +183,7 @@ def configuration(
     bars = (enable_checkpointing, enable_progress_bar, enable_model_summary)
     return TrainerConfig(
         accelerator=accelerator,
-        callbacks=_defaults.callbacks(callbacks, *bars, quick),
+        callbacks=_defaults.callbacks(callbacks, *bars, quick, checked["max_time"]),
         checkpoint_io=choose_checkpoint_io(plugins, sharded=sharding is not None and sharding.state_dict_type == "sharded"),
         compile=compile,
         default_root_dir=root,
@@ -318,7 +318,6 @@ class TrainerSettings:
     matmul_precision: str
     max_epochs: int | None
     max_steps: int
-    max_time: float | None
     min_epochs: int | None
     min_steps: int | None
     num_sanity_val_steps: int | float

@@ -47,6 +47,12 @@ def training(run: Run, given: Any) -> tuple[Any, int | float]:
     run.shown_loaders[Stage.FIT] = loader.iterables if isinstance(loader, CombinedLoader) else loader
     if isinstance(loader, (list, tuple, dict)):
         loader = CombinedLoader(loader, "max_size_cycle")
+    if isinstance(loader, CombinedLoader) and loader.mode == "sequential":
+        raise ValueError(
+            'trainer.fit got a CombinedLoader(mode="sequential"), whose batches come from one loader at a time. The `FitLoop` '
+            'does not support it: take "max_size_cycle", "min_size" or "max_size", whose batches have a part of each, or one '
+            "loader over torch.utils.data.ConcatDataset."
+        )
     loader = CombinedBatches(loader) if isinstance(loader, CombinedLoader) else _shared(run, loader)
     available = num_batches(loader)
     if available == 0:
@@ -55,7 +61,9 @@ def training(run: Run, given: Any) -> tuple[Any, int | float]:
 
 
 def evaluation(run: Run, stage: Stage, given: Any) -> tuple[list[Any], list[int | float]]:
-    """The loaders of an evaluation stage and how many batches of each are used."""
+    """The loaders of an evaluation stage and how many batches of each are used; where none is wanted nobody is asked."""
+    if run.config.limit(stage) == 0:
+        return [], []
     loaders = given_or_own(run, stage, given)
     if loaders is None:
         if run.state.fn is TrainerFn.FITTING:

@@ -34,10 +34,11 @@ from ._length import with_length
 from ._logging import log_value
 from ._memory import memory_explained
 from ._options import validation_interval
+from ._owner_hooks import call_owner, configure_model
 from ._progress import Progress
 from ._reporting import Reporting
 from ._signals import Signals, exits_on_ctrl_c
-from ._signatures import called, require_steps, warn_of_misspelt
+from ._signatures import require_steps, warn_of_misspelt
 from ._stage import RunningStage, Stage, TrainerState, TrainerStatus
 from ._state_layout import state_layout, tell_of_layout
 from ._state_programs import StateProgram
@@ -296,21 +297,18 @@ class Run:
         assert fn is not None, "a run is of a call"
         for owner in (datamodule, module):
             if owner is not None:
-                owner.prepare_data()
+                call_owner(self, owner, "prepare_data")
         if datamodule is not None:
             datamodule.trainer = self.trainer
-            called(datamodule.setup, "setup", stage=fn)
+            call_owner(self, datamodule, "setup", stage=fn)
         if self.config.profiler is not None:
             self.config.profiler.setup(fn.value, local_rank=0, log_dir=self.config.log_dir)
         for logger in self.writers:
             if logger.version is None:  # a tracker's, which has one when its run begins; checkpoints are named by it
                 begin_experiment(logger)
         self.hooks.callbacks_of_stage("setup", fn)
-        called(module.setup, "setup", stage=fn)
-        module.configure_sharded_model()
-        module.configure_model()
-        self.config.numerics.convert_module(module)
-        module.on_post_move_to_device()
+        call_owner(self, module, "setup", stage=fn)
+        configure_model(self)
         self.ties.warn_if_lost(module, "the setup hooks")
         share_weights(module)
         self.ties = Ties(module)
@@ -327,9 +325,9 @@ class Run:
         with memory_explained(self):
             release_engines([*self.engines.values(), *self.state_programs], failing=interrupted)
         if self.datamodule is not None:
-            called(self.datamodule.teardown, "teardown", stage=fn)
+            call_owner(self, self.datamodule, "teardown", stage=fn)
         self.hooks.callbacks_of_stage("teardown", fn)
-        called(self.module.teardown, "teardown", stage=fn)
+        call_owner(self, self.module, "teardown", stage=fn)
         self.profiler.describe()
         self.profiler.teardown(fn)
         for callback in self.config.callbacks:
@@ -399,7 +397,7 @@ class Run:
     def configure_optimizers(self) -> None:
         """Ask the module for its optimizers and schedulers."""
         model = self.module
-        found = read_configuration(model, model.configure_optimizers(), model.automatic_optimization)
+        found = read_configuration(model, call_owner(self, model, "configure_optimizers"), model.automatic_optimization)
         if self.config.compile:
             require_compilable(found.optimizers)
         self.optimizers, self.schedulers = found.optimizers, found.schedulers

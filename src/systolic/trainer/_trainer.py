@@ -234,6 +234,7 @@ class Trainer(TrainerProperties, TrainerSettings):
         """
         chosen, model = model is not None, self._model_or_last("predict", model)
         dataloaders, datamodule = _guests.data(dataloaders, datamodule)
+        _data_checks.require_predictable(model)
         _data_checks.require_one_source("predict", datamodule, dataloaders=dataloaders)
         intercept(self, "predict", model, dataloaders, datamodule)
         ckpt_path = _checkpoint_choice.choose(self, "predict", ckpt_path, chosen)
