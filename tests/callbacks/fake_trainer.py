@@ -44,6 +44,18 @@ class FakeTrainer:
     saved: list[str] = field(default_factory=list)
 
     @property
+    def validate_loop(self) -> SimpleNamespace:
+        return SimpleNamespace(max_batches=self.num_val_batches)
+
+    @property
+    def test_loop(self) -> SimpleNamespace:
+        return SimpleNamespace(max_batches=self.num_test_batches)
+
+    @property
+    def predict_loop(self) -> SimpleNamespace:
+        return SimpleNamespace(max_batches=self.num_predict_batches)
+
+    @property
     def batches_that_stepped(self) -> int:
         return self.global_step
 

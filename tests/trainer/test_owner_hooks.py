@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import pytest
 import torch
 from trainer.as_lightning import Package, misconfiguration, refuses, require_same
 from trainer.three_ways import loader
@@ -96,15 +97,6 @@ def test_predict_needs_something_to_predict_with() -> None:
     assert require_same(scenario) == [True, True]
 
 
-def test_one_loader_after_the_other_is_nothing_for_fit() -> None:
-    def scenario(package: Package) -> Any:
-        combined = package.L.utilities.CombinedLoader if package.kind == "lightning" else package.L.data.CombinedLoader
-        given = combined({"a": loader(), "b": loader(8)}, mode="sequential")
-        return refuses(lambda: package.trainer().fit(package.module(), given), ValueError)
-
-    assert require_same(scenario)
-
-
 def test_indices_of_predictions_are_kept_for_those_who_want_them_at_the_end() -> None:
     def scenario(package: Package) -> Any:
         seen: list[Any] = []
@@ -125,3 +117,35 @@ def test_indices_of_predictions_are_kept_for_those_who_want_them_at_the_end() ->
         return seen
 
     assert require_same(scenario)[:3] == [[0, 1, 2, 3], [4, 5, 6, 7], [[]]]
+
+
+@pytest.mark.parametrize("mode", ["max_size_cycle", "min_size", "max_size", "sequential"])
+def test_batches_of_each_combined_loader(mode: str) -> None:
+    def scenario(package: Package) -> Any:
+        combined = package.L.utilities.CombinedLoader if package.kind == "lightning" else package.L.data.CombinedLoader
+        seen: list[Any] = []
+
+        def test_step(self: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+            seen.append(0)
+
+        trainer = package.trainer(limit_test_batches=4)
+        given = combined({"a": loader(), "b": loader(8)}, mode=mode)
+        trainer.test(package.module(on_test_batch_end=lambda self, *args: seen.append(1), test_step=test_step), given)
+        return trainer.num_test_batches, seen.count(1)
+
+    assert require_same(scenario)[0] == [4, 2]
+
+
+def test_hooks_of_the_optimizer_are_not_called_in_every_batch() -> None:
+    def scenario(package: Package) -> Any:
+        def optimizer_zero_grad(self: Any, epoch: int, batch_idx: int, optimizer: Any) -> None:
+            optimizer.zero_grad()
+
+        def warned(scheduling: dict[int, int], **methods: Any) -> bool:
+            trainer = package.trainer(callbacks=[package.L.callbacks.GradientAccumulationScheduler(scheduling)])
+            return package.warned(lambda: trainer.fit(package.module(**methods), loader()), "hooks will not be called")
+
+        own = {"optimizer_zero_grad": optimizer_zero_grad}
+        return [warned({0: 2}, **own), warned({0: 1}, **own), warned({0: 2})]
+
+    assert require_same(scenario) == [True, False, False]

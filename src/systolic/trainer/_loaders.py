@@ -47,12 +47,6 @@ def training(run: Run, given: Any) -> tuple[Any, int | float]:
     run.shown_loaders[Stage.FIT] = loader.iterables if isinstance(loader, CombinedLoader) else loader
     if isinstance(loader, (list, tuple, dict)):
         loader = CombinedLoader(loader, "max_size_cycle")
-    if isinstance(loader, CombinedLoader) and loader.mode == "sequential":
-        raise ValueError(
-            'trainer.fit got a CombinedLoader(mode="sequential"), whose batches come from one loader at a time. The `FitLoop` '
-            'does not support it: take "max_size_cycle", "min_size" or "max_size", whose batches have a part of each, or one '
-            "loader over torch.utils.data.ConcatDataset."
-        )
     loader = CombinedBatches(loader) if isinstance(loader, CombinedLoader) else _shared(run, loader)
     available = num_batches(loader)
     if available == 0:
@@ -98,6 +92,15 @@ def _joint(run: Run, stage: Stage, combined: CombinedLoader) -> tuple[list[Any],
     run.shown_loaders[stage] = combined.iterables
     limit = limit_batches(num_batches(batches), run.config.limit(stage), name=f"limit_{stage.data}_batches")
     return [batches], [limit]
+
+
+def batches_of_each(run: Run, stage: Stage) -> list[int | float]:
+    """How many batches an evaluation takes of each loader, those that a mode combines counted singly."""
+    loaders, limits = run.evaluation_loaders(stage)
+    if len(loaders) != 1 or not isinstance(loaders[0], CombinedBatches):
+        return limits
+    wanted, name = run.config.limit(stage), f"limit_{stage.data}_batches"
+    return [limit_batches(num_batches(loader), wanted, name=name) for loader in loaders[0].flattened]
 
 
 def _the_same(run: Run, loaders: Any, data: str) -> Any:

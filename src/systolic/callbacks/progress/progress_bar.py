@@ -70,17 +70,17 @@ class ProgressBar(Callback):
         every = trainer.check_val_every_n_epoch
         if trainer.state.stage == "train" and every is not None and (trainer.current_epoch + 1) % every:
             return 0
-        return sum(trainer.num_sanity_val_batches if trainer.sanity_checking else trainer.num_val_batches)
+        return sum(trainer.num_sanity_val_batches if trainer.sanity_checking else trainer.validate_loop.max_batches)
 
     @property
     def total_test_batches(self) -> int | float:
         """Test batches of all loaders."""
-        return sum(self.trainer.num_test_batches)
+        return sum(self.trainer.test_loop.max_batches)
 
     @property
     def total_predict_batches(self) -> int | float:
         """Batches to predict of all loaders."""
-        return sum(self.trainer.num_predict_batches)
+        return sum(self.trainer.predict_loop.max_batches)
 
     def epoch_description(self) -> str:
         """`"Epoch 3/9"`; the last epoch is left out when nobody knows it."""
