@@ -46,9 +46,23 @@ class Precision:
     autocast: torch.dtype | None = None
 
     def convert_module(self, module: torch.nn.Module) -> None:
-        """Give floating parameters and buffers the precision's dtype; parameter objects, and so ties, stay."""
-        if self.parameters is not None:
-            module.to(self.parameters)
+        """Give floating parameters and buffers the precision's dtype; parameter objects, and so ties, stay.
+
+        Complex ones stay what they are: as real numbers they would lose their imaginary parts.
+        """
+        dtype = self.parameters
+        if dtype is not None:
+            module._apply(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor)
+
+    @property
+    def precision(self) -> str:
+        """The name, where Lightning's plugins have it."""
+        return self.name
+
+    @property
+    def device(self) -> str:
+        """Type of the device that PyTorch code sees, which autocast is asked for: "cpu"."""
+        return "cpu"
 
     def convert_input(self, batch: object) -> Any:
         """The batch with its floating tensors and arrays in the precision's dtype; arrays become tensors then."""

@@ -31,6 +31,7 @@ class FakeTrainer:
     sanity_checking: bool = False
     should_stop: bool = False
     is_last_batch: bool = False
+    is_global_zero: bool = True
     current_epoch: int = 0
     global_step: int = 0
     ckpt_path: str | None = None
@@ -43,6 +44,18 @@ class FakeTrainer:
     state: Any = field(default_factory=lambda: SimpleNamespace(fn="fit", stage="train"))
     saved: list[str] = field(default_factory=list)
     activity: Activity | None = None
+
+    @property
+    def validate_loop(self) -> SimpleNamespace:
+        return SimpleNamespace(max_batches=self.num_val_batches)
+
+    @property
+    def test_loop(self) -> SimpleNamespace:
+        return SimpleNamespace(max_batches=self.num_test_batches)
+
+    @property
+    def predict_loop(self) -> SimpleNamespace:
+        return SimpleNamespace(max_batches=self.num_predict_batches)
 
     @property
     def batches_that_stepped(self) -> int:

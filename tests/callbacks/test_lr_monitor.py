@@ -173,3 +173,22 @@ def _recorder(package: Package) -> Any:
         "version": 0,
     }
     return type("Rows", (base,), methods)()
+
+
+def test_a_group_that_is_joined_by_others_keeps_what_was_noted() -> None:
+    def scenario(package: Package) -> Any:
+        monitor = package.L.callbacks.LearningRateMonitor(logging_interval="epoch")
+
+        def configure_optimizers(self: Any) -> Any:
+            return torch.optim.SGD(self.first.parameters(), lr=0.1)
+
+        def on_train_epoch_end(self: Any) -> None:
+            if self.current_epoch == 1:
+                self.optimizers(use_pl_optimizer=False).add_param_group({"params": self.second.parameters(), "lr": 0.2})
+
+        module = package.module(configure_optimizers=configure_optimizers, on_train_epoch_end=on_train_epoch_end)
+        logger = package.L.loggers.CSVLogger(package.path)
+        package.trainer(callbacks=[monitor], logger=logger, max_epochs=4).fit(module, loader(4))
+        return monitor.lrs
+
+    assert require_same(scenario) == {"lr-SGD/pg1": [0.1, 0.1, 0.1, 0.1], "lr-SGD/pg2": [0.2, 0.2]}

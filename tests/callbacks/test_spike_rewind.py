@@ -345,6 +345,7 @@ def test_every_kind_of_loader(kind: str, tmp_path: Path) -> None:
         module = Faulty((1, 4), skips)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "SpikeDetection: the loss")
+            warnings.filterwarnings("ignore", ".*`training_step` returned `None`")
             trainer.fit(module, LOADERS[kind]())
         drawn = torch.rand(3), float(np.random.rand()), random.random()
         ends.append((module.state_dict(), trainer.optimizers[0].state_dict(), drawn))

@@ -6,13 +6,15 @@ import importlib.util
 import inspect
 import pickle
 import re
+import sys
 from typing import Any
 
 import pytest
 from callbacks.fake_trainer import FakeTrainer
-from trainer.as_lightning import Package, require_same
+from trainer.as_lightning import Package, misconfiguration, refuses, require_same
 from trainer.three_ways import loader
 
+import systolic as L
 from systolic.callbacks import ProgressBar, TQDMProgressBar
 
 pytest.importorskip("tqdm")
@@ -159,3 +161,63 @@ def test_numbers_have_a_steady_width() -> None:
         "1.5",
     ):
         assert Tqdm.format_num(number) == theirs.format_num(number)
+
+
+def test_get_metrics_has_the_version_that_users_take_out() -> None:
+    def scenario(package: Package) -> Any:
+        seen: list[Any] = []
+
+        class WithoutVersion(package.L.callbacks.TQDMProgressBar):
+            def get_metrics(self, trainer: Any, pl_module: Any) -> dict[str, Any]:
+                items = super().get_metrics(trainer, pl_module)
+                seen.append(items["v_num"])
+                del items["v_num"]
+                return items
+
+        for logger in (
+            package.L.loggers.CSVLogger(package.path, version=7),
+            package.L.loggers.CSVLogger(package.path, version="a_long_name"),
+        ):
+            trainer = package.trainer(callbacks=[WithoutVersion()], enable_progress_bar=True, logger=logger)
+            trainer.fit(package.module(), loader())
+        return sorted(set(map(str, seen)))
+
+    assert require_same(scenario) == ["7", "name"]
+
+
+def test_epochs_without_validation_have_no_validation_batches() -> None:
+    def scenario(package: Package) -> Any:
+        seen: list[Any] = []
+
+        def ends(self: Any) -> None:
+            seen.append(self.trainer.progress_bar_callback.total_val_batches)
+
+        bar = package.L.callbacks.TQDMProgressBar()
+        trainer = package.trainer(
+            callbacks=[bar], enable_progress_bar=True, max_epochs=4, check_val_every_n_epoch=2, num_sanity_val_steps=0
+        )
+        validating = {"validation_step": lambda self, batch, batch_idx: None}
+        trainer.fit(package.module(on_train_epoch_end=ends, **validating), loader(), loader(12))
+        return seen
+
+    assert require_same(scenario) == [0, 3, 0, 3]
+
+
+def test_one_bar_is_enough() -> None:
+    def scenario(package: Package) -> Any:
+        make, error = package.L.callbacks.TQDMProgressBar, misconfiguration(package)
+        return [
+            refuses(lambda: package.trainer(enable_progress_bar=None, callbacks=[make(), make()]), error),
+            refuses(lambda: package.trainer(enable_progress_bar=False, callbacks=make()), error),
+        ]
+
+    assert require_same(scenario) == [True, True]
+
+
+@pytest.mark.parametrize("name", ["TQDMProgressBar", "RichProgressBar", "ProgressBar"])
+def test_print_takes_a_file(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    bar = getattr(L.callbacks, name)()
+    bar.print("seen", 1, sep="-", file=sys.stderr)
+    bar.print("plain", end="")
+    captured = capsys.readouterr()
+    assert (captured.err, captured.out) == ("seen-1\n", "plain")

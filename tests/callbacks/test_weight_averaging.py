@@ -10,8 +10,8 @@ import pytest
 import torch
 from callbacks.averaging import EIGHT, ONE, account, loaders, module, require_close
 from torch.optim.swa_utils import get_ema_avg_fn, get_ema_multi_avg_fn, get_swa_multi_avg_fn
-from trainer.as_lightning import Package, accounts, package
-from trainer.three_ways import quiet_trainer
+from trainer.as_lightning import Package, accounts, package, require_same
+from trainer.three_ways import loader, quiet_trainer
 
 import systolic as L
 from systolic.runtime import observing
@@ -164,3 +164,24 @@ def test_a_checkpoint_of_a_run_without_average(tmp_path: Path) -> None:
 def test_another_device_is_refused() -> None:
     with pytest.raises(L.MisconfigurationException, match="expected None"):
         L.callbacks.WeightAveraging(device="cuda")
+
+
+def test_a_subclass_may_do_more_where_the_average_is_exchanged() -> None:
+    def scenario(package: Package) -> list[str]:
+        calls: list[str] = []
+
+        class Telling(package.L.callbacks.WeightAveraging):
+            def _swap_models(self, pl_module: Any) -> None:
+                calls.append("swap")
+                super()._swap_models(pl_module)
+
+            def _copy_average_to_current(self, pl_module: Any) -> None:
+                calls.append("copy")
+                super()._copy_average_to_current(pl_module)
+
+        trainer = package.trainer(callbacks=[Telling()], max_epochs=2)
+        validating = {"validation_step": lambda self, batch, batch_idx: self.log("v", self.loss(batch))}
+        trainer.fit(package.module(**validating), loader(), loader(8))
+        return calls
+
+    assert require_same(scenario) == ["swap"] * 6 + ["copy"]  # the sanity check, too

@@ -10,6 +10,7 @@ import torch
 from loggers.log_readers import events, read_events
 from tensorboard.plugins.hparams import plugin_data_pb2
 
+import systolic as L
 from systolic.loggers import TensorBoardLogger
 
 
@@ -131,3 +132,36 @@ def test_a_copy_opens_its_own_file(copied: Any, tmp_path: Path) -> None:
     other.finalize("success")
     logger.finalize("success")
     assert read_events(logger.log_dir)["x"] == [(0, 1.0), (1, 2.0)]
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning")
+def test_the_graph_of_a_module_that_belongs_to_no_trainer(tmp_path: Path) -> None:
+    class Small(L.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(2, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x)
+
+    logger = TensorBoardLogger(tmp_path, log_graph=True)
+    logger.log_graph(Small(), torch.ones(1, 2))
+    logger.finalize("success")
+    assert any(b"layer" in file.read_bytes() for file in Path(logger.log_dir).glob("events*"))
+
+
+def test_a_subclass_may_name_its_directory(tmp_path: Path) -> None:
+    def directory(base: Any) -> str:
+        class Named(base):
+            @property
+            def name(self) -> str:
+                return "mine"
+
+            @property
+            def version(self) -> str:
+                return "first"
+
+        return str(Named(tmp_path).log_dir)
+
+    theirs = pytest.importorskip("lightning.pytorch.loggers").TensorBoardLogger
+    assert directory(TensorBoardLogger) == directory(theirs) == str(tmp_path / "mine" / "first")

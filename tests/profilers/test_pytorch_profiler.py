@@ -33,6 +33,20 @@ class Net(L.LightningModule):
         return torch.optim.SGD(self.parameters(), 0.1)
 
 
+def small(base: Any) -> Any:
+    """The same module, of another package's base class."""
+
+    class Small(base):
+        training_step = Net.training_step
+        configure_optimizers = Net.configure_optimizers
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 1)
+
+    return Small()
+
+
 def fit(profiler: Any, tmp_path: Path, batches: int = 8, **options: Any) -> L.Trainer:
     trainer = L.Trainer(accelerator="cpu", devices=1, max_epochs=1, logger=False, profiler=profiler, enable_checkpointing=False,
                         enable_progress_bar=False, enable_model_summary=False, default_root_dir=tmp_path, **options)  # fmt: skip
@@ -71,7 +85,27 @@ def test_numbers_are_not_changed_by_it(tmp_path: Path) -> None:
 
 def test_too_few_steps_are_told(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="recorded nothing.*schedule=None"):
-        fit(PyTorchProfiler(), tmp_path, batches=1)
+        fit(PyTorchProfiler(schedule=torch.profiler.schedule(wait=1, warmup=1, active=3)), tmp_path, batches=1)
+
+
+@pytest.mark.parametrize("batches", [1, 4, 5])
+def test_short_runs_are_recorded_whole(batches: int, tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    def steps(package: Any) -> tuple[int, bool]:
+        profiler = package.profilers.PyTorchProfiler(dirpath=tmp_path / package.__name__, filename="ops")
+        trainer = package.Trainer(
+            accelerator="cpu", devices=1, max_epochs=1, logger=False, profiler=profiler, enable_checkpointing=False,
+            enable_progress_bar=False, enable_model_summary=False, default_root_dir=tmp_path,
+        )  # fmt: skip
+        recwarn.clear()
+        trainer.fit(small(package.LightningModule), DataLoader(TensorDataset(torch.ones(4 * batches, 4)), 4))
+        told = any("not enough steps" in str(warning.message) for warning in recwarn)
+        return sum(event.name.endswith(".training_step") for event in profiler.function_events or ()), told
+
+    lightning = pytest.importorskip("lightning.pytorch")
+    lightning.profilers.pytorch.warning_cache.clear()  # it tells once a process
+    ours, theirs = steps(L), steps(lightning)
+    assert ours[1] == theirs[1] == (batches < 5)
+    assert ours[0] == (batches if batches < 5 else 3)
 
 
 REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [

@@ -38,6 +38,7 @@ def test_equals_one_large_batch() -> None:
     assert small.trainer.global_step == large.trainer.global_step == 4
 
 
+@pytest.mark.filterwarnings("ignore:.*`training_step` returned `None`")
 def test_skipped_batches_in_a_window() -> None:
     def training_step(self: Any, batch: Any, batch_idx: int) -> Any:
         return None if batch_idx in (0, 2) else self.loss(batch)

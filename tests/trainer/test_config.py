@@ -24,7 +24,10 @@ TRANSLATED = {
     "num_nodes",
     "model_registry",
 }
-SHOWN_OTHERWISE = {"sharding": "strategy", "numerics": "precision", "profiler": "profiler"}
+SHOWN_OTHERWISE = {
+    **{"sharding": "strategy", "numerics": "precision", "profiler": "profiler", "loggers": "loggers"},
+    "max_time": "callbacks",  # a Timer among them
+}
 
 
 def test_every_argument_is_a_field_of_the_configuration() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from trainer.as_lightning import KINDS, Package, require_same
+from trainer.three_ways import loader, quiet_trainer, regression
 
 import systolic as L
 from systolic.compat import welcome
@@ -187,3 +188,20 @@ def test_what_is_no_guest_stays_what_it_is() -> None:
     assert type(layer) is torch.nn.Linear
     with pytest.raises(TypeError, match="must be a systolic.LightningModule, or one of Lightning's"):
         L.Trainer(accelerator="cpu", devices=1, max_epochs=1, logger=False).fit(layer)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
+def test_what_torch_compile_made_of_a_module_is_trained_as_the_module() -> None:
+    def weights(compiles: bool) -> Any:
+        torch.manual_seed(0)
+        module = regression(L.LightningModule, test_step=lambda self, batch, batch_idx: self.log("loss", self.loss(batch)))()
+        given: Any = torch.compile(module) if compiles else module
+        trainer = quiet_trainer()
+        trainer.fit(given, loader())
+        assert trainer.lightning_module is module
+        return module.state_dict(), trainer.test(given, loader(), verbose=False)
+
+    (plain, before), (compiled, after) = weights(False), weights(True)
+    assert before == after
+    for name, value in plain.items():
+        torch.testing.assert_close(compiled[name], value, rtol=0, atol=0)

@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 from trainer.resuming import LOADERS, Rows, columns, require_equal, run
-from trainer.three_ways import loader, quiet_trainer, regression
+from trainer.three_ways import QUIET, loader, quiet_trainer, regression
 
 import systolic as L
 from systolic.exceptions import SIGTERMException
@@ -219,3 +219,27 @@ def test_a_checkpoint_cannot_run_code(tmp_path: Path) -> None:
     with pytest.raises(L.MisconfigurationException, match=r"(?s)bad\.ckpt.*system.*weights_only=False"):
         quiet_trainer(compile=False).fit(regression(L.LightningModule)(), LOADERS["table"](), ckpt_path=tmp_path / "bad.ckpt")
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.filterwarnings("ignore:SIGTERM. there is no ModelCheckpoint", "ignore::FutureWarning")
+def test_a_handler_of_the_users_is_called_as_well(tmp_path: Path) -> None:
+    calls: list[int] = []
+
+    def handler(number: int, frame: Any) -> None:
+        calls.append(number)
+
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        for package in ("systolic", "lightning"):
+            found: Any = L if package == "systolic" else pytest.importorskip("lightning.pytorch")
+            trainer = found.Trainer(accelerator="cpu", devices=1, max_epochs=1, default_root_dir=tmp_path, **QUIET)
+            error = SIGTERMException if package == "systolic" else found.utilities.exceptions.SIGTERMException
+            ends = {"on_train_batch_start": lambda self, batch, batch_idx: os.kill(os.getpid(), signal.SIGTERM)}
+            with pytest.raises(error):
+                trainer.fit(regression(found.LightningModule, **ends)(), loader())
+            assert calls == [signal.SIGTERM], package
+            assert trainer.received_sigterm
+            assert signal.getsignal(signal.SIGTERM) is handler
+            calls.clear()
+    finally:
+        signal.signal(signal.SIGTERM, before)

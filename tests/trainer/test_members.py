@@ -58,6 +58,9 @@ def test_the_logger_can_be_replaced() -> None:
     assert trainer.logger is second
     trainer.logger = None
     assert trainer.loggers == []
+    trainer.loggers = None
+    assert trainer.loggers == []
+    assert trainer.logger is None
 
 
 def test_an_exception_is_an_interruption() -> None:

@@ -121,6 +121,7 @@ def test_optimizer_step_that_never_calls_the_closure() -> None:
 
 
 # defect 13: None from training_step
+@pytest.mark.filterwarnings("ignore:.*`training_step` returned `None`")
 def test_skipped_batches() -> None:
     def training_step(self: Any, batch: Any, batch_idx: Any) -> Any:
         if batch_idx % 3 == 1:

@@ -278,5 +278,40 @@ def test_tuner_refuses_what_it_cannot_do() -> None:
     module = parts(L.LightningModule)
     with pytest.raises(L.MisconfigurationException, match="Expected method='fit'"):
         Tuner(trainer()).lr_find(module, method="validate")
-    with pytest.raises(L.MisconfigurationException, match="has a BatchSizeFinder callback already"):
+    with pytest.raises(ValueError, match="already configured with a `BatchSizeFinder`"):
         Tuner(trainer(callbacks=[BatchSizeFinder()])).scale_batch_size(module)
+
+
+def test_searches_leave_the_random_numbers_alone() -> None:
+    class Drawing(L.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(3, 1)
+            self.lr = 0.1
+
+        def train_dataloader(self) -> Any:
+            return DataLoader(torch.randn(12, 3), batch_size=4)
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            return self.layer(batch).square().mean()
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), lr=self.lr)
+
+    torch.manual_seed(3)
+    module = Drawing()
+    before = torch.get_rng_state()
+    tuner = Tuner(trainer())
+    found = [tuner.lr_find(module, num_training=12, update_attr=False) for _ in range(2)]
+    assert found[0] is not None
+    assert found[1] is not None
+    assert found[0].results == found[1].results
+    assert len(found[0].results["loss"]) == 12
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_methods_and_finders_that_contradict() -> None:
+    with pytest.raises(ValueError, match="method 'prediction' is invalid"):
+        Tuner(trainer()).lr_find(Line(), batches(2), method="prediction")
+    with pytest.raises(ValueError, match="already configured with a `LearningRateFinder`"):
+        Tuner(trainer(callbacks=[L.callbacks.LearningRateFinder()])).lr_find(Line(), batches(2))

@@ -10,7 +10,8 @@ from typing import Any
 
 _FACES = (
     "", "callbacks", "callbacks.progress", "loggers", "profilers", "plugins", "plugins.io", "tuner", "core", "exceptions",
-    "trainer", "trainer.states", "utilities.rank_zero", "utilities.seed", "utilities.types", "utilities.model_summary",
+    "strategies", "trainer", "trainer.states",
+    "utilities.rank_zero", "utilities.seed", "utilities.types", "utilities.model_summary",
 )  # fmt: skip
 """Modules of systolic in which the names of Lightning's mean the same; of equal names the first counts."""
 

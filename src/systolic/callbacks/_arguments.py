@@ -63,7 +63,7 @@ def require_template(owner: str, value: object) -> None:
 
 def require_interval(owner: str, name: str, value: object) -> None:
     """Refuse what is neither None nor a duration."""
-    if value is not None and not (isinstance(value, timedelta) and value > timedelta(0)):
+    if value is not None and not (isinstance(value, timedelta) and value >= timedelta(0)):
         raise MisconfigurationException(
-            f"{owner}({name}={value!r}): expected None, or a timedelta of more than nothing, such as timedelta(minutes=30)."
+            f"{owner}({name}={value!r}): expected None, or a timedelta of nothing or more, such as timedelta(minutes=30)."
         )

@@ -37,6 +37,15 @@ class SchedulerConfigLike(Protocol):
     interval: str
 
 
+class StageLoopLike(Protocol):
+    """The loop of an evaluation: how many batches it takes."""
+
+    @property
+    def max_batches(self) -> Sequence[int | float]:
+        """Of each loader that is read by itself; loaders that are combined are one."""
+        ...
+
+
 class TrainerLike(Protocol):
     """The attributes of a Trainer that callbacks use; names are Lightning's."""
 
@@ -151,6 +160,26 @@ class TrainerLike(Protocol):
     @property
     def state(self) -> StateLike:
         """The state of the Trainer: what it is doing."""
+        ...
+
+    @property
+    def validate_loop(self) -> StageLoopLike:
+        """Validation's loop."""
+        ...
+
+    @property
+    def test_loop(self) -> StageLoopLike:
+        """A test's loop."""
+        ...
+
+    @property
+    def predict_loop(self) -> StageLoopLike:
+        """A prediction's loop."""
+        ...
+
+    @property
+    def is_global_zero(self) -> bool:
+        """Whether this is the first process."""
         ...
 
     @property

@@ -1,7 +1,10 @@
 """Accumulating gradients over more batches, or fewer, from some epoch on."""
 
+import warnings
+
 from ..core import LightningModule
 from ..exceptions import MisconfigurationException
+from ..utilities._overrides import overrides
 from ._protocol import AccumulatingTrainerLike
 from .callback import Callback
 
@@ -55,6 +58,13 @@ class GradientAccumulationScheduler(Callback):
             raise RuntimeError(
                 "GradientAccumulationScheduler needs automatic optimization: in manual optimization training_step decides when "
                 "to step. Remove it, or set automatic_optimization = True."
+            )
+        written = ("optimizer_step", "optimizer_zero_grad")
+        if self.going_to_accumulate_grad_batches() and any(overrides(pl_module, name, LightningModule) for name in written):
+            warnings.warn(
+                f"{type(pl_module).__name__} has an `optimizer_step` or `optimizer_zero_grad` of its own, and with gradient "
+                "accumulation the hooks will not be called on every batch, rather on every step of the optimizer.",
+                stacklevel=2,
             )
         if trainer.accumulate_grad_batches != 1:
             raise ValueError(

@@ -90,7 +90,10 @@ class LearningRateMonitor(Callback):
 
     def _log(self, trainer: TrainerLike, interval: str) -> None:
         stats: dict[str, float] = {}
-        for group in _groups(trainer):
+        groups = list(_groups(trainer))
+        for group in groups:
+            self._go_on_as(group.name)
+        for group in groups:
             if self.logging_interval is not None or group.interval in (None, interval):
                 stats.update(self._stats(group))
         if not stats:
@@ -99,9 +102,16 @@ class LearningRateMonitor(Callback):
         for logger in trainer.loggers:
             logger.log_metrics(stats, step=trainer.batches_that_stepped)
 
+    def _go_on_as(self, name: str) -> None:
+        """Groups may be added while training: the one that was alone is the first of several then, with what was noted."""
+        before = name.removesuffix("/pg1")
+        if before != name and before in self.lrs:
+            self.lrs[name] = self.lrs.pop(before)
+        self.lrs.setdefault(name, [])
+
     def _stats(self, group: _Group) -> dict[str, float]:
         lr = float(group.values["lr"])
-        self.lrs.setdefault(group.name, []).append(lr)  # groups may be added while training
+        self.lrs[group.name].append(lr)
         stats = {group.name: lr}
         if self.log_momentum:
             momentum = group.values["betas"][0] if "betas" in group.values else group.values.get("momentum", 0.0)

@@ -99,20 +99,25 @@ class WeightAveraging(Callback):
 
     def on_train_end(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """Let the module have the average."""
-        self._made().copy_to_module()
+        self._copy_average_to_current(pl_module)
 
     def on_validation_epoch_start(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """Let the module have the average, and keep the weights that are trained."""
-        self._exchange()
+        if self._average is not None:
+            self._swap_models(pl_module)
 
     def on_validation_epoch_end(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """Let the module have the weights that are trained again."""
-        self._exchange()
-
-    def _exchange(self) -> None:
         if self._average is not None:
-            self._average.swap()
-            self._swapped = not self._swapped
+            self._swap_models(pl_module)
+
+    # under Lightning's names, because subclasses override them
+    def _swap_models(self, pl_module: LightningModule) -> None:
+        self._made().swap()
+        self._swapped = not self._swapped
+
+    def _copy_average_to_current(self, pl_module: LightningModule) -> None:
+        self._made().copy_to_module()
 
     def _made(self) -> Average:
         assert self._average is not None, "setup comes first"

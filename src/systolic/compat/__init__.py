@@ -6,6 +6,7 @@ from ._environment import ADDRESSES as ADDRESSES
 from ._environment import NUMERICS as NUMERICS
 from ._environment import OBSOLETE as OBSOLETE
 from ._environment import obsolete_settings as obsolete_settings
+from ._guests import is_lightnings_own as is_lightnings_own
 from ._guests import lightnings as lightnings
 from ._guests import welcome as welcome
 from ._hooks import REMOVED_HOOKS as REMOVED_HOOKS

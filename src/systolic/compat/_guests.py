@@ -19,6 +19,11 @@ def lightnings(cls: type, noun: str) -> type | None:
     return next((base for base in bases if f"{base.__module__}.".startswith(_HOMES)), None)
 
 
+def is_lightnings_own(cls: type) -> bool:
+    """Whether Lightning wrote a class itself, and no user of it."""
+    return f"{cls.__module__}.".startswith(_HOMES)
+
+
 def welcome(guest: object, *hosts: type[Any], root: str | None = None) -> Any:
     """Let an object of a class of Lightning's be one of ours, too.
 

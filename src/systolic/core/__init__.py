@@ -1,6 +1,7 @@
 """Base classes that users subclass: LightningModule, LightningDataModule."""
 
 from ._datamodule import LightningDataModule as LightningDataModule
+from ._export import exporting as exporting
 from ._given import CLASS_PATH_KEY as CLASS_PATH_KEY
 from ._given import INSTANTIATOR_KEY as INSTANTIATOR_KEY
 from ._given import given_hyperparameters as given_hyperparameters

@@ -101,13 +101,22 @@ def is_exporting() -> bool:
 
 
 @contextlib.contextmanager
-def _evaluating(module: nn.Module) -> Iterator[None]:
-    modes = [(part, part.training) for part in module.modules()]
+def exporting() -> Iterator[None]:
+    """Inside, a module that belongs to no Trainer says so by None, and not by an error."""
     before = _EXPORTING.set(True)
     try:
-        module.eval()
         yield
     finally:
         _EXPORTING.reset(before)
+
+
+@contextlib.contextmanager
+def _evaluating(module: nn.Module) -> Iterator[None]:
+    modes = [(part, part.training) for part in module.modules()]
+    try:
+        module.eval()
+        with exporting():
+            yield
+    finally:
         for part, training in modes:
             part.training = training

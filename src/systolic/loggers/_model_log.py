@@ -38,7 +38,7 @@ class SavedCheckpoint:
     """
 
     path: str
-    score: float | None
+    score: float | int | None
     aliases: list[str]
     callback: dict[str, Any]
 
@@ -78,7 +78,7 @@ class ModelLog:
             if self._uploaded.get(path, float("-inf")) >= modified:
                 continue
             aliases = ["latest", "best"] if path == callback.best_model_path else ["latest"]
-            yield SavedCheckpoint(path, None if score is None else float(score), aliases, described)
+            yield SavedCheckpoint(path, None if score is None else score.item(), aliases, described)
             # the time, because a file such as last.ckpt is written again
             self._uploaded[path] = modified
 

@@ -50,7 +50,7 @@ class VersionedLogger(Logger):
     @property
     def root_dir(self) -> str:
         """Directory of all versions of this experiment."""
-        return expanded(os.path.join(self._save_dir, self._name))
+        return expanded(os.path.join(self._save_dir, self.name))
 
     @property
     def log_dir(self) -> str:

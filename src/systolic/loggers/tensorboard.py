@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 from torch.nn import Module
 
+from ..core import exporting
 from ..utilities._private import make_directories
 from ._files import replace_file
 from ._protocol import as_dict
@@ -132,7 +133,8 @@ class TensorBoardLogger(VersionedLogger):
             return
         example = getattr(model, "example_input_array", None) if input_array is None else input_array
         if isinstance(example, Tensor | tuple):
-            self.experiment.add_graph(model, example)
+            with exporting():
+                self.experiment.add_graph(model, example)
             return
         found = "is not set" if example is None else f"is a {type(example).__name__}"
         warnings.warn(

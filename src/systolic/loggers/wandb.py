@@ -316,7 +316,7 @@ class WandbLogger(Logger):
         if isinstance(run, DummyExperiment):
             return
         self._checkpoint_name = self._checkpoint_name or f"model-{run.id}"
-        artifact = wandb.Artifact(self._checkpoint_name, "model", metadata={**saved.facts, callback: saved.callback})
+        artifact = wandb.Artifact(name=self._checkpoint_name, type="model", metadata={**saved.facts, callback: saved.callback})
         artifact.add_file(saved.path, name="model.ckpt", policy=self.add_file_policy)
         run.log_artifact(artifact, aliases=saved.aliases)
 

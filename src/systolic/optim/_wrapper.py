@@ -12,6 +12,8 @@ from torch.optim import Optimizer
 class LightningOptimizer:
     """A torch optimizer that tells the trainer of its steps; every other attribute is the optimizer's.
 
+    `isinstance` takes it for one of the optimizer's class, too.
+
     Args:
         optimizer: the torch optimizer.
         on_step: called after each of its steps; None for nobody.
@@ -39,5 +41,13 @@ class LightningOptimizer:
         del sync_grad
         yield
 
+    def __getattribute__(self, name: str) -> Any:
+        if name == "__class__":  # what isinstance asks, besides the type
+            return type(object.__getattribute__(self, "_optimizer"))
+        return object.__getattribute__(self, name)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._optimizer, name)
+
+    def __repr__(self) -> str:
+        return f"Lightning{self._optimizer!r}"

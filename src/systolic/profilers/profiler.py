@@ -71,6 +71,14 @@ class Profiler(ABC):
             compiles: the `systolic.compiler.Compile`s that the call caused.
         """
 
+    def expect_steps(self, step: str, count: int | float) -> None:  # noqa: B027
+        """A loop is about to begin; for profilers that record some of its steps.
+
+        Args:
+            step: the module's method, such as "training_step".
+            count: how many batches there are, of all loaders; infinity where nobody knows.
+        """
+
     def batch_done(self, stage: str, began: float, got: float) -> None:  # noqa: B027
         """A batch was worked on: waiting for it began at `began`, it came at `got`, in `time.perf_counter()`."""
 

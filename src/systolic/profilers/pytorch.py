@@ -19,6 +19,8 @@ from ..utilities._suggest import suggest
 from .profiler import Profiler
 
 _STEP_OF = {"fit": "training_step", "validate": "validation_step", "test": "test_step", "predict": "predict_step"}
+_PERIOD = 5
+"""Steps of the default schedule: one left out, one to warm up, three recorded."""
 _TABLE_ARGUMENTS = set(inspect.signature(EventList.table).parameters) - {"self", "sort_by", "row_limit"}
 _OPTIONS = {*inspect.signature(torch.profiler.profile.__init__).parameters} - {"self"} | {"export_to_flame_graph", "metric"}
 _NOTE = (
@@ -34,7 +36,7 @@ class PyTorchProfiler(Profiler):
     `Trainer(compile=False)` the ops of the step are PyTorch's, and all here.
 
     Steps of the stage count for the schedule (training steps in `fit`, and not the validation's). By default the first two are
-    left out, and three recorded; `schedule=None` records all.
+    left out, and three recorded; `schedule=None` records all, as do runs of fewer than five steps.
 
     Args:
         dirpath: where files go; default: the Trainer's `log_dir`.
@@ -98,6 +100,7 @@ class PyTorchProfiler(Profiler):
         self._export_to_flame_graph: bool = profiler_kwargs.pop("export_to_flame_graph", False)
         self._metric: str = profiler_kwargs.pop("metric", "self_cpu_time_total")
         self._options = {"activities": [torch.profiler.ProfilerActivity.CPU], **profiler_kwargs}
+        self._by_default = "schedule" not in profiler_kwargs
         self._options.setdefault("schedule", torch.profiler.schedule(wait=1, warmup=1, active=3))
         if self._options["schedule"] is not None:
             _require_schedule(self._options["schedule"])
@@ -128,6 +131,26 @@ class PyTorchProfiler(Profiler):
         if self.profiler is not None and action_name.endswith(f".{_STEP_OF.get(self._stage or '')}"):
             self.profiler.step()
 
+    def expect_steps(self, step: str, count: int | float) -> None:
+        """Record all of a run that the default schedule would leave out."""
+        if not self._by_default or count >= _PERIOD or step != _STEP_OF.get(self._stage or ""):
+            return
+        self._by_default = False
+        warnings.warn(
+            f"PyTorchProfiler: {count} batches are not enough steps to properly record traces by the default schedule, so all "
+            "of them are recorded.",
+            stacklevel=2,
+        )
+        self._options["schedule"] = None
+        if self.profiler is not None:  # begun by the hooks before
+            self._close_actions()
+            self.profiler.stop()
+            self.profiler = None
+
+    def _close_actions(self) -> None:
+        for action_name in reversed(list(self._open)):
+            self._open.pop(action_name).__exit__(None, None, None)
+
     def _write(self, profiler: torch.profiler.profile) -> None:
         """Write what was recorded in a period of the schedule."""
         self.function_events = profiler.events()
@@ -141,8 +164,7 @@ class PyTorchProfiler(Profiler):
             profiler.export_stacks(str(Path(f"{path}.stack")), metric=self._metric)
 
     def _finish(self) -> None:
-        for action_name in reversed(list(self._open)):
-            self._open.pop(action_name).__exit__(None, None, None)
+        self._close_actions()
         if self.profiler is None:
             return
         profiler, self.profiler = self.profiler, None

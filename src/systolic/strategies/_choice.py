@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ..exceptions import MisconfigurationException
 from ..utilities._suggest import suggest
+from ._data_parallel import is_data_parallel
 from ._model_parallel import ModelParallel, hybrid
 
 # functions, because the processes of a run have not met yet when this is imported
@@ -25,13 +26,16 @@ def choose_strategy(strategy: object) -> ModelParallel | None:
     """The strategy for the Trainer's argument; None for data parallelism, with the whole state on every device.
 
     Args:
-        strategy: "auto", "ddp", "fsdp", "hsdp", "ddp_sharded", or an object of `systolic.strategies`.
+        strategy: "auto", "ddp", "fsdp", "hsdp", "ddp_sharded", or an object of `systolic.strategies`; Lightning's DDPStrategy
+            and SingleDeviceStrategy mean "auto".
 
     Raises:
         MisconfigurationException: anything else.
     """
     if isinstance(strategy, ModelParallel):
         return strategy
+    if is_data_parallel(strategy):
+        return None
     make = _NAMED.get(strategy) if isinstance(strategy, str) else None
     if make is None:
         raise MisconfigurationException(

@@ -18,6 +18,7 @@ from ..exceptions import MisconfigurationException
 from ..runtime import reading_together
 from . import _lightning_loops, _position
 from ._checkpoint_parts import part, require_counters, require_kinds, restore_optimizers, restore_schedulers
+from ._owner_hooks import call_owner, profiled_owner
 from ._recorded import saving
 from ._stage import Stage
 
@@ -103,7 +104,7 @@ def _contents(run: Run, weights_only: bool) -> dict[str, Any]:
         if owner is not None:
             contents |= hyperparameters_of(owner)
     datamodule = run.datamodule
-    if datamodule is not None and (state := datamodule.state_dict()):
+    if datamodule is not None and (state := call_owner(run, datamodule, "state_dict")):
         contents[type(datamodule).__qualname__] = state
     if not weights_only:
         run.hooks.callbacks("on_save_checkpoint", contents)
@@ -149,7 +150,8 @@ def load(run: Run, path: Any, weights_only: bool | None = None) -> dict[str, Any
     run.module.load_state_dict(checkpoint["state_dict"], strict=run.module.strict_loading)
     datamodule = run.datamodule
     if datamodule is not None and type(datamodule).__qualname__ in checkpoint:
-        datamodule.load_state_dict(checkpoint[type(datamodule).__qualname__])
+        with profiled_owner(run, datamodule, "load_state_dict"):
+            datamodule.load_state_dict(checkpoint[type(datamodule).__qualname__])
     if "callbacks" in checkpoint:
         if run.call is not None and run.call.stage is Stage.FIT:
             _warn_of_missing_callbacks(run, checkpoint["callbacks"])

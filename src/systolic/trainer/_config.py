@@ -17,12 +17,12 @@ from ..checkpoint import CheckpointIO
 from ..compiler import RematPolicy, choose_remat
 from ..data import check_limit
 from ..loggers import LoggerProtocol
-from ..plugins import choose_checkpoint_io
+from ..plugins import choose_checkpoint_io, sort_plugins
 from ..precision import Precision, resolve_matmul_precision, resolve_precision
 from ..profilers import Profiler, make_profiler
 from ..runtime import Devices
 from ..sharding import MeshShape
-from ..strategies import ModelParallel, choose_strategy
+from ..strategies import DDPStrategy, ModelParallel, checkpoint_io_of, choose_strategy
 from . import _defaults
 from ._interception import devices_for
 from ._options import (
@@ -149,7 +149,7 @@ class TrainerConfig:
 def configuration(
     *,
     accelerator: str,
-    strategy: str | ModelParallel,
+    strategy: str | ModelParallel | DDPStrategy,
     devices: Devices,
     precision: Any,
     logger: Any,
@@ -187,6 +187,9 @@ def configuration(
         found = devices_for(accelerator, devices) if compile else []
     require_nodes(num_nodes)  # after the processes have met
     platform = found[0].platform if found else "cpu"
+    plugins, precision = sort_plugins(plugins, precision)
+    if (of_strategy := checkpoint_io_of(strategy)) is not None:
+        plugins.append(of_strategy)
     numerics = resolve_precision(precision, platform)
     matmul_precision = resolve_matmul_precision(matmul_precision, platform)
     _defaults.require_deterministic(deterministic, found)
@@ -195,7 +198,7 @@ def configuration(
     bars = (enable_checkpointing, enable_progress_bar, enable_model_summary)
     return TrainerConfig(
         accelerator=accelerator,
-        callbacks=_defaults.callbacks(callbacks, *bars, quick),
+        callbacks=_defaults.callbacks(callbacks, *bars, quick, checked["max_time"]),
         checkpoint_io=choose_checkpoint_io(plugins, sharded=sharding is not None and sharding.state_dict_type == "sharded"),
         compile=compile,
         default_root_dir=root,
@@ -211,7 +214,7 @@ def configuration(
     )
 
 
-def _sharding(strategy: str | ModelParallel, devices: Sequence[Device], compile: bool) -> ModelParallel | None:
+def _sharding(strategy: object, devices: Sequence[Device], compile: bool) -> ModelParallel | None:
     """How the state is divided; None where every device holds all of it."""
     chosen = choose_strategy(strategy)
     if chosen is not None and compile and len(devices) > 1:
@@ -327,11 +330,9 @@ class TrainerSettings:
     limit_train_batches: int | float
     limit_val_batches: int | float
     log_every_n_steps: int
-    loggers: list[LoggerProtocol]
     matmul_precision: str
     max_epochs: int | None
     max_steps: int
-    max_time: float | None
     min_epochs: int | None
     min_steps: int | None
     num_sanity_val_steps: int | float

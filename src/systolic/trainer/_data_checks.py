@@ -35,6 +35,16 @@ def require_trainable(config: TrainerConfig, model: Any) -> None:
         )
 
 
+def require_predictable(model: LightningModule) -> None:
+    """Raise for a module that has nothing to predict with."""
+    if getattr(model, "predict_step", None) is None:
+        raise MisconfigurationException(f"{type(model).__name__}.predict_step is None: `predict_step` cannot be None.")
+    if not overrides(model, "predict_step", LightningModule) and getattr(model, "forward", None) is None:
+        raise MisconfigurationException(
+            f"trainer.predict requires `forward` method to run, or a `predict_step`, and {type(model).__name__} has neither."
+        )
+
+
 def require_one_source(method: str, datamodule: LightningDataModule | None, **loaders: Any) -> None:
     """Refuse loaders next to a datamodule: the datamodule would be passed over.
 

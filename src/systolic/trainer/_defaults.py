@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
-from ..callbacks import Callback, Checkpoint, EarlyStopping, ModelCheckpoint, ModelSummary, ProgressBar, RichProgressBar
+from ..callbacks import Callback, Checkpoint, EarlyStopping, ModelCheckpoint, ModelSummary, ProgressBar, RichProgressBar, Timer
 from ..checkpoint import is_remote
 from ..compat import lightnings, require_current_hooks
 from ..core import CLASS_PATH_KEY, LightningDataModule, LightningModule
 from ..exceptions import MisconfigurationException
 from ..loggers import DummyLogger, LoggerProtocol, TensorBoardLogger, require_logger
 from ..utilities._overrides import overrides
+from ..utilities.rank_zero import rank_zero_info
 from . import _guests
 
 if TYPE_CHECKING:
@@ -73,16 +75,24 @@ def root_dir(given: str | os.PathLike[str] | None) -> str:
 
 
 def callbacks(
-    given: Callback | Sequence[Callback] | None, checkpointing: Any, bar: Any, summary: Any, quick: int
+    given: Callback | Sequence[Callback] | None,
+    checkpointing: Any,
+    bar: Any,
+    summary: Any,
+    quick: int,
+    max_time: float | None = None,
 ) -> list[Callback]:
     """The user's callbacks and the default ones; checkpoints last."""
     listed: list[Any] = list(given) if isinstance(given, (list, tuple)) else [] if given is None else [given]
     for callback in listed:
         _require_callback(_guests.callback(callback))
+    _require_one_bar([type(c).__name__ for c in listed if isinstance(c, ProgressBar)], bar)
     if bar is not False and not any(isinstance(c, ProgressBar) for c in listed):
         listed.append(RichProgressBar())
     if summary is not False and not any(isinstance(c, ModelSummary) for c in listed):
         listed.append(ModelSummary())
+    if max_time is not None:
+        _add_clock(listed, max_time)
     if checkpointing is False and any(isinstance(c, Checkpoint) for c in listed):
         raise MisconfigurationException(
             "Trainer was given a ModelCheckpoint and `enable_checkpointing=False`. Remove one of them."
@@ -91,6 +101,28 @@ def callbacks(
         listed.append(ModelCheckpoint())
     _require_own_keys(listed)
     return _ordered(listed)
+
+
+def _add_clock(listed: list[Any], max_time: float) -> None:
+    """Let a Timer end the run, whose checkpoints then know how much of the time is gone; as in Lightning the user's one comes
+    before `max_time`.
+    """
+    if any(isinstance(callback, Timer) for callback in listed):
+        rank_zero_info("Ignoring `Trainer(max_time=...)`: the callbacks list already contains a Timer.")
+    else:
+        listed.append(Timer(timedelta(seconds=max_time)))
+
+
+def _require_one_bar(given: list[str], bar: Any) -> None:
+    """Refuse two progress bars, and one where none is wanted."""
+    if len(given) > 1:
+        raise MisconfigurationException(
+            f"You added multiple progress bar callbacks: {', '.join(given)}. A Trainer shows one; leave the others out."
+        )
+    if given and bar is False:
+        raise MisconfigurationException(
+            f"Trainer has `enable_progress_bar=False` but found `{given[0]}` among its callbacks. Remove one of them."
+        )
 
 
 def _require_own_keys(listed: Sequence[Callback]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from . import _lightning_loops
+from ._loop_progress import LoopProgress
 from ._stage import Stage
 
 if TYPE_CHECKING:
@@ -30,6 +32,22 @@ class StageLoop:
     def num_dataloaders(self) -> int:
         """How many loaders there are."""
         return len(self.max_batches)
+
+
+class ValidationInFit(StageLoop):
+    """`trainer.fit_loop.epoch_loop.val_loop`.
+
+    Args:
+        run: the run.
+    """
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run, Stage.VALIDATE)
+
+    @property
+    def batch_progress(self) -> LoopProgress:
+        """How many validation batches are done: `current` in the last validation, `total` in this epoch's."""
+        return LoopProgress.of(_lightning_loops.fit_loop(self._run, None)["epoch_loop.val_loop.batch_progress"])
 
 
 class PredictLoop(StageLoop):

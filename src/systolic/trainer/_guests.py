@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch import nn
+
 from ..callbacks import Callback, Checkpoint, ProgressBar
 from ..compat import lightnings, welcome
 from ..core import LightningDataModule, LightningModule, settle
 
 
 def module(given: Any) -> Any:
-    """A LightningModule of Lightning's, and those inside of it, as ours; anything else as it is."""
+    """A LightningModule of Lightning's, and those inside of it, as ours; the module in one that `torch.compile` made of it.
+
+    Anything else stays as it is.
+    """
+    if type(given).__name__ == "OptimizedModule" and isinstance(getattr(given, "_orig_mod", None), nn.Module):
+        given = given._orig_mod  # the whole step is one XLA program: there is nothing left for torch.compile
     if given is not None and lightnings(type(given), "LightningModule") is not None:
         for part in given.modules():
             if lightnings(type(part), "LightningModule") is not None:

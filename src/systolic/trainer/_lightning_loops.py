@@ -29,10 +29,11 @@ def loops(run: Run, place: Place | None) -> dict[str, Any]:
     evaluation = {"state_dict": {}, "batch_progress": {**prediction["batch_progress"], "is_last_batch": False}}
     # these begin anew in every call, whatever a file says
     others = {"validate_loop": evaluation, "test_loop": evaluation, "predict_loop": prediction}
-    return {"fit_loop": _fit_loop(run, place), **others}
+    return {"fit_loop": fit_loop(run, place), **others}
 
 
-def _fit_loop(run: Run, place: Place | None) -> dict[str, Any]:
+def fit_loop(run: Run, place: Place | None) -> dict[str, Any]:
+    """The part of the entry that is training's; arguments as for `loops`."""
     counters, progress = run.counters, run.progress
     steps, begun = _updates(run)
     automatic = run.call is not None and run.module.automatic_optimization

@@ -59,7 +59,9 @@ def training(run: Run, given: Any) -> tuple[Any, int | float]:
 
 
 def evaluation(run: Run, stage: Stage, given: Any) -> tuple[list[Any], list[int | float]]:
-    """The loaders of an evaluation stage and how many batches of each are used."""
+    """The loaders of an evaluation stage and how many batches of each are used; where none is wanted nobody is asked."""
+    if run.config.limit(stage) == 0:
+        return [], []
     loaders = given_or_own(run, stage, given)
     if loaders is None:
         if run.state.fn is TrainerFn.FITTING:
@@ -97,6 +99,15 @@ def _joint(run: Run, stage: Stage, combined: CombinedLoader) -> tuple[list[Any],
     run.shown_loaders[stage] = combined.iterables
     limit = limit_batches(num_batches(batches), run.config.limit(stage), name=f"limit_{stage.data}_batches")
     return [batches], [limit]
+
+
+def batches_of_each(run: Run, stage: Stage) -> list[int | float]:
+    """How many batches an evaluation takes of each loader, those that a mode combines counted singly."""
+    loaders, limits = run.evaluation_loaders(stage)
+    if len(loaders) != 1 or not isinstance(loaders[0], CombinedBatches):
+        return limits
+    wanted, name = run.config.limit(stage), f"limit_{stage.data}_batches"
+    return [limit_batches(num_batches(loader), wanted, name=name) for loader in loaders[0].flattened]
 
 
 def _the_same(run: Run, loaders: Any, data: str) -> Any:

@@ -1,11 +1,14 @@
-"""`trainer.fit_loop`: where Lightning's users change how long the next fit is."""
+"""`trainer.fit_loop`: where Lightning's users change how long the next fit is, and read how far it has come."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from . import _lightning_loops
+from ._faces import ValidationInFit
+from ._loop_progress import LoopProgress
 
 if TYPE_CHECKING:
-    from ._faces import StageLoop
     from ._trainer import Trainer
 
 
@@ -77,9 +80,38 @@ class FitLoopLimits:
         return self._trainer.num_training_batches
 
     @property
-    def val_loop(self) -> StageLoop:
-        """How many batches validation has."""
-        return self._trainer.validate_loop
+    def epoch_progress(self) -> LoopProgress:
+        """How many epochs have begun and ended."""
+        return LoopProgress.of(self.state_dict()["epoch_progress"])
+
+    @property
+    def batch_progress(self) -> LoopProgress:
+        """How many training batches have begun and ended: `current` of this epoch, `total` of all epochs."""
+        return LoopProgress.of(self.state_dict()["epoch_loop.batch_progress"])
+
+    @property
+    def scheduler_progress(self) -> LoopProgress:
+        """How many steps the learning rate schedulers have made."""
+        return LoopProgress.of(self.state_dict()["epoch_loop.scheduler_progress"])
+
+    @property
+    def batch_idx(self) -> int:
+        """The number of the training batch of this epoch, from 0; -1 before the first."""
+        return self.batch_progress.current.ready - 1
+
+    @property
+    def total_batch_idx(self) -> int:
+        """The number of the training batch, counted over all epochs; -1 before the first."""
+        return self.batch_progress.total.ready - 1
+
+    def state_dict(self) -> dict[str, Any]:
+        """Progress of all loops of fit, as Lightning's checkpoints hold it."""
+        return _lightning_loops.fit_loop(self._trainer.run, None)
+
+    @property
+    def val_loop(self) -> ValidationInFit:
+        """How many batches validation has, and how many of them are done."""
+        return ValidationInFit(self._trainer.run)
 
     @property
     def epoch_loop(self) -> FitLoopLimits:

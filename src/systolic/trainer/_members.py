@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..callbacks import Checkpoint, EarlyStopping
@@ -56,6 +57,15 @@ class TrainerMembers:
     @logger.setter
     def logger(self, logger: LoggerProtocol | None) -> None:
         self._run.replace_loggers([] if logger is None else [logger])
+
+    @property
+    def loggers(self) -> list[LoggerProtocol]:
+        """All loggers; setting them, None for none, replaces them."""
+        return self._run.config.loggers
+
+    @loggers.setter
+    def loggers(self, loggers: Sequence[LoggerProtocol] | None) -> None:
+        self._run.replace_loggers(list(loggers or ()))
 
     @property
     def checkpoint_callbacks(self) -> list[Checkpoint]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ..core import LightningDataModule, LightningModule
 from ..distributed import barrier, host, is_main_process, process_count
 from ..utilities._overrides import overrides
+from ._owner_hooks import call_owner
 from ._recorded import told
 
 if TYPE_CHECKING:
@@ -28,10 +29,10 @@ def prepare_data(run: Run) -> None:
 
 def _in_turn(run: Run, owner: LightningDataModule | LightningModule, per_node: bool) -> None:
     with told(run, f"{type(owner).__name__}.prepare_data"):
-        _called(owner.prepare_data, per_node)
+        _called(lambda: call_owner(run, owner, "prepare_data"), per_node)
 
 
-def _called(prepare: Callable[[], None], per_node: bool) -> None:
+def _called(prepare: Callable[[], object], per_node: bool) -> None:
     if process_count() == 1:
         prepare()
         return

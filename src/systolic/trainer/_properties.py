@@ -17,6 +17,7 @@ from ..optim import LRSchedulerConfig
 from ..profilers import Profiler
 from ._config import TrainerConfig
 from ._defaults import first_of
+from ._loaders import batches_of_each
 from ._loop_limits import FitLoopLimits
 from ._members import TrainerMembers
 from ._stage import RunningStage, Stage, TrainerFn, TrainerState
@@ -264,8 +265,7 @@ class TrainerProperties(TrainerMembers):
     @property
     def num_val_batches(self) -> list[int | float]:
         """How many batches each validation loader gives; empty before fit asks for the loaders, at its first validation."""
-        run = self._run
-        return run.evaluation_loaders(Stage.VALIDATE)[1] if Stage.VALIDATE in run.loaders else []
+        return batches_of_each(self._run, Stage.VALIDATE) if Stage.VALIDATE in self._run.loaders else []
 
     @property
     def num_sanity_val_batches(self) -> list[int | float]:
@@ -275,12 +275,12 @@ class TrainerProperties(TrainerMembers):
     @property
     def num_test_batches(self) -> list[int | float]:
         """How many batches each test loader gives."""
-        return self._run.loaders_and_limits(Stage.TEST)[1]
+        return batches_of_each(self._run, Stage.TEST)
 
     @property
     def num_predict_batches(self) -> list[int | float]:
         """How many batches each predict loader gives."""
-        return self._run.loaders_and_limits(Stage.PREDICT)[1]
+        return batches_of_each(self._run, Stage.PREDICT)
 
     @property
     def estimated_stepping_batches(self) -> int | float:

@@ -36,13 +36,14 @@ from ._length import with_length
 from ._logging import log_value
 from ._memory import memory_explained
 from ._options import validation_interval
+from ._owner_hooks import call_owner, configure_model
 from ._prepare import prepare_data
 from ._progress import Progress
 from ._recorded import recorded, started_record, told
 from ._reporting import Reporting
 from ._run_parts import EvaluatedLoaders, ModuleState
 from ._signals import Signals, exits_on_ctrl_c
-from ._signatures import called, require_steps, warn_of_misspelt
+from ._signatures import require_steps, warn_of_misspelt
 from ._stage import RunningStage, Stage, TrainerState, TrainerStatus
 from ._state_layout import tell_of_layout
 from ._state_programs import StateProgram
@@ -293,19 +294,16 @@ class Run:
         prepare_data(self)
         if datamodule is not None:
             with told(self, f"{type(datamodule).__name__}.setup"):
-                called(datamodule.setup, "setup", stage=fn.value)
+                call_owner(self, datamodule, "setup", stage=fn)
         if self.config.profiler is not None:
             self.config.profiler.setup(fn.value, local_rank=self.trainer.local_rank, log_dir=self.config.log_dir)
         for logger in self.writers:
             if logger.version is None:  # a tracker's, which has one when its run begins; checkpoints are named by it
                 begin_experiment(logger)
-        self.hooks.callbacks_of_stage("setup", fn.value)
+        self.hooks.callbacks_of_stage("setup", fn)
         with told(self, f"{type(module).__name__}.setup and configure_model"):
-            called(module.setup, "setup", stage=fn.value)
-            module.configure_sharded_model()
-            module.configure_model()
-        self.config.numerics.convert_module(module)
-        module.on_post_move_to_device()
+            call_owner(self, module, "setup", stage=fn)
+            configure_model(self)
         self.ties.warn_if_lost(module, "the setup hooks")
         share_weights(module)
         self.ties = Ties(module)
@@ -318,13 +316,13 @@ class Run:
 
     def _tear_down(self) -> None:
         assert self.state.fn is not None, "a run is of a call"
-        fn, interrupted = self.state.fn.value, self.state.status == TrainerStatus.INTERRUPTED
+        fn, interrupted = self.state.fn, self.state.status == TrainerStatus.INTERRUPTED
         with memory_explained(self):
             release_engines([*self.engines.values(), *self.state_programs], failing=interrupted)
         if self.datamodule is not None:
-            called(self.datamodule.teardown, "teardown", stage=fn)
+            call_owner(self, self.datamodule, "teardown", stage=fn)
         self.hooks.callbacks_of_stage("teardown", fn)
-        called(self.module.teardown, "teardown", stage=fn)
+        call_owner(self, self.module, "teardown", stage=fn)
         self.profiler.describe()
         self.profiler.teardown(fn)
         for callback in self.config.callbacks:
@@ -383,7 +381,7 @@ class Run:
     def configure_optimizers(self) -> None:
         """Ask the module for its optimizers and schedulers."""
         model = self.module
-        found = read_configuration(model, model.configure_optimizers(), model.automatic_optimization)
+        found = read_configuration(model, call_owner(self, model, "configure_optimizers"), model.automatic_optimization)
         if self.config.compile:
             require_compilable(found.optimizers)
         self.optimizers, self.schedulers = found.optimizers, found.schedulers

@@ -10,9 +10,9 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ..distributed import agree
 from ..exceptions import SIGTERMException
@@ -43,6 +43,7 @@ class Signals:
         self._grace_period = grace_period
         self._process = os.getpid()
         self._several = False
+        self._users: Callable[[int, FrameType | None], object] | None = None
         self._terminated = threading.Event()
         self._ended = threading.Event()
 
@@ -52,7 +53,7 @@ class Signals:
 
     @contextlib.contextmanager
     def watched(self, several_processes: bool) -> Iterator[None]:
-        """Handle both signals inside, where nobody else does.
+        """Handle both signals inside: Ctrl-C where nobody else does; what handles SIGTERM already is called as well.
 
         Args:
             several_processes: nobody ends alone then; see `check_together`. The handler of JAX's service, which Python
@@ -63,7 +64,10 @@ class Signals:
             yield
             return
         ours = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
-        replaced = {number: before for number, before in ours.items() if signal.getsignal(number) == before}
+        replaced: dict[int, Any] = {number: before for number, before in ours.items() if signal.getsignal(number) == before}
+        others = signal.getsignal(signal.SIGTERM)
+        if callable(others):
+            self._users = replaced[signal.SIGTERM] = others
         for number in replaced:
             signal.signal(number, self._handle)
         enforcing = threading.Thread(target=self._enforce, name="systolic-grace", daemon=True)
@@ -89,6 +93,8 @@ class Signals:
             self.pending = signal.Signals(number)
         if number == signal.SIGTERM:
             self._terminated.set()
+            if self._users is not None:
+                self._users(number, frame)
         if again or (self.waiting and not self._several):
             self.check()
 

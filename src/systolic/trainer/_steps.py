@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import torch
 
 from ..exceptions import MisconfigurationException
 from ..metrics import Results, StepLog
+from ..optim import LightningOptimizer
 from ._anomaly import finiteness
 from ._batch_notes import note_batch
 from ._hooks import HookTable, step_arguments
@@ -76,6 +78,7 @@ class TrainStep(Step):
     """
 
     clears = updates = learns = True
+    _told = False
 
     def __call__(self, batch: Any, batch_idx: Any, epoch: Any, global_step: Any) -> dict[str, Any]:
         """Run the step; returns the user's output and the values to report."""
@@ -94,6 +97,8 @@ class TrainStep(Step):
         def closure() -> torch.Tensor | None:
             output = self.users(batch, batch_idx)
             loss = _loss_of(output)
+            if loss is None:
+                self._warn_of_nothing()
             if self.clears and optimizer is not None:
                 hooks.both("on_before_zero_grad", optimizer)
                 module.optimizer_zero_grad(epoch, batch_idx, optimizer)
@@ -113,10 +118,20 @@ class TrainStep(Step):
             with torch.enable_grad():
                 closure()
         else:
-            module.optimizer_step(epoch, batch_idx, optimizer, closure)
+            given: Any = optimizer if run.hooks.module_hook("optimizer_step") is None else LightningOptimizer(optimizer)
+            module.optimizer_step(epoch, batch_idx, given, closure)
             _require_closure_called(outputs)
             _let_go_of_gradients(run, optimizer)
         return outputs[-1], finite
+
+    def _warn_of_nothing(self) -> None:
+        if not self._told:
+            self._told = True
+            warnings.warn(
+                f"{type(self.run.module).__name__}'s `training_step` returned `None`: nothing is learned from such a batch. If "
+                "that is meant, ignore this warning.",
+                stacklevel=2,
+            )
 
 
 class EvaluationStep(Step):

@@ -18,7 +18,7 @@ from ..loggers import Logger
 from ..preflight import PreflightReport
 from ..profilers import Profiler
 from ..runtime import Devices
-from ..strategies import ModelParallel
+from ..strategies import DDPStrategy, ModelParallel
 from ..utilities._overrides import overrides
 from ..utilities._traceback import ShortTracebacks
 from . import _checkpoint_choice, _checkpoints, _data_checks, _defaults, _guests, inspection
@@ -62,7 +62,8 @@ class Trainer(TrainerProperties, TrainerSettings):
         sync_batchnorm: normalise over the whole batch; by default each core normalises its own part.
         precision: "32-true", "bf16-true" (also "16-true"), "bf16-mixed" (also "16-mixed"), or "64-true" on the CPU;
             docs/precision.md says what each means.
-        plugins: a `systolic.plugins.CheckpointIO`, for instance `AsyncCheckpointIO()`.
+        plugins: a `systolic.plugins.CheckpointIO`, for instance `AsyncCheckpointIO()`. Lightning's precision plugins say the
+            precision, its environments are not needed.
         matmul_precision: how exact float32 products are on a TPU or GPU: "default", "high" or "highest".
         deterministic: programs give equal results in every run on TPUs and CPUs; on a GPU this asks for an XLA flag.
         benchmark: taken and not needed, XLA chooses the fastest kernels while it compiles.
@@ -83,7 +84,7 @@ class Trainer(TrainerProperties, TrainerSettings):
         self,
         *,
         accelerator: str = "auto",
-        strategy: str | ModelParallel = "auto",
+        strategy: str | ModelParallel | DDPStrategy = "auto",
         devices: Devices = "auto",
         precision: str | int | None = None,
         logger: Logger | Iterable[Logger] | bool | None = None,
@@ -235,6 +236,7 @@ class Trainer(TrainerProperties, TrainerSettings):
         """
         chosen, model = model is not None, self._model_or_last("predict", model)
         dataloaders, datamodule = _guests.data(dataloaders, datamodule)
+        _data_checks.require_predictable(model)
         _data_checks.require_one_source("predict", datamodule, dataloaders=dataloaders)
         intercept(self, "predict", model, dataloaders, datamodule)
         ckpt_path = _checkpoint_choice.choose(self, "predict", ckpt_path, chosen)

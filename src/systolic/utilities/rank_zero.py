@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
@@ -12,6 +13,21 @@ from typing import Any, ParamSpec, TypeVar
 P = ParamSpec("P")
 R = TypeVar("R")
 _log = logging.getLogger("systolic")
+
+
+class _WhereNobodyElseShows(logging.StreamHandler[Any]):
+    """Shows messages on stderr, unless the script has set up logging: then it decides."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show a message."""
+        if not logging.getLogger().handlers:
+            self.stream = sys.stderr  # the one of now, which notebooks and tests replace
+            super().emit(record)
+
+
+# as in Lightning messages for information are seen; who wants none sets the logger's level higher
+_log.setLevel(logging.INFO)
+_log.addHandler(_WhereNobodyElseShows())
 
 
 class LightningDeprecationWarning(DeprecationWarning):

@@ -1,12 +1,12 @@
 """The base class of progress bars."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
 
 from ...core import LightningModule
-from ...distributed import is_main_process
 from .._protocol import TrainerLike
 from ..callback import Callback
 
@@ -65,19 +65,22 @@ class ProgressBar(Callback):
 
     @property
     def total_val_batches(self) -> int | float:
-        """Validation batches of all loaders; those of the sanity check during it."""
+        """Validation batches of all loaders; those of the sanity check during it, none in an epoch without validation."""
         trainer = self.trainer
-        return sum(trainer.num_sanity_val_batches if trainer.sanity_checking else trainer.num_val_batches)
+        every = trainer.check_val_every_n_epoch
+        if trainer.state.stage == "train" and every is not None and (trainer.current_epoch + 1) % every:
+            return 0
+        return sum(trainer.num_sanity_val_batches if trainer.sanity_checking else trainer.validate_loop.max_batches)
 
     @property
     def total_test_batches(self) -> int | float:
         """Test batches of all loaders."""
-        return sum(self.trainer.num_test_batches)
+        return sum(self.trainer.test_loop.max_batches)
 
     @property
     def total_predict_batches(self) -> int | float:
         """Batches to predict of all loaders."""
-        return sum(self.trainer.num_predict_batches)
+        return sum(self.trainer.predict_loop.max_batches)
 
     def epoch_description(self) -> str:
         """`"Epoch 3/9"`; the last epoch is left out when nobody knows it."""
@@ -93,20 +96,19 @@ class ProgressBar(Callback):
         """Show nothing."""
         raise NotImplementedError(f"{type(self).__name__} must define disable().")
 
-    def print(self, *values: Any, sep: str = " ", end: str = "\n") -> None:
-        """Print without breaking the bar."""
-        text = sep.join(map(str, values))
-        Console().print(text, end=end, markup=False, highlight=False, soft_wrap=True)
+    def print(self, *values: Any, sep: str | None = " ", end: str | None = "\n", **kwargs: Any) -> None:
+        """Print without breaking the bar; arguments are those of Python's `print`."""
+        print_on(Console(file=kwargs.get("file")), values, sep, end)
 
     def setup(self, trainer: TrainerLike, pl_module: LightningModule, stage: str) -> None:
         """Keep the Trainer and the module; of several processes the first one alone shows progress."""
         self._trainer, self._module = trainer, pl_module
-        if not is_main_process():
+        if not trainer.is_global_zero:
             self.disable()
 
     def get_metrics(self, trainer: TrainerLike, pl_module: LightningModule) -> dict[str, Any]:
-        """Metrics to show behind the bar; override to add or remove something."""
-        return dict(trainer.finished_metrics)
+        """Metrics to show behind the bar, the loggers' version among them as `v_num`; override to add or remove something."""
+        return {**get_standard_metrics(trainer), **trainer.finished_metrics}
 
     def on_trace_start(self, trainer: TrainerLike, description: str) -> None:
         """Called when the Trainer begins to trace a step; `on_compile_start` follows unless its program is there already."""
@@ -125,3 +127,22 @@ class ProgressBar(Callback):
             saved_seconds: by how much the cache on disk made that shorter.
             trace_seconds: what PyTorch's tracing took before.
         """
+
+
+def get_standard_metrics(trainer: TrainerLike) -> dict[str, int | str]:
+    """Metrics behind every bar: the loggers' version as `v_num`, of a long one the last four characters.
+
+    Args:
+        trainer: the trainer; without loggers that have versions there is nothing to show.
+    """
+    versions = dict.fromkeys(logger.version for logger in trainer.loggers)
+    told = [version for version in versions if version is not None and version != ""]
+    if not told:
+        return {}
+    return {"v_num": told[0] if len(told) == 1 and isinstance(told[0], int) else "_".join(map(str, told))[-4:]}
+
+
+def print_on(console: Console, values: Sequence[Any], sep: str | None, end: str | None) -> None:
+    """Print on a console of rich's what Python's `print` would, and nothing that rich would make of it."""
+    text = (" " if sep is None else sep).join(map(str, values))
+    console.print(text, end="\n" if end is None else end, markup=False, highlight=False, soft_wrap=True)

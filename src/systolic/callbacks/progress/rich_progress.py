@@ -14,6 +14,7 @@ from ._displays import Display, LineDisplay, TerminalDisplay
 from ._switched import SwitchedProgressBar
 from ._theme import RichProgressBarTheme
 from ._ticker import Ticker
+from .progress_bar import print_on
 
 _NEVER = math.inf
 _SHARE_OF_TIME = 0.02
@@ -71,10 +72,12 @@ class RichProgressBar(SwitchedProgressBar):
         super().disable()
         self._close()
 
-    def print(self, *values: Any, sep: str = " ", end: str = "\n") -> None:
-        """Print above the bar."""
-        console = self._console or Console()
-        console.print(sep.join(map(str, values)), end=end, markup=False, highlight=False, soft_wrap=True)
+    def print(self, *values: Any, sep: str | None = " ", end: str | None = "\n", **kwargs: Any) -> None:
+        """Print above the bar; arguments are those of Python's `print`."""
+        if kwargs.get("file") is not None or self._console is None:
+            super().print(*values, sep=sep, end=end, **kwargs)
+        else:
+            print_on(self._console, values, sep, end)
 
     def setup(self, trainer: TrainerLike, pl_module: LightningModule, stage: str) -> None:
         """Find out where progress can be shown."""

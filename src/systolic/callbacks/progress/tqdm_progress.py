@@ -243,13 +243,13 @@ class TQDMProgressBar(SwitchedProgressBar):
         self._bar(self._evaluated).close()
         self._evaluated = ""
 
-    def print(self, *values: Any, sep: str = " ", end: str = "\n") -> None:
-        """Print above the bars."""
+    def print(self, *values: Any, sep: str | None = " ", **kwargs: Any) -> None:
+        """Print above the bars; arguments are those of Python's `print`."""
         bar = next((bar for bar in self._bars.values() if bar is not None and not bar.disable), None)
         if bar is None:
-            super().print(*values, sep=sep, end=end)
+            print(*values, sep=sep, **kwargs)  # noqa: T201 - as Lightning's does
         else:
-            bar.write(sep.join(map(str, values)), end=end)
+            bar.write((" " if sep is None else sep).join(map(str, values)), **kwargs)
 
 
 def _begin(bar: Tqdm, description: str, total: int | float) -> None:

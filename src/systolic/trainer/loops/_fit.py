@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from ...diagnostics import Advisor
 from ...distributed import agree
 from ...exceptions import SIGTERMException
 from ...utilities.random_state import HostRandomState, isolated_random_state
+from ...utilities.rank_zero import rank_zero_info
 from .._anomaly import require_finite
 from .._checkpoints import save_last
 from .._common_start import share_generators
@@ -67,7 +67,7 @@ class FitLoop:
         self.together = Together(run)
         grouped = run.config.steps_per_dispatch > 1
         self.advisor = Advisor(self.loaders, run.reporting.is_idle, grouped) if run.config.advice else None
-        self._started = time.monotonic()
+        self._goes_on = False
 
     def _read_from(self, loaders: Any) -> None:
         source = EpochSource(loaders)
@@ -109,7 +109,6 @@ class FitLoop:
         if self._done():
             self._warn_if_nothing_is_left()
             return
-        self._started = time.monotonic()
         self.due.start()
         warn_of_eval_mode(run.module)
         warn_of_rare_logs(run)
@@ -261,8 +260,6 @@ class FitLoop:
     def _ends_after(self, index: int, trained: bool = True) -> bool:
         """Conclude a batch: the clock, validation, schedulers that read a metric. Whether the epoch ends early."""
         run = self._run
-        if run.config.max_time is not None:
-            self._watch_time(run.config.max_time)
         if run.is_shared:
             self._agree_after_batch()
         if run.enable_validation and not run.progress.validated and self._validation_is_due(index):
@@ -381,10 +378,6 @@ class FitLoop:
         self.due.validated()
         self._agree_to_stop()
 
-    def _watch_time(self, limit: float) -> None:
-        if time.monotonic() - self._started >= limit:
-            self._run.should_stop = True
-
     def _agree_to_stop(self) -> None:
         """Agree to stop: all do after the same batch what one process decides by its clock, or a value that it alone has."""
         if self._run.is_shared:
@@ -401,11 +394,24 @@ class FitLoop:
         counters, config = self._run.counters, self._run.config
         return counters.global_step >= (config.min_steps or 0) and counters.epoch >= (config.min_epochs or 0)
 
+    def _stops_early(self) -> bool:
+        """Whether somebody wants to stop, and may; who has to wait is told so, once."""
+        run = self._run
+        if not run.should_stop or self._may_stop():
+            return run.should_stop
+        if not self._goes_on:
+            self._goes_on = True
+            rank_zero_info(
+                f"Trainer was asked to stop, but the required `min_epochs={run.config.min_epochs!r}` or "
+                f"`min_steps={run.config.min_steps!r}` has not been met. Training will continue..."
+            )
+        return False
+
     def _stops(self) -> bool:
         run = self._run
         max_steps = run.config.max_steps
         steps_done = max_steps != -1 and run.counters.global_step >= max_steps
-        return steps_done or (run.should_stop and self._may_stop())
+        return steps_done or self._stops_early()
 
     def _end_epoch_schedulers(self) -> None:
         """Before ModelCheckpoint: a checkpoint of the epoch's end holds the learning rate of the next one."""

@@ -34,7 +34,7 @@ class PredictionLoop:
         self.step = EvaluationStep(run, _STAGE, Results())
         self.runner = BatchRunner(run, self.step, _STAGE)
         self.indices: list[list[int]] | None = None
-        self._told = False
+        self._told = self._keeps_indices = False
 
     def run(self, keep: bool) -> list[list[Any]]:
         """Predict.
@@ -48,7 +48,8 @@ class PredictionLoop:
         run = self._run
         loaders, limits = run.evaluation_loaders(_STAGE)
         found, writers = run.predictions, prediction_writers(run.config.callbacks)
-        keep = keep or any(writer.interval.on_epoch for writer in writers)
+        self._keeps_indices = any(writer.interval.on_epoch for writer in writers)
+        keep = keep or self._keeps_indices
         with self.begun():
             self.step.of_several = len(loaders) > 1
             for index, (loader, limit) in enumerate(zip(loaders, limits, strict=True)):
@@ -59,6 +60,8 @@ class PredictionLoop:
                 outputs = list(self._outputs(loader if noting is None else noting.loader, limit, keep))
                 self.runner.engine.verify()
                 # fetched here, after the last batch was dispatched, so that no batch waits for the host
+                if not self._keeps_indices:
+                    run.predicted_indices[-1].clear()
                 found.append([tree_map_only(DeviceTensor, lambda t: t.cpu(), output) for output in outputs])
             self._run.hooks.both(_STAGE.epoch_end)
             self._run.hooks.both(_STAGE.end)
@@ -96,6 +99,8 @@ class PredictionLoop:
             output = result.value()["output"]
             self._warn_of_nothing(output)
             if self.indices:
+                if not self._keeps_indices:
+                    run.predicted_indices[-1].clear()  # those of the current batch are enough
                 run.predicted_indices[-1].append(self.indices[batch.index])
             hooks.both(_STAGE.batch_end, output, batch.host, batch.index, *place)
             hooks.callbacks("on_step_dispatched", batch.index)

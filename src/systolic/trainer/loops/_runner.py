@@ -53,8 +53,16 @@ class BatchRunner:
             batches: what `feed` gives.
             advisor: is told how long steps took.
         """
-        waited = self.run.signals.interruptible(observed_batches(batches, self.run.config.profiler, self.stage))
+        profiler = self.run.config.profiler
+        if profiler is not None:
+            profiler.expect_steps(self.stage.step, self._expected())
+        waited = self.run.signals.interruptible(observed_batches(batches, profiler, self.stage))
         return self.run.record.watched(_RECORDED[self.stage], waited, self.engine.compiles, advisor)
+
+    def _expected(self) -> int | float:
+        """How many batches an epoch of the stage has."""
+        run = self.run
+        return run.num_training_batches if self.stage is Stage.FIT else sum(run.loaders_and_limits(self.stage)[1])
 
     def arguments(self, batch: FedBatch, *place: Any) -> Arguments:
         """The engine's arguments for a batch.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...callbacks import BatchSizeFinder, Callback, LearningRateFinder
 from ...callbacks.lr_finder import LRFinder
 from ...exceptions import MisconfigurationException
+from ...utilities.random_state import isolated_random_state
 from .. import _data_checks, _guests
 from .._run import Call, Run
 from .._stage import Stage
@@ -109,19 +110,23 @@ class Tuner:
     ) -> None:
         trainer, model = self._trainer, _guests.module(model)
         train_dataloaders, datamodule = _guests.data(train_dataloaders, datamodule)
+        if method not in ("fit", "validate", "test", "predict"):
+            raise ValueError(f"Tuner: method {method!r} is invalid. Expected 'fit'.")
         if method != "fit" or dataloaders is not None:
             raise MisconfigurationException(
                 f"The tuner works on training. Expected method='fit' and `train_dataloaders`. Received: method={method!r}"
                 f"{', dataloaders' if dataloaders is not None else ''}."
             )
         if any(isinstance(callback, type(finder)) for callback in trainer.callbacks):
-            raise MisconfigurationException(
-                f"The Trainer has a {type(finder).__name__} callback already. Remove it, or call trainer.fit without the tuner."
+            raise ValueError(
+                f"The Trainer is already configured with a `{type(finder).__name__}` callback. Remove it, or call trainer.fit "
+                "without the tuner."
             )
         _data_checks.require_trainable(trainer.config, model)
         call = Call(Stage.FIT, model, datamodule, {Stage.FIT: train_dataloaders, Stage.VALIDATE: None})
         run = Run(trainer, trainer.config, call, trainer.run)
-        with run.running():
+        # as in Lightning the user's random numbers are not drawn from: every search is the same, and training after it
+        with run.running(), isolated_random_state():
             run.load_training_data(train_dataloaders)
             run.prepare_training()
             find(trainer, model)
