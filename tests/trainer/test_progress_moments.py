@@ -124,10 +124,13 @@ def test_quick_runs_say_nothing_of_it(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_no_thread_of_the_bar_is_left() -> None:
-    bar = RichProgressBar()
-    one = trainer(callbacks=[bar])
+    before = set(threading.enumerate())  # tests of a bar alone may have left theirs
+    one = trainer(callbacks=[RichProgressBar()])
     one.fit(Line(), batches(4))
-    assert not [thread.name for thread in threading.enumerate() if thread.name == "systolic-progress"]
+    failing = trainer(callbacks=[RichProgressBar()])
+    with pytest.raises(ZeroDivisionError):
+        failing.fit(Line(lambda module, batch: 1 / 0), batches(4))
+    assert not set(threading.enumerate()) - before
     assert one.activity is None
 
 

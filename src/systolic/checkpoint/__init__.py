@@ -5,7 +5,7 @@ from ._conversion import convert
 from ._description import Description, Part, TensorEntry, describe
 from ._errors import CheckpointFormatError, CheckpointNotFoundError, NoCheckpointError
 from ._io import CheckpointIO, TorchCheckpointIO
-from ._location import is_inside, is_remote, location
+from ._location import is_inside, is_remote, location, require_path
 from ._sharded_io import ShardedCheckpointIO
 from ._snapshot import send_parts, snapshot
 from ._storage import atomic_save, copy_atomically, link_atomically, load, remove
@@ -31,6 +31,7 @@ __all__ = [
     "load",
     "location",
     "remove",
+    "require_path",
     "send_parts",
     "snapshot",
 ]

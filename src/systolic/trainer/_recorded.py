@@ -18,7 +18,7 @@ import torch
 from ..callbacks import ProgressBar
 from ..callbacks._checkpoint_names import default_directory
 from ..callbacks.progress._notice import telling
-from ..checkpoint import is_remote
+from ..checkpoint import is_remote, require_path
 from ..diagnostics import MOST_RUNS, RUN_FILE, SAVING, Document, RunRecord, read_runs, write_runs
 from ..distributed import is_main_process, local_devices, process_count
 from ..exceptions import MisconfigurationException
@@ -56,7 +56,7 @@ def recorded(run: Run) -> Iterator[None]:
 @contextlib.contextmanager
 def saving(run: Run, path: str | os.PathLike[str]) -> Iterator[None]:
     """Inside, a checkpoint is saved, which the record notes."""
-    began, where, later = time.perf_counter(), os.fspath(path), run.config.checkpoint_io.writes_later
+    began, where, later = time.perf_counter(), require_path(path), run.config.checkpoint_io.writes_later
     with run.record.within(SAVING, f"Saving {os.path.basename(where)}"):
         yield
     is_there = not later and not is_remote(where) and os.path.isfile(where)

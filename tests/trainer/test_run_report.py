@@ -62,7 +62,7 @@ def test_a_report_tells_what_the_run_did(tmp_path: Path) -> None:
     assert "fit of Told" in text
     assert re.search(r"Finished after [\d.]+ m?s, at epoch 3, step 30\.", text)
     assert "sets model.seen (training)" in text
-    assert re.search(r"print at .*test_report\.py:\d+ in training_step \(training\)", text)
+    assert re.search(r"print at .*test_run_report\.py:\d+ in training_step \(training\)", text)
     assert "epoch=2-step=30.ckpt" in text
     assert "From metrics.csv: everything that was sent to the logger." in text
     assert "The devices told of no bytes in use: simulated cores" in text
@@ -132,7 +132,7 @@ def test_lines_that_read_values_are_named(tmp_path: Path) -> None:
     one.fit(Line(), batches(6))
     (told,) = read_runs(Path(one.log_dir or ""))
     ((line, (count, seconds)),) = told["reads"].items()
-    assert re.search(r"test_report\.py:\d+ in .*on_train_batch_end$", line)
+    assert re.search(r"test_run_report\.py:\d+ in .*on_train_batch_end$", line)
     assert count == 6
     assert seconds > 0
     without = run(tmp_path, max_epochs=1, advice=False)
