@@ -53,6 +53,8 @@ def without_dropout(model: nn.Module) -> nn.Module:
     for module in model.modules():
         if isinstance(module, nn.modules.dropout._DropoutNd) or type(module).__name__ == "StochasticDepth":
             module.p = 0.0
+        if type(module).__name__ == "LabelEmbedding":  # of diffusers, which drops labels
+            module.dropout_prob = 0.0
     return model
 
 

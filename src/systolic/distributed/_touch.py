@@ -115,6 +115,10 @@ def _is_lost(connection: socket.socket) -> bool:
         return connection.recv(1) != _GOODBYE
     except ConnectionResetError:
         return True
+    except TimeoutError as error:
+        if error.errno is None:  # nothing was said so far; otherwise the other host answers no more
+            raise
+        return True
 
 
 def _keep_alive(connection: socket.socket) -> None:
