@@ -14,6 +14,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 from trainer.runs import Line, Recorder, trainer
 
+from systolic.callbacks import ProgressBar
+
 
 def by_python() -> float:
     return random.random() + random.gauss(0, 1)
@@ -104,3 +106,52 @@ def test_a_thread_of_a_logger_that_computes_meanwhile_sees_no_difference() -> No
     assert losses == pytest.approx(outcome(Augmented(by_python, 0.0), 0, compile=False)[0], rel=1e-5)
     assert len(seen) > 10
     assert all(seen)
+
+
+class Keeps(Line):
+    """Keeps in one list what its hook in the loader's thread sees, and what its step computes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[torch.Tensor] = []
+
+    def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        self.kept.append(batch["x"])
+        return batch
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        loss = super().training_step(batch, batch_idx)
+        if len(self.kept) > 100:  # it looks at the list, so that a capture walks it
+            return loss * 2
+        return loss
+
+
+class WaitsForMore(ProgressBar):
+    """Tracing, which it is told of, begins when the loader's thread has given the module another tensor."""
+
+    waited = 0
+
+    def on_trace_start(self, trainer: Any, description: str) -> None:
+        module, deadline = trainer.lightning_module, time.monotonic() + 2
+        count = len(module.kept)
+        while len(module.kept) == count and time.monotonic() < deadline:
+            time.sleep(0.005)
+        self.waited += len(module.kept) > count
+
+
+def test_a_hook_that_keeps_batches_while_the_step_is_captured() -> None:
+    data = Augmented(lambda: 0.25, 0.02)
+    # the fourth batch, from which on a thread reads ahead, has another shape: the step is captured again meanwhile
+    order = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11], [12, 13], [14, 15, 16, 17], [18, 19, 20, 21], [22, 23, 0, 1]]
+    losses, bar = [], WaitsForMore()
+    for options in ({"enable_progress_bar": True}, {"compile": False}):
+        torch.manual_seed(1)
+        module, recorder = Keeps(), Recorder()
+        callbacks = [recorder, bar] if options.get("enable_progress_bar") else [recorder]
+        trainer(**options, prefetch_batches=1, callbacks=callbacks, recompile_limit=20).fit(
+            module, DataLoader(data, batch_sampler=order)
+        )
+        assert len(module.kept) == len(order)
+        losses.append(recorder.losses)
+    assert bar.waited > 0
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)

@@ -14,6 +14,7 @@ import torch
 
 from ...distributed import counted_step
 from ...runtime import (
+    DeviceTensor,
     Placement,
     keep_compiled_programs,
     to_torch_tensor,
@@ -312,6 +313,9 @@ class Engine:
         # in slots that would keep its arrays on the devices, and in guards
         if forget_unused(guessed, captured):
             captured = self._captured(leaves, rebuild, numbers, roots, _values_of(leaves), forced)
+        if not all(isinstance(slot.tensor, DeviceTensor) for slot in captured.slots):
+            # the loader's thread has given the objects tensors meanwhile: a hook of the user's keeps its batches
+            bind(captured.objects, self.placement)
         if self.check is not None:
             self.check(captured)
         require_own_memory(captured, self.placement.shared_memory)
