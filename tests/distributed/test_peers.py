@@ -107,22 +107,27 @@ def test_hosts_of_a_slice(kind: str, hosts: str, expected: Any) -> None:
 
 # promise 25: J#22436, a process of a pod that was started alone says what is missing
 @pytest.mark.thin(2)
-@pytest.mark.parametrize("process", [0, 1])
-def test_a_process_whose_peers_stay_away_ends_with_an_error(process: int) -> None:
+def waiting_in_vain(process: int, **more: str) -> subprocess.CompletedProcess[str]:
+    """A process of two whose peer does not come."""
     told = {
         "SYSTOLIC_COORDINATOR": f"127.0.0.1:{free_port()}",
         "SYSTOLIC_PROCESSES": "2",
         "SYSTOLIC_PROCESS": str(process),
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
-    run = subprocess.run(
+    return subprocess.run(
         [sys.executable, str(HERE / "arriving.py")],
-        env=os.environ | told,
+        env=os.environ | told | more,
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
     )
+
+
+@pytest.mark.parametrize("process", [0, 1])
+def test_a_process_whose_peers_stay_away_ends_with_an_error(process: int) -> None:
+    run = waiting_in_vain(process)
     assert run.returncode == 1, run.stderr
     assert f"process {process} of 2 (told by SYSTOLIC_COORDINATOR) waits at 127.0.0.1" in run.stderr
     assert "waited 3 seconds" in run.stderr
@@ -146,20 +151,6 @@ def test_variables_that_an_earlier_job_has_left_are_refused(told: dict[str, str]
 
 
 def test_a_wait_for_slices_names_the_variables_that_told_of_them() -> None:
-    told = {
-        "SYSTOLIC_COORDINATOR": f"127.0.0.1:{free_port()}",
-        "SYSTOLIC_PROCESSES": "2",
-        "SYSTOLIC_PROCESS": "0",
-        "PYTHONPATH": os.pathsep.join(sys.path),
-        "MEGASCALE_NUM_SLICES": "7",
-    }
-    run = subprocess.run(
-        [sys.executable, str(HERE / "arriving.py")],
-        env=os.environ | told,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    run = waiting_in_vain(0, MEGASCALE_NUM_SLICES="7")
     assert run.returncode == 1, run.stderr
     assert "told of several slices by MEGASCALE_NUM_SLICES=7. If an earlier job has left these, unset them." in run.stderr

@@ -81,19 +81,21 @@ def _summary(run: Document) -> str:
 
 
 def _run(run: Document) -> Iterator[str]:
-    yield "<h2>Where the time went</h2>"
-    yield from _shares(run)
-    yield "<h2>Steps</h2>"
-    yield from _steps(run)
-    yield "<h2>Compilations</h2>"
-    yield from _compiles(run)
-    yield "<h2>Memory</h2>"
-    yield from _memory(run)
-    yield "<h2>Checkpoints</h2>"
-    yield from _checkpoints(run)
-    yield "<h2>Host effects</h2>"
-    yield from _effects(run)
-    yield "<h2>Advice</h2>"
+    sections = {
+        "Where the time went": _shares,
+        "Steps": _steps,
+        "Compilations": _compiles,
+        "Memory": _memory,
+        "Checkpoints": _checkpoints,
+        "Host effects": _effects,
+        "Advice": _advice,
+    }
+    for heading, section in sections.items():
+        yield f"<h2>{heading}</h2>"
+        yield from section(run)
+
+
+def _advice(run: Document) -> Iterator[str]:
     yield from (f"<p>{escape(text)}</p>" for text in run["advice"])
     if not run["advice"]:
         yield "<p>None was given.</p>"

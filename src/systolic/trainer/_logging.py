@@ -46,12 +46,12 @@ def log_value(run: Run, name: str, value: Any, options: LogOptions) -> None:
     )
     if isinstance(value, HostResult):
         weight = (options.batch_size or log.batch_size()) if on_epoch and options.reduction == "mean" else 1
-        recorded(_log_later, run, asked, value, weight, in_training)
+        recorded(log_after_step, run, asked, value, weight, in_training)
         return
     log.add(log.results.entry(asked), value, options.batch_size, hook)
 
 
-def _log_later(run: Run, entry: LogEntry, result: HostResult, weight: float | torch.Tensor, in_training: bool) -> None:
+def log_after_step(run: Run, entry: LogEntry, result: HostResult, weight: float | torch.Tensor, in_training: bool) -> None:
     """After the step: log what a function of `systolic.host` gave for it."""
     number = as_scalar(entry.name, result.value).cpu()
     run.reporting.host_batch_value(entry, number, float(weight), in_training)

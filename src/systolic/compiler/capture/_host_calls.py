@@ -154,11 +154,16 @@ def _as_given(argument: object) -> Any:
 
 def recorded(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
     """Have a function called after every step that is being traced now; at once where none is."""
-    calls = HostCalls.active
-    if calls is None or not is_capture_thread():
+    calls = recording()
+    if calls is None:
         function(*args, **kwargs)
     else:
         calls.record(function, args, kwargs)
+
+
+def recording() -> HostCalls | None:
+    """The calls of the step that this thread is tracing; None where it traces none."""
+    return HostCalls.active if is_capture_thread() else None
 
 
 def deferred_print(*args: Any, **kwargs: Any) -> None:

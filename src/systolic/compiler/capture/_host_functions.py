@@ -11,9 +11,8 @@ import torch
 
 from ...utilities._torch_internals import tree_map_only
 from ...utilities.rank_zero import rank_zero_info
-from .._capture_thread import is_capture_thread
 from .._errors import CaptureError, user_line_of
-from ._host_calls import HostCalls, recorded
+from ._host_calls import recording
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -30,21 +29,22 @@ class HostResult:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._values: list[Any] = []
+        self._is_there = False
+        self._value: Any = None
 
     @property
     def value(self) -> Any:
         """The result for the step that came last; only calls that are made after the step can ask."""
-        if not self._values:
+        if not self._is_there:
             self._refuse()
-        return self._values[-1]
+        return self._value
 
     def set(self, value: object) -> None:
         """Take the result for a step."""
-        self._values = [value]
+        self._is_there, self._value = True, value
 
     def __repr__(self) -> str:
-        return repr(self._values[-1]) if self._values else f"<what {self._name} gives after the step>"
+        return repr(self._value) if self._is_there else f"<what {self._name} gives after the step>"
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise CaptureError(
@@ -89,11 +89,12 @@ def host(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> Any:
-        if HostCalls.active is None or not is_capture_thread():
+        calls = recording()
+        if calls is None:
             given, named = _on_host((args, kwargs))
             return plain(*given, **named)
         result = HostResult(name)
-        recorded(_called, result, function, cost, *args, **kwargs)
+        calls.record(host_function, (result, function, cost, *args), kwargs)
         return result
 
     return call
@@ -118,7 +119,8 @@ class _Cost:
             )
 
 
-def _called(result: HostResult, function: Callable[..., Any], cost: _Cost, *args: Any, **kwargs: Any) -> None:
+def host_function(result: HostResult, function: Callable[..., Any], cost: _Cost, *args: Any, **kwargs: Any) -> None:
+    """Call a function of the user's after the step; reports name this call."""
     given, named = _on_host((args, kwargs))
     began = time.perf_counter()
     result.set(function(*given, **named))
