@@ -105,8 +105,6 @@ def test_hosts_of_a_slice(kind: str, hosts: str, expected: Any) -> None:
     assert seen == (None if expected is None else expected | {"told_by": "the hosts of the TPU slice"})
 
 
-# promise 25: J#22436, a process of a pod that was started alone says what is missing
-@pytest.mark.thin(2)
 def waiting_in_vain(process: int, **more: str) -> subprocess.CompletedProcess[str]:
     """A process of two whose peer does not come."""
     told = {
@@ -125,6 +123,8 @@ def waiting_in_vain(process: int, **more: str) -> subprocess.CompletedProcess[st
     )
 
 
+# promise 25: J#22436, a process of a pod that was started alone says what is missing
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("process", [0, 1])
 def test_a_process_whose_peers_stay_away_ends_with_an_error(process: int) -> None:
     run = waiting_in_vain(process)

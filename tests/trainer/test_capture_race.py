@@ -148,7 +148,7 @@ def test_a_hook_that_keeps_batches_while_the_step_is_captured() -> None:
         torch.manual_seed(1)
         module, recorder = Keeps(), Recorder()
         callbacks = [recorder, bar] if options.get("enable_progress_bar") else [recorder]
-        trainer(**options, prefetch_batches=1, callbacks=callbacks, recompile_limit=20).fit(
+        trainer(**options, prefetch_batches=1, callbacks=callbacks, recompile_limit=20, advice=False).fit(
             module, DataLoader(data, batch_sampler=order)
         )
         assert len(module.kept) == len(order)
