@@ -85,6 +85,32 @@ def test_a_validation_loader_goes_on_drawing_where_it_was(kind: str, tmp_path: P
         require_equal(whole, resumed, f"{kind}, {name}")
 
 
+@pytest.mark.parametrize("compile", [False, pytest.param(True, marks=pytest.mark.tables)])
+def test_loaders_of_training_and_validation_that_draw_from_one_generator(compile: bool, tmp_path: Path) -> None:
+    """A validation within the epoch draws after the epoch's order was drawn, and the next epoch's order after that."""
+
+    def loaders() -> dict[str, Any]:
+        options: dict[str, Any] = {"batch_size": 4, "shuffle": True, "generator": torch.Generator().manual_seed(7)}
+        train, val = TensorDataset(*columns()), TensorDataset(*columns(12))
+        return {"loader": DataLoader(train, **options), "val": DataLoader(val, **options)}
+
+    options: dict[str, Any] = {"val_check_interval": 3, "limit_val_batches": 1, "compile": compile}
+    saves = SavesEverywhere(tmp_path, (*INSTANTS, *(f"after_batch {epoch} {batch}" for epoch in (0, 1) for batch in (4, 5, 6))))
+    whole = run(tmp_path, **loaders(), extra=(saves,), **options)
+    for name, checkpoint in saves.paths.items():
+        require_equal(whole, run(tmp_path, **loaders(), ckpt_path=checkpoint, **options), name)
+
+
+def test_workers_and_a_generator_that_validation_shares_are_told_of(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"batch_size": 4, "shuffle": True, "generator": torch.Generator().manual_seed(7)}
+    loader = DataLoader(TensorDataset(*columns()), num_workers=2, **options)
+    val = DataLoader(TensorDataset(*columns(8)), **options)
+    saves = SavesEverywhere(tmp_path, ("after_batch 0 2",))
+    run(tmp_path, loader, extra=(saves,), val=val, max_epochs=1, val_check_interval=3)
+    with pytest.warns(UserWarning, match=r"after 3 batches .* one torch\.Generator, .* a generator of its own"):
+        run(tmp_path, loader, saves.paths["after_batch 0 2"], val=val, max_epochs=1, val_check_interval=3)
+
+
 SLOW = pytest.mark.slow
 
 

@@ -14,6 +14,7 @@ from ._epoch_source import Mark as Mark
 from ._epoch_source import Place as Place
 from ._epoch_source import generators_now as generators_now
 from ._epoch_source import restore_generators as restore_generators
+from ._epoch_source import shared_generators as shared_generators
 from ._errors import EmptyLoaderError as EmptyLoaderError
 from ._errors import NotIterableError as NotIterableError
 from ._fast_fetch import ArrayBatches as ArrayBatches

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from ._limits import num_batches
 from ._merge import MergedLoader
 from ._samplers import samplers_of
 from ._skipping import Skip
-from ._tracked import IndexedLoader, Mark, tracked
+from ._tracked import IndexedLoader, Mark, WorkersLoader, tracked
 from ._worker_states import is_stateful
 
 _RANDOM = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
@@ -44,7 +45,14 @@ class EpochSource:
         self._place: Place | None = None
         self._resumed = False
 
-    def resume(self, place: Place | None, batches: int, in_epoch: bool, before: HostRandomState | None) -> None:
+    def resume(
+        self,
+        place: Place | None,
+        batches: int,
+        in_epoch: bool,
+        before: HostRandomState | None,
+        shared: Sequence[torch.Generator] = (),
+    ) -> None:
         """Let the next epoch begin after some batches of the one that `place` is of.
 
         Args:
@@ -52,8 +60,17 @@ class EpochSource:
             batches: how many were trained on.
             in_epoch: whether the epoch had begun.
             before: the generators before the next batch is read; None leaves them as they are.
+            shared: generators that validation draws from, too; they go on where they are when the order is drawn again.
         """
+        kept = [(generator, generator.get_state()) for generator in shared]
         self._warn_if_inexact(batches)
+        if kept and batches and any(isinstance(leaf, WorkersLoader) for leaf in self._leaves):
+            warnings.warn(
+                f"Training goes on after {batches} batches of an epoch, its loader and validation's draw from one "
+                "torch.Generator, and its workers are given indices ahead: from the next validation on samples may come in "
+                "another order. Give each loader a generator of its own.",
+                stacklevel=2,
+            )
         if place is None and batches:
             self._warn_of_another_order(batches)
         if place is not None:
@@ -65,12 +82,16 @@ class EpochSource:
 
         def done() -> None:
             waiting[0] -= 1
-            if not waiting[0] and batches and before is not None:
-                before.restore()
+            if not waiting[0] and batches:
+                _set(kept)
+                if before is not None:
+                    before.restore()
 
         marks = (place or {}).get("marks") or [{}] * len(self._leaves)
         for leaf, mark, left in zip(self._leaves, marks, skips, strict=False):
             leaf.resume(Skip(left, done), _of_checkpoint(mark, batches > 0))
+        if not in_epoch:
+            _set(kept)
         self._place, self._resumed = (place if in_epoch else None), True
 
     @property
@@ -184,6 +205,17 @@ def restore_generators(loader: object, place: Place) -> None:
         generator.set_state(state)
     for sampler, state in zip(samplers, place["samplers"], strict=False):
         sampler.load_state_dict(copy.deepcopy(state))
+
+
+def shared_generators(loader: object, others: Sequence[object]) -> list[torch.Generator]:
+    """The generators that a loader has together with others."""
+    theirs = {id(generator) for other in others for generator in _generators(other)}
+    return [generator for generator in _generators(loader) if id(generator) in theirs]
+
+
+def _set(states: Sequence[tuple[torch.Generator, torch.Tensor]]) -> None:
+    for generator, state in states:
+        generator.set_state(state)
 
 
 def _generators(loader: object) -> list[torch.Generator]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..callbacks import Callback, Checkpoint
-from ..data import Place, generators_now, restore_generators
+from ..data import Place, generators_now, restore_generators, shared_generators
 from ..metrics import metric_states, restore_metric_states
 from ..utilities._overrides import overrides
 from ..utilities.random_state import HostRandomState
@@ -59,6 +59,12 @@ def is_in_epoch(run: Run) -> bool:
 def generators_of_validation(run: Run) -> list[Place]:
     """The states of the generators that the validation loaders have of their own."""
     return [generators_now(loader) for loader in run.loaders.get(Stage.VALIDATE, ([], []))[0]]
+
+
+def generators_of_both(run: Run) -> list[torch.Generator]:
+    """The generators that training's loader has together with those of validation."""
+    assert run.progress.reading is not None, "training has begun"
+    return shared_generators(run.progress.reading.source.loader, run.loaders.get(Stage.VALIDATE, ([], []))[0])
 
 
 _IN_VALIDATION = tuple(

@@ -21,7 +21,7 @@ from .._hook_changes import call_on_batch
 from .._modes import warn_of_eval_mode
 from .._padding import padder_for
 from .._plateau import monitored
-from .._position import callbacks_before_validation, generators_of_validation, restore_validation
+from .._position import callbacks_before_validation, generators_of_both, generators_of_validation, restore_validation
 from .._progress import Reading, Resumed, Stamp, Validation
 from .._stage import RunningStage, Stage
 from .._step_engine import StepOutcome
@@ -276,11 +276,11 @@ class FitLoop:
         """The epoch's batches, on the devices; after a resume those that are left of it."""
         run, config, counters = self._run, self._run.config, self._run.counters
         if resumed is not None and self._ends_at_once():
-            self.reading.source.resume(resumed.place, 0, False, None)
+            self.reading.source.resume(resumed.place, 0, False, None, generators_of_both(run))
             return iter(())
         set_epoch(self.loaders, counters.epoch)
         share_generators()
-        begin_reading(self.reading, run.progress.batch, resumed)
+        begin_reading(self.reading, run.progress.batch, resumed, generators_of_both(run))
         batches = feed(
             self.reading.source.begin(),
             run.placement,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
+
+import torch
 
 from ...data import iterate, num_batches
 from ...runtime import Prefetcher
@@ -120,20 +122,23 @@ def _read_for_training(
         yield from map(prepare, items)
 
 
-def begin_reading(reading: Reading, batch: int, resumed: Resumed | None) -> None:
+def begin_reading(reading: Reading, batch: int, resumed: Resumed | None, shared: Sequence[torch.Generator]) -> None:
     """Begin an epoch, or go on in the middle of the one that was resumed.
 
     Args:
         reading: training's.
         batch: the number of the next batch.
         resumed: what the checkpoint knows; None where the epoch begins.
+        shared: generators of the training loader that validation draws from, too.
     """
     reading.first, reading.before, reading.after, reading.under_way, reading.held = batch, None, None, None, None
+    if shared:  # read ahead, the loader would draw before a validation or after it, as the thread happens to run
+        reading.draws = True
     if resumed is None:
         return
     before = now = None if resumed.before is None else HostRandomState.current()
     if resumed.after is not None:
         before, reading.after = resumed.before, now
     reading.before = before
-    reading.source.resume(resumed.place, batch, True, before)
+    reading.source.resume(resumed.place, batch, True, before, shared)
     reading.source.load_loader_states(resumed.loader_states)
