@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import jax
 
 from ..hardware import chip_files
+from ._fork import require_not_forked
 
 if TYPE_CHECKING:
     from ..utilities._jax_internals import Device
@@ -19,8 +20,9 @@ def jax_devices(platform: str | None = None) -> list[Device]:
     """`jax.devices(platform)`, starting JAX where it has not started yet.
 
     Raises:
-        RuntimeError: JAX has no such platform.
+        RuntimeError: JAX has no such platform, or had started before this process was forked.
     """
+    require_not_forked()
     _leave_out_absent_tpus()
     return jax.devices(platform)
 

@@ -14,6 +14,7 @@ import torch
 
 from ..distributed import gather_to_host, join_parts, make_global_array
 from ._dtypes import torch_dtype
+from ._fork import require_not_forked
 from ._transfers import observers, tell_fetched, tell_sent
 
 _VIEWED_AS: dict[torch.dtype, tuple[torch.dtype, Any]] = {
@@ -65,9 +66,10 @@ def to_host_array(array: jax.Array) -> np.ndarray[Any, Any]:
     JAX keeps the values in the array, as long as that lives; `copy_to_host` leaves nothing behind.
 
     Raises:
-        RuntimeError: parts of the array lie on devices of other processes.
+        RuntimeError: parts of the array lie on devices of other processes; or this process was forked, and they are not here.
     """
     began = time.perf_counter()
+    require_not_forked(array)
     # host sync: the value is wanted
     values = np.asarray(array) if array.is_fully_addressable else copy_to_host(array)
     if observers:
@@ -81,6 +83,7 @@ def copy_to_host(array: jax.Array) -> np.ndarray[Any, Any]:
     Raises:
         RuntimeError: as for `to_host_array`.
     """
+    require_not_forked(array)
     if array.is_fully_replicated:
         return np.asarray(array.addressable_data(0))  # host sync: the value is wanted
     parts = _own_parts(array)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 import jax
 import torch
 
-from ...runtime import Cell, DeviceTensor, Placement, jax_devices, to_jax_array
+from ...runtime import Cell, DeviceTensor, Placement, jax_devices, require_not_forked, to_jax_array
 from ...sharding import MeshShape, StateLayout, StateRule, replicate_state
 from ...utilities._torch_internals import tree_flatten, tree_unflatten
 from ...utilities._traceback import ShortTracebacks
@@ -86,6 +86,7 @@ class JitFunction(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the program; compile it first where no valid one is there."""
+        require_not_forked()
         leaves, spec = tree_flatten((args, kwargs))
         tensors = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
         static = tuple((i, type(leaf), leaf) for i, leaf in enumerate(leaves) if not isinstance(leaf, torch.Tensor))
