@@ -106,6 +106,7 @@ PATHS = (
     Case("fit(ckpt_path='.')", _fit("."), FileNotFoundError, "is a directory; pass the path of a checkpoint file"),
     Case("fit(ckpt_path='')", _fit(""), MisconfigurationException, "`ckpt_path`"),
     Case("fit(ckpt_path='best') before any", _fit("best"), ValueError, "needs a ModelCheckpoint callback"),
+    Case("fit(ckpt_path='hpc') before any", _fit("hpc"), ValueError, "there is no hpc_ckpt_1.ckpt"),
     Case("fit(ckpt_path='last') before any", _fit("last"), Warning, "there is no last checkpoint"),
     Case("fit(ckpt_path='nothing://a.ckpt')", _fit("nothing://a.ckpt"), MisconfigurationException, "nothing"),
     Case(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,7 @@ def test_precision_plugins_say_the_precision(name: str) -> None:
 
 def test_environments_are_found_without_them() -> None:
     assert quiet_trainer(plugins=[environments.LightningEnvironment()]).num_nodes == 1
-    quiet_trainer(plugins=environments.SLURMEnvironment(auto_requeue=False))
-    with pytest.warns(UserWarning, match="auto_requeue=True.*scontrol"):
-        quiet_trainer(plugins=environments.SLURMEnvironment())
+    assert quiet_trainer(plugins=environments.SLURMEnvironment(auto_requeue=False)).config.slurm is None
+    slurm = quiet_trainer(plugins=environments.SLURMEnvironment(requeue_signal=signal.SIGHUP)).config.slurm
+    assert slurm is not None
+    assert slurm.requeue_signal is signal.SIGHUP

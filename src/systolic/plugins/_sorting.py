@@ -6,10 +6,10 @@ from typing import Any
 
 from ..compat import is_lightnings_own, lightnings
 from ..exceptions import MisconfigurationException
-from ..utilities.rank_zero import rank_zero_warn
+from .environments import SLURMEnvironment
 
 
-def sort_plugins(plugins: object, precision: Any) -> tuple[list[Any], Any]:
+def sort_plugins(plugins: object, precision: Any) -> tuple[list[Any], Any, SLURMEnvironment | None]:
     """Take out what is no plugin for checkpoints.
 
     Args:
@@ -17,17 +17,22 @@ def sort_plugins(plugins: object, precision: Any) -> tuple[list[Any], Any]:
         precision: the Trainer's argument; None where it was not given.
 
     Returns:
-        The other plugins, and the precision: the one that was asked for by the argument or by a plugin of Lightning's.
+        The other plugins; the precision: the one that was asked for by the argument or by a plugin of Lightning's; and
+        SLURM's environment, where the job is one of SLURM's that may be put back into the queue.
 
     Raises:
         MisconfigurationException: a precision is given twice.
     """
     listed: list[Any] = list(plugins) if isinstance(plugins, list | tuple) else [] if plugins is None else [plugins]
     kept: list[Any] = []
+    slurm = SLURMEnvironment() if SLURMEnvironment.detect() else None
     for plugin in listed:
         cls = type(plugin)
-        if lightnings(cls, "ClusterEnvironment") is not None:
-            _tell_of_environment(plugin)
+        if isinstance(plugin, SLURMEnvironment):
+            slurm = plugin
+        elif lightnings(cls, "ClusterEnvironment") is not None:
+            if lightnings(cls, "SLURMEnvironment") is not None:
+                slurm = SLURMEnvironment(plugin.auto_requeue, plugin.requeue_signal)
         elif lightnings(cls, "Precision") is not None and is_lightnings_own(cls):
             if precision is not None:
                 raise MisconfigurationException(
@@ -36,14 +41,4 @@ def sort_plugins(plugins: object, precision: Any) -> tuple[list[Any], Any]:
             precision = plugin.precision
         else:
             kept.append(plugin)
-    return kept, precision
-
-
-def _tell_of_environment(plugin: Any) -> None:
-    """The cluster's environment is found by JAX; of what Lightning's does besides, warn."""
-    if getattr(plugin, "auto_requeue", False):
-        rank_zero_warn(
-            f"{type(plugin).__name__}(auto_requeue=True): jobs are not put back into SLURM's queue here. At SIGTERM fit saves "
-            'what `ckpt_path="last"` goes on from and ends; let the job script call `scontrol requeue`. '
-            "auto_requeue=False says that this is known."
-        )
+    return kept, precision, slurm if slurm is not None and slurm.auto_requeue else None

@@ -10,6 +10,7 @@ from ..callbacks import Checkpoint, ModelCheckpoint
 from ..checkpoint import NoCheckpointError
 from ..distributed import broadcast
 from ..exceptions import MisconfigurationException
+from ._requeue import newest_checkpoint
 
 if TYPE_CHECKING:
     from ._trainer import Trainer
@@ -21,18 +22,28 @@ def choose(trainer: Trainer, method: str, ckpt_path: Any, module_given: bool) ->
     Args:
         trainer: the trainer that was called.
         method: "fit", "validate", "test" or "predict".
-        ckpt_path: what the call was given: a path, "best", "last" or None.
+        ckpt_path: what the call was given: a path, "best", "last", "hpc" or None.
         module_given: whether the call was given a module; without one, None means the best weights of the last fit.
 
     Raises:
-        NoCheckpointError: the best checkpoint is asked for, and there is none.
+        NoCheckpointError: the best checkpoint, or that of a job of SLURM's, is asked for, and there is none.
     """
+    if ckpt_path == "hpc" or (ckpt_path is None and trainer.config.slurm is not None):
+        found = newest_checkpoint(trainer.checkpoint_io, trainer.default_root_dir)
+        if found is not None:
+            return found
+        if ckpt_path == "hpc":
+            raise NoCheckpointError(
+                f'trainer.{method}(ckpt_path="hpc"): there is no hpc_ckpt_1.ckpt (2, 3, ...) in {trainer.default_root_dir}, '
+                "which a job of SLURM's writes before it goes back into the queue. Leave `ckpt_path` out: in such a job it is "
+                "taken where it is there."
+            )
     if ckpt_path is None and module_given:
         return None
     if ckpt_path is not None and not (isinstance(ckpt_path, os.PathLike) or (isinstance(ckpt_path, str) and ckpt_path)):
         raise MisconfigurationException(
-            f"trainer.{method}: `ckpt_path` expects the path or the URL of a checkpoint, 'best', 'last' or None. Received: "
-            f"{ckpt_path!r} of type {type(ckpt_path).__name__}."
+            f"trainer.{method}: `ckpt_path` expects the path or the URL of a checkpoint, 'best', 'last', 'hpc' or None. "
+            f"Received: {ckpt_path!r} of type {type(ckpt_path).__name__}."
         )
     if ckpt_path is None:
         warnings.warn(

@@ -18,6 +18,7 @@ from ..compiler import RematPolicy, choose_remat
 from ..data import check_limit
 from ..loggers import LoggerProtocol
 from ..plugins import choose_checkpoint_io, sort_plugins
+from ..plugins.environments import SLURMEnvironment
 from ..precision import Precision, resolve_matmul_precision, resolve_precision
 from ..profilers import Profiler, make_profiler
 from ..runtime import Devices
@@ -93,6 +94,7 @@ class TrainerConfig:
     reload_dataloaders_every_n_epochs: int
     remat: str | RematPolicy
     sharding: ModelParallel | None
+    slurm: SLURMEnvironment | None
     steps_per_dispatch: int
     sync_batchnorm: bool
     use_distributed_sampler: bool
@@ -187,7 +189,7 @@ def configuration(
         found = devices_for(accelerator, devices) if compile else []
     require_nodes(num_nodes)  # after the processes have met
     platform = found[0].platform if found else "cpu"
-    plugins, precision = sort_plugins(plugins, precision)
+    plugins, precision, slurm = sort_plugins(plugins, precision)
     if (of_strategy := checkpoint_io_of(strategy)) is not None:
         plugins.append(of_strategy)
     numerics = resolve_precision(precision, platform)
@@ -210,6 +212,7 @@ def configuration(
         numerics=numerics,
         profiler=make_profiler(profiler),
         sharding=sharding,
+        slurm=slurm,
         **checked,
     )
 

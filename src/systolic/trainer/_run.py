@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ from ._prepare import prepare_data
 from ._progress import Progress
 from ._recorded import recorded, started_record, told
 from ._reporting import Reporting
+from ._requeue import requeue
 from ._run_parts import EvaluatedLoaders, ModuleState
 from ._signals import Signals, exits_on_ctrl_c
 from ._signatures import require_steps, warn_of_misspelt
@@ -147,7 +149,7 @@ class Run:
         self.trainer, self.config, self.call = trainer, config, call
         self.counters = Counters() if before is None else dataclasses.replace(before.counters, in_epoch=False)
         self.progress = Progress()
-        self.signals = Signals(config.grace_period)
+        self.signals = Signals(config.grace_period, config.slurm and config.slurm.requeue_signal)
         self.state = TrainerState()
         self.profiler: Profiler = config.profiler if config.profiler is not None else _PASS_THROUGH
         self.should_stop = self.is_last_batch = self.enable_validation = self.skips_backward = False
@@ -241,7 +243,7 @@ class Run:
     def _running(self, call: Call) -> Iterator[dict[str, Any] | None]:
         self._attach()
         try:
-            with self.signals.watched(self.is_shared), memory_explained(self):
+            with self.signals.watched(self.is_shared, functools.partial(requeue, self)), memory_explained(self):
                 self._set_up()
                 yield _checkpoints.load(self, call.ckpt_path, call.weights_only)
             _checkpoints.wait(self)

@@ -32,12 +32,18 @@ def exits_on_ctrl_c() -> Iterator[None]:
 class Signals:
     """Requests of the operating system to a run.
 
+    Args:
+        grace_period: seconds that a run may take to end after SIGTERM.
+        requeue_signal: asks for putting the job back into a cluster's queue; None where there is no such queue.
+
     Attributes:
         pending: the signal that came; None for none.
         waiting: whether the main thread waits for data, which may take for ever: then a signal ends the wait.
     """
 
-    def __init__(self, grace_period: float) -> None:
+    def __init__(self, grace_period: float, requeue_signal: signal.Signals | None = None) -> None:
+        self._requeue_signal = requeue_signal
+        self._requeue: Callable[[], None] | None = None
         self.pending: signal.Signals | None = None
         self.waiting = False
         self._grace_period = grace_period
@@ -47,23 +53,26 @@ class Signals:
         self._terminated = threading.Event()
         self._ended = threading.Event()
 
-    def __reduce__(self) -> tuple[type[Signals], tuple[float]]:
+    def __reduce__(self) -> tuple[type[Signals], tuple[float, signal.Signals | None]]:
         """A copy waits for signals of its own."""
-        return Signals, (self._grace_period,)
+        return Signals, (self._grace_period, self._requeue_signal)
 
     @contextlib.contextmanager
-    def watched(self, several_processes: bool) -> Iterator[None]:
+    def watched(self, several_processes: bool, requeue: Callable[[], None]) -> Iterator[None]:
         """Handle both signals inside: Ctrl-C where nobody else does; what handles SIGTERM already is called as well.
 
         Args:
             several_processes: nobody ends alone then; see `check_together`. The handler of JAX's service, which Python
                 does not see, is replaced: a process that hangs could not be ended by SIGTERM with it.
+            requeue: puts the job back into its queue; training goes on.
         """
-        self._several = several_processes
+        self._several, self._requeue = several_processes, requeue
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        ours = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+        ours: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+        if self._requeue_signal is not None:
+            ours[self._requeue_signal] = signal.SIG_DFL
         replaced: dict[int, Any] = {number: before for number, before in ours.items() if signal.getsignal(number) == before}
         others = signal.getsignal(signal.SIGTERM)
         if callable(others):
@@ -89,7 +98,7 @@ class Signals:
             os.kill(os.getpid(), number)
             return
         again = self.pending is signal.SIGINT and number == signal.SIGINT
-        if self.pending is not signal.SIGTERM:
+        if self.pending is None or (self.pending is not signal.SIGTERM and number != self._requeue_signal):
             self.pending = signal.Signals(number)
         if number == signal.SIGTERM:
             self._terminated.set()
@@ -117,11 +126,12 @@ class Signals:
             KeyboardInterrupt: Ctrl-C was pressed at one of them.
         """
         if agree(self.pending is not None):
-            self.pending = signal.SIGTERM if agree(self.pending is signal.SIGTERM) else signal.SIGINT
+            order = (signal.SIGTERM, signal.SIGINT, self._requeue_signal)
+            self.pending = next(number for number in order if agree(self.pending is number))
             self.check()
 
     def check(self) -> None:
-        """Raise what a signal asks for.
+        """Do what a signal asks for.
 
         Raises:
             SIGTERMException: SIGTERM came.
@@ -129,8 +139,12 @@ class Signals:
         """
         if self.pending is signal.SIGTERM:
             raise SIGTERMException
-        if self.pending is not None:
+        if self.pending is signal.SIGINT:
             raise KeyboardInterrupt
+        if self.pending is not None:
+            self.pending = None
+            assert self._requeue is not None, "it was watched"
+            self._requeue()
 
     def interruptible(self, batches: Iterator[T]) -> Iterator[T]:
         """Batches whose arrival may be waited for without being deaf to signals."""
