@@ -63,7 +63,6 @@ class EpochSource:
             shared: generators that validation draws from, too; they go on where they are when the order is drawn again.
         """
         kept = [(generator, generator.get_state()) for generator in shared]
-        self._warn_if_inexact(batches)
         if kept and batches and any(isinstance(leaf, WorkersLoader) for leaf in self._leaves):
             warnings.warn(
                 f"Training goes on after {batches} batches of an epoch, its loader and validation's draw from one "
@@ -90,6 +89,7 @@ class EpochSource:
         marks = (place or {}).get("marks") or [{}] * len(self._leaves)
         for leaf, mark, left in zip(self._leaves, marks, skips, strict=False):
             leaf.resume(Skip(left, done), _of_checkpoint(mark, batches > 0))
+        self._warn_if_inexact(batches)
         if not in_epoch:
             _set(kept)
         self._place, self._resumed = (place if in_epoch else None), True
@@ -120,7 +120,8 @@ class EpochSource:
         warnings.warn(
             f"Training goes on after {batches} batches of an epoch, and {type(what).__name__} cannot say where it was: it is "
             "read from its beginning again, so batches that were trained on come a second time. Give it `state_dict()` (where "
-            "it is) and `load_state_dict(state)` (go on there), or use a dataset with `__getitem__` and `__len__`.",
+            "it is) and `load_state_dict(state)` (go on there), its iterators Grain's `get_state` and `set_state`, or use a "
+            "dataset with `__getitem__` and `__len__`.",
             stacklevel=2,
         )
 

@@ -9,12 +9,14 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from ..utilities.random_state import HostRandomState
 from ._fast_fetch import iterate
 from ._merge import MergedLoader
 from ._skipping import Skip, later_pass, skipping
 from ._worker_states import Delivered, ReportingCollate, Stateful, WorkerStart, is_stateful
 
 Mark = dict[str, Any]
+_END = object()
 
 
 class TrackedLoader:
@@ -54,6 +56,41 @@ class TrackedLoader:
 
     def close(self) -> None:
         """End the processes that were started for reading; no batch is read any more."""
+
+
+class IteratedLoader(TrackedLoader):
+    """A loader of an own kind. Grain's iterators know where they are, `get_state` and `set_state`; others begin anew."""
+
+    def __init__(self, loader: Any) -> None:
+        super().__init__(loader)
+        self._iterator: Any = None
+        self._state: Any = None
+
+    def __iter__(self) -> Iterator[Any]:
+        self._iterator, state, self._state = iter(self.loader), self._state, None
+        if state is None:
+            return self._iterator
+        self._iterator.set_state(state)
+        return self._goes_on(self._iterator)
+
+    def _goes_on(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """The batches after the state, which another process may have told after the last one of its epoch."""
+        batch = _END
+        for batch in batches:
+            yield batch
+        if batch is _END:
+            self._iterator = iter(self.loader)
+            yield from self._iterator
+
+    def mark(self) -> Mark:
+        """The iterator's state."""
+        return {"iterator": copy.deepcopy(self._iterator.get_state())} if _knows_its_place(self._iterator) else {}
+
+    def resume(self, skip: Skip, mark: Mark) -> None:
+        """Give the next iterator the state of `mark`, where it begins in the middle."""
+        self.exact = "iterator" in mark
+        self._state = mark.get("iterator") if skip.left else None
+        _finish(skip)
 
 
 class IndexedLoader(TrackedLoader):
@@ -97,20 +134,20 @@ class StatefulLoader(TrackedLoader):
         self._skip: Skip | None = None
 
     def __iter__(self) -> Iterator[Any]:
-        batches = iterate(self.loader)
+        before, batches = HostRandomState.current(), iterate(self.loader)
         skip, self._skip = self._skip, None
         if skip is None:
             return batches
         _finish(skip)
-        return self._not_empty(batches)
+        return self._not_empty(batches, before)
 
-    def _not_empty(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """A state of the end of an epoch gives an empty one with some loaders: the next one follows."""
-        found = False
+    def _not_empty(self, batches: Iterator[Any], before: HostRandomState) -> Iterator[Any]:
+        """A state of the end of an epoch gives an empty one with some loaders: the next follows as if it had not been."""
+        batch = _END
         for batch in batches:
-            found = True
             yield batch
-        if not found:
+        if batch is _END:
+            before.restore()
             yield from iterate(self.loader)
 
     def mark(self) -> Mark:
@@ -228,12 +265,16 @@ def tracked(loader: object) -> TrackedLoader:
     if is_stateful(loader):
         return StatefulLoader(loader, loader)
     if not isinstance(loader, DataLoader) or type(loader).__iter__ is not DataLoader.__iter__:
-        return TrackedLoader(loader)
+        return IteratedLoader(loader)
     if loader.num_workers:
         return WorkersLoader(loader)
     if not isinstance(loader.dataset, IterableDataset):
         return IndexedLoader(loader)
     return StatefulLoader(loader, loader.dataset) if is_stateful(loader.dataset) else TrackedLoader(loader)
+
+
+def _knows_its_place(iterator: object) -> bool:
+    return callable(getattr(iterator, "get_state", None)) and callable(getattr(iterator, "set_state", None))
 
 
 def _finish(skip: Skip) -> None:
