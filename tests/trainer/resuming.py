@@ -244,7 +244,7 @@ class Losses(L.Callback):
 
 def run(
     path: Path, loader: Any, ckpt_path: Path | None = None, extra: tuple[L.Callback, ...] = (), *,
-    looks: bool = True, val: Any = None, **options: Any,
+    looks: bool = True, val: Any = None, make: Callable[[], Model] = Model, **options: Any,
 ) -> Story:  # fmt: skip
     """Fit the model; a resumed run begins with generators in other states and other weights."""
     seed = 0 if ckpt_path is None else 1234
@@ -257,11 +257,12 @@ def run(
         "advice": False, "use_distributed_sampler": False,
     }  # fmt: skip
     trainer = L.Trainer(**{**defaults, **options, "logger": rows, "callbacks": [*watchers, *extra]})
-    module = Model()
+    module = make()
     val = DataLoader(TensorDataset(*columns(8)), batch_size=4) if val is None else val
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "steps_per_dispatch")
-        trainer.fit(module, loader, val, ckpt_path=ckpt_path)
+        given = {"datamodule": loader} if isinstance(loader, L.LightningDataModule) else {"train_dataloaders": loader}
+        trainer.fit(module, val_dataloaders=None if "datamodule" in given else val, ckpt_path=ckpt_path, **given)
     trainer.save_checkpoint(path / "end.ckpt")
     end = torch.load(path / "end.ckpt", weights_only=True)
     story.end = {key: end[key] for key in ("state_dict", "optimizer_states", "lr_schedulers", "global_step", "epoch")}

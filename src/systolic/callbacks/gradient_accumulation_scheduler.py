@@ -71,6 +71,8 @@ class GradientAccumulationScheduler(Callback):
                 f"Trainer(accumulate_grad_batches={trainer.accumulate_grad_batches}) and the scheduler contradict. "
                 "Remove one of them; the callback's {0: N} means the same."
             )
+        # a run that goes on in the middle of an epoch does not begin it
+        trainer.accumulate_grad_batches = self.get_accumulate_grad_batches(trainer.current_epoch)
 
     def on_train_epoch_start(self, trainer: AccumulatingTrainerLike, pl_module: LightningModule) -> None:
         """Set this epoch's number."""

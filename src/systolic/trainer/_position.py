@@ -37,6 +37,8 @@ def position(run: Run) -> dict[str, Any]:
         "generators": before.as_tensor(),
         "generators_after": None if after is None else after.as_tensor(),
         "validation": generators_of_validation(run) if progress.validation is None else progress.validation.loaders,
+        "loaded": progress.loaded,
+        "validation_loaded": progress.validation_loaded,
         "reporting": run.reporting.state_dict(in_epoch),
         "metrics": metric_states(run.module, _begins_anew(run, in_epoch)),
     }
@@ -106,6 +108,8 @@ def restore(run: Run, found: dict[str, Any]) -> None:
     counters.epoch = found["epoch"] if found["in_epoch"] else counters.epoch
     progress.batch, progress.validated, progress.finished = found["batch"], found["validated"], found["finished"]
     run.is_last_batch = found["is_last"]
+    progress.loaded = found.get("loaded", counters.epoch)
+    progress.validation_loaded = found.get("validation_loaded")
     progress.updates = found["updates"]
     after = found["generators_after"]
     progress.resumed = Resumed(

@@ -112,6 +112,8 @@ class Progress:
         scheduler_steps: in the epoch.
         resumed: what to go on from, at the beginning of a run, or where training went back.
         left_out: batches that are read and not trained on, by epoch and number.
+        loaded: the epoch in which training's loaders were asked for last.
+        validation_loaded: the one in which validation's were; None where they were not.
     """
 
     batch: int = 0
@@ -129,6 +131,8 @@ class Progress:
     scheduler_steps: int = 0
     resumed: Resumed | None = field(default=None, repr=False)
     left_out: set[tuple[int, int]] = field(default_factory=set)
+    loaded: int = 0
+    validation_loaded: int | None = None
 
     def begin_epoch(self) -> None:
         """A new epoch: nothing of it is read. What was told with the last batch holds until the first one."""

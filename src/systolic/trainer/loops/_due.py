@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -23,19 +22,16 @@ class Due:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._trained_from = self._run.counters.epoch
-        self._validated_from = -math.inf
         self._last_validation = time.monotonic()
 
     def start(self) -> None:
         """Training begins: durations count from now."""
         self._last_validation = time.monotonic()
-        self._trained_from = self._run.counters.epoch
 
     def sanity_checked(self) -> None:
         """The validation loaders were used before training."""
         if epoch_validates(self._run.counters.epoch, self._run.config.check_val_every_n_epoch):
-            self._validated_from = self._run.counters.epoch
+            self._run.progress.validation_loaded = self._run.counters.epoch
 
     def validated(self) -> None:
         """A validation has ended."""
@@ -62,16 +58,16 @@ class Due:
 
     def new_training_data(self) -> bool:
         """Whether the epoch that begins asks for its loaders again."""
-        epoch, every = self._run.counters.epoch, self._run.config.reload_dataloaders_every_n_epochs
-        if not every or epoch - self._trained_from < every:
+        run, every = self._run, self._run.config.reload_dataloaders_every_n_epochs
+        if not every or run.counters.epoch - run.progress.loaded < every:
             return False
-        self._trained_from = epoch
+        run.progress.loaded = run.counters.epoch
         return True
 
     def new_validation_data(self) -> bool:
         """Whether the validation that begins asks for its loaders again."""
-        epoch, every = self._run.counters.epoch, self._run.config.reload_dataloaders_every_n_epochs
-        if not every or epoch - self._validated_from < every:
+        run, every, last = self._run, self._run.config.reload_dataloaders_every_n_epochs, self._run.progress.validation_loaded
+        if not every or (last is not None and run.counters.epoch - last < every):
             return False
-        self._validated_from = epoch
+        run.progress.validation_loaded = run.counters.epoch
         return True

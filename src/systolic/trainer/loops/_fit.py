@@ -110,6 +110,10 @@ class FitLoop:
             self._warn_if_nothing_is_left()
             return
         self.due.start()
+        if run.progress.resumed is None:
+            run.progress.loaded = run.counters.epoch
+        else:
+            self._load_as_before()
         warn_of_eval_mode(run.module)
         warn_of_rare_logs(run)
         self.start()
@@ -151,9 +155,19 @@ class FitLoop:
         self._end_reading()
         self.reading.source.close()
         go_back(run, rewind)
+        self._load_as_before()
+
+    def _load_as_before(self) -> None:
+        """Ask for loaders that are made anew every few epochs, as of the epoch that those before the checkpoint were of."""
+        run, epoch = self._run, self._run.counters.epoch
         if run.config.reload_dataloaders_every_n_epochs:
+            run.counters.epoch = run.progress.loaded
             run.reload(Stage.FIT)
-            self.due.start()
+            if run.enable_validation and run.progress.validation_loaded is not None:
+                run.counters.epoch = run.progress.validation_loaded
+                run.reload(Stage.VALIDATE)
+                run.loaders_and_limits(Stage.VALIDATE)
+            run.counters.epoch = epoch
         self._read_from(run.train_loader)
 
     def _take_up(self) -> Resumed | None:
