@@ -1,7 +1,9 @@
-"""A process that waits three seconds for the others."""
+"""A process that waits a few seconds for the others."""
 
 from __future__ import annotations
 
+import sys
+
 from systolic.distributed import join_processes
 
-join_processes(arrival_seconds=3)
+join_processes(arrival_seconds=int(sys.argv[1]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from distributed.processes import free_port, run_processes
 
+from systolic.distributed._arrived import arrived
 from systolic.distributed._peers import find_peers, require_sound_slices
 from systolic.exceptions import MisconfigurationException
 
@@ -114,7 +116,7 @@ def waiting_in_vain(process: int, **more: str) -> subprocess.CompletedProcess[st
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
     return subprocess.run(
-        [sys.executable, str(HERE / "arriving.py")],
+        [sys.executable, str(HERE / "arriving.py"), "3"],
         env=os.environ | told | more,
         capture_output=True,
         text=True,
@@ -132,7 +134,41 @@ def test_a_process_whose_peers_stay_away_ends_with_an_error(process: int) -> Non
     assert f"process {process} of 2 (told by SYSTOLIC_COORDINATOR) waits at 127.0.0.1" in run.stderr
     assert "waited 3 seconds" in run.stderr
     assert "Expected: 2 processes" in run.stderr
+    assert ("Came: 0 of the 1 others." if process == 0 else "The message of process 0 says who came.") in run.stderr
     assert "Check failure" not in run.stderr
+
+
+@pytest.mark.tables
+def test_who_came_is_named() -> None:
+    """Two of the three others come; all three wait long enough for each other to have started."""
+    told = {"SYSTOLIC_PROCESSES": "4", "PYTHONPATH": os.pathsep.join(sys.path)}
+    port = free_port()
+    started = [
+        subprocess.Popen(
+            [sys.executable, str(HERE / "arriving.py"), "30"],
+            env=os.environ | told | {"SYSTOLIC_COORDINATOR": f"127.0.0.1:{port}", "SYSTOLIC_PROCESS": str(process)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for process in (0, 1, 3)
+    ]
+    said = [process.communicate(timeout=300)[1] for process in started]
+    assert [process.returncode for process in started] == [1, 1, 1], said
+    assert "Came: 2 of the 3 others: 127.0.0.1 (2 processes)." in said[0], said[0]
+
+
+def test_connections_are_read_from_the_systems_table() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as ours:
+        taken, _ = server.accept()
+        assert arrived(server.getsockname()[1]) == {}
+        child = subprocess.Popen(
+            [sys.executable, "-c", f"import socket; s = socket.create_connection({server.getsockname()!r}); s.recv(1)"]
+        )
+        other, _ = server.accept()
+        assert arrived(server.getsockname()[1]) == {"127.0.0.1": 1}
+        for one in (other, taken, ours):
+            one.close()
+        child.wait(60)
 
 
 @pytest.mark.parametrize(

@@ -106,8 +106,9 @@ LOADERS: dict[str, Callable[[], Any]] = {
 class Model(L.LightningModule):
     """Dropout, batch statistics, logged values of every kind."""
 
-    def __init__(self) -> None:
+    def __init__(self, total_steps: int = 60) -> None:
         super().__init__()
+        self.total_steps = total_steps
         self.first, self.norm = nn.Linear(4, 6), nn.BatchNorm1d(6)
         self.dropout, self.second = nn.Dropout(0.3), nn.Linear(6, 1)
 
@@ -129,7 +130,7 @@ class Model(L.LightningModule):
 
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.AdamW(self.parameters(), lr=0.01)
-        steps = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=60)
+        steps = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=self.total_steps)
         plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0)
         of_plateau = {"scheduler": plateau, "monitor": "val_loss", "interval": "step", "frequency": 3, "strict": False}
         return [optimizer], [{"scheduler": steps, "interval": "step"}, of_plateau]

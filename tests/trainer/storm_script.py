@@ -25,7 +25,7 @@ def main(path: Path, compiled: bool, epochs: int) -> None:
     counting = Counting()
     keeps = L.callbacks.ModelCheckpoint(path / "kept", every_n_train_steps=1, save_last=True, save_top_k=1)
     trainer = L.Trainer(**options, callbacks=[Losses(story), counting, keeps])
-    module = Model()
+    module = Model(total_steps=8 * epochs)
     val = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*columns(8)), batch_size=4)
     trainer.fit(module, LOADERS["workers"](), val, ckpt_path="last")
     trainer.save_checkpoint(path / "end.ckpt")

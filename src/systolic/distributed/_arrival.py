@@ -6,8 +6,11 @@ import contextlib
 import os
 import sys
 import threading
+import time
+from collections import Counter
 from collections.abc import Iterator
 
+from ._arrived import arrived
 from ._failure import EXIT_CODE
 from ._peers import Peers
 
@@ -38,18 +41,39 @@ def _watch(met: threading.Event, peers: Peers, seconds: float) -> None:
     if met.wait(silent):
         return
     sys.stderr.write(f"systolic: {who} waits at {peers.coordinator} for the others. Is the script started on all hosts?\n")
-    if met.wait(seconds - silent):
+    came = _until(met, seconds - silent, peers)
+    if met.is_set():
         return
     # JAX would abort with a stack of C++ and without a word about who was expected; the main thread is inside of that wait
     sys.stderr.write(
         f"systolic: MisconfigurationException: {who} waited {seconds:g} seconds at {peers.coordinator}, and not all others "
-        f"came. Expected: {peers.processes} processes that start the same script and reach that address. See which of them "
-        "said nothing: it was not started, has failed before, or cannot reach the host of process 0. For a run of this process "
+        f"came. Expected: {peers.processes} processes that start the same script and reach that address. {_of_others(peers, came)} "
+        "Another one was not started, has failed before, or cannot reach the host of process 0. For a run of this process "
         "alone, remove the variables that say otherwise.\n"
         f"{_of_slices()}"
     )
     sys.stderr.flush()
     os._exit(EXIT_CODE)
+
+
+def _until(met: threading.Event, seconds: float, peers: Peers) -> Counter[str] | None:
+    """Wait, and note at process 0 who comes meanwhile: who waited longer has given up before the end."""
+    came: Counter[str] | None = None
+    ends = time.monotonic() + seconds
+    while not met.wait(min(1.0, max(0.0, ends - time.monotonic()))) and time.monotonic() < ends:
+        now = None if peers.process else arrived(int(peers.coordinator.rpartition(":")[2]))
+        came = now if came is None or now is None else came | now
+    return came
+
+
+def _of_others(peers: Peers, came: Counter[str] | None) -> str:
+    """A sentence about the others that have reached process 0, by their addresses."""
+    if peers.process:
+        return "The message of process 0 says who came."
+    if came is None:
+        return "See which of them said nothing."
+    several = (f"{address} ({count} processes)" if count > 1 else address for address, count in sorted(came.items()))
+    return f"Came: {came.total()} of the {peers.processes - 1} others{': ' if came else ''}{', '.join(several)}."
 
 
 def _of_slices() -> str:
