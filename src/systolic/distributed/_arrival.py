@@ -48,8 +48,8 @@ def _watch(met: threading.Event, peers: Peers, seconds: float) -> None:
     sys.stderr.write(
         f"systolic: MisconfigurationException: {who} waited {seconds:g} seconds at {peers.coordinator}, and not all others "
         f"came. Expected: {peers.processes} processes that start the same script and reach that address. "
-        f"{_of_others(peers, came)} Another one was not started, has failed before, or cannot reach the host of process 0. For a run of this process "
-        "alone, remove the variables that say otherwise.\n"
+        f"{_of_others(peers, came)} Another one was not started, has failed before, or cannot reach the host of process 0. "
+        "For a run of this process alone, remove the variables that say otherwise.\n"
         f"{_of_slices()}"
     )
     sys.stderr.flush()
