@@ -9,6 +9,14 @@ class MisconfigurationException(Exception):
     """
 
 
+class MissingAttributeError(MisconfigurationException, AttributeError):
+    """Something was to be found under a name in the module, its hyperparameters or the datamodule, and is not there."""
+
+
+class MissingDataError(MisconfigurationException, TypeError):
+    """A call needs data, and neither got any nor finds a method that makes its loaders."""
+
+
 class OutOfRangeError(IndexError, RuntimeError):
     """A compiled step met an index, a class or a probability that eager PyTorch refuses.
 

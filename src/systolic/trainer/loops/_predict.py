@@ -46,11 +46,11 @@ class PredictionLoop:
             For every loader the list of what predict_step returned, as ordinary CPU tensors.
         """
         run = self._run
-        loaders, limits = run.evaluation_loaders(_STAGE)
         found, writers = run.predictions, prediction_writers(run.config.callbacks)
         self._keeps_indices = any(writer.interval.on_epoch for writer in writers)
         keep = keep or self._keeps_indices
         with self.begun():
+            loaders, limits = run.evaluation_loaders(_STAGE)  # a finder of batch sizes has them made again in the first hooks
             self.step.of_several = len(loaders) > 1
             for index, (loader, limit) in enumerate(zip(loaders, limits, strict=True)):
                 self.step.dataloader_idx = index
