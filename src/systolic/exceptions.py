@@ -13,8 +13,12 @@ class MissingAttributeError(MisconfigurationException, AttributeError):
     """Something was to be found under a name in the module, its hyperparameters or the datamodule, and is not there."""
 
 
-class MissingDataError(MisconfigurationException, TypeError):
-    """A call needs data, and neither got any nor finds a method that makes its loaders."""
+class CollidingHyperparametersError(MisconfigurationException, RuntimeError):
+    """The module and the datamodule have different hyperparameters of one name, and a logger has one place for each."""
+
+
+class ArgumentTypeError(MisconfigurationException, TypeError):
+    """An argument is of a type that it cannot be."""
 
 
 class OutOfRangeError(IndexError, RuntimeError):

@@ -93,7 +93,7 @@ class BatchSizeFinder(Callback):
     def scale_batch_size(self, trainer: TuningTrainerLike, pl_module: LightningModule) -> None:
         """Search now; to be called between steps of `fit`, for instance in `on_train_epoch_start`."""
         if trainer.fast_dev_run:
-            warnings.warn("The batch size finder is skipped in a quick development run (fast_dev_run).", stacklevel=2)
+            warnings.warn("Skipping batch size scaler since `fast_dev_run` is enabled.", stacklevel=2)
             return
         found = self._require_attribute(trainer)
         before, limit = value_of(found[0], self._name), self._limit(trainer)

@@ -143,7 +143,7 @@ class LearningRateFinder(Callback):
     def lr_find(self, trainer: TuningTrainerLike, pl_module: LightningModule) -> None:
         """Run the test now; to be called between steps of `fit`, for instance in `on_train_epoch_start`."""
         if trainer.fast_dev_run:
-            warnings.warn("The learning rate finder is skipped in a quick development run (fast_dev_run).", stacklevel=2)
+            warnings.warn("Skipping learning rate finder since `fast_dev_run` is enabled.", stacklevel=2)
             return
         if len(trainer.optimizers) != 1:
             raise MisconfigurationException(

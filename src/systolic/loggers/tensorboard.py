@@ -138,7 +138,8 @@ class TensorBoardLogger(VersionedLogger):
             return
         found = "is not set" if example is None else f"is a {type(example).__name__}"
         warnings.warn(
-            f"TensorBoardLogger(log_graph=True) recorded no graph: {type(model).__name__}.example_input_array {found}. "
+            "Could not log computational graph to TensorBoard: The `model.example_input_array` attribute "
+            f"{found} for {type(model).__name__}. "
             "Set it to a tensor, or to a tuple of the positional arguments of forward().",
             stacklevel=2,
         )

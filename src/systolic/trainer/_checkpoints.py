@@ -224,6 +224,6 @@ def _require_resumable(run: Run, checkpoint: dict[str, Any]) -> None:
     require_counters(run, checkpoint)
     if checkpoint["epoch"] > run.config.last_epoch:
         raise MisconfigurationException(
-            f"trainer.fit(ckpt_path={path!r}): the checkpoint is of epoch {checkpoint['epoch']}, which is beyond "
-            f"Trainer(max_epochs={run.config.max_epochs}). Set max_epochs to how many epochs there shall be in all."
+            f"You restored a checkpoint with current_epoch={checkpoint['epoch']} by trainer.fit(ckpt_path={path!r}), which is "
+            f"beyond Trainer(max_epochs={run.config.max_epochs}). Set max_epochs to how many epochs there shall be in all."
         )

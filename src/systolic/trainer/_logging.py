@@ -63,7 +63,8 @@ def _levels(name: str, options: LogOptions, steps: bool) -> tuple[bool, bool]:
     on_epoch = not steps if options.on_epoch is None else options.on_epoch
     if not on_step and not on_epoch:
         raise MisconfigurationException(
-            f"self.log({name!r}, ..., on_step=False, on_epoch=False) would report nothing. Set one of them to True."
+            f"self.log({name!r}, ..., on_step=False, on_epoch=False) is not useful: it would report nothing. Set one of them "
+            "to True."
         )
     return on_step, on_epoch
 

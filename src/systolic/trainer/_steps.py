@@ -162,8 +162,8 @@ def _let_go_of_gradients(run: Run, optimizer: torch.optim.Optimizer) -> None:
 def _require_closure_called(outputs: list[Any]) -> None:
     if not outputs:
         raise MisconfigurationException(
-            "`optimizer_step` was overridden and never called its `optimizer_closure`, so training_step did not "
-            "run. Call optimizer.step(closure=optimizer_closure)."
+            "The closure hasn't been executed: `optimizer_step` was overridden and never called its `optimizer_closure`, so "
+            "training_step did not run. Call optimizer.step(closure=optimizer_closure)."
         )
 
 
@@ -184,8 +184,8 @@ def _loss_of(output: Any) -> torch.Tensor | None:
     loss = output.get("loss") if isinstance(output, dict) else output
     if not isinstance(loss, torch.Tensor):
         raise MisconfigurationException(
-            "`training_step` must return the loss as a tensor, a dict with the key 'loss', or None to skip the step. "
-            f"Received: {_described(output)}."
+            "`training_step` must return a Tensor, a dict, or None: the loss, of which the 'loss' key needs to be present in a "
+            f"dict, or None to skip the step. Received: {_described(output)}."
         )
     if loss.is_complex():
         raise MisconfigurationException(

@@ -148,6 +148,8 @@ class Tuner:
                 run.load_training_data(given)
                 run.prepare_training()
             find(trainer, model)
+            if run.enable_validation:
+                run.evaluation_loaders(Stage.VALIDATE)  # with what was found, for who looks at `trainer.val_dataloaders`
 
 
 def _require_fitting(method: str, train_dataloaders: object, val_dataloaders: object, dataloaders: object) -> None:

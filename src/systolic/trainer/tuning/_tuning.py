@@ -60,6 +60,8 @@ class Tuning:
     def reload_data(self) -> None:
         """Ask the module or datamodule for its loader again, and count its batches."""
         self._run.reload(self._stage)
+        if self._stage is Stage.FIT:  # validation's loader may read the same attribute
+            self._run.reload(Stage.VALIDATE)
 
     def renew_optimizers(self, lr: float) -> None:
         """Use another learning rate: configured anew before the first step, set in the groups later."""
