@@ -13,6 +13,14 @@ class MissingAttributeError(MisconfigurationException, AttributeError):
     """Something was to be found under a name in the module, its hyperparameters or the datamodule, and is not there."""
 
 
+class NothingToSaveError(MisconfigurationException, AttributeError):
+    """A checkpoint was asked for before there was a module."""
+
+
+class OldInterfaceError(MisconfigurationException, RuntimeError):
+    """A module has hooks, arguments or optimizers as Lightning 1 had them."""
+
+
 class CollidingHyperparametersError(MisconfigurationException, RuntimeError):
     """The module and the datamodule have different hyperparameters of one name, and a logger has one place for each."""
 

@@ -232,13 +232,24 @@ def test_errors_are_of_lightnings_types_and_name_the_matter_in_its_words() -> No
         noted(
             "no checkpoint", lambda: trainer.fit(package.module(), loader(4), ckpt_path="no.ckpt"), "Checkpoint file not found"
         )
+        noted("nothing to save", lambda: package.trainer().save_checkpoint("a.ckpt"), "a model is attached")
+        adam = lambda self: torch.optim.Adam(self.parameters())  # noqa: E731
+        two = package.module(configure_optimizers=lambda self: [adam(self), adam(self)])
+        noted("two optimizers", lambda: trainer.fit(two, loader(4)), "multiple optimizers is only supported with manual")
+        old = package.module(training_step=lambda self, batch, batch_idx, optimizer_idx: None)
+        noted("optimizer_idx", lambda: trainer.fit(old, loader(4)), "Remove the `optimizer_idx` argument from `training_step`")
+        logs = package.module(training_step=lambda self, batch, batch_idx: self.log("a/dataloader_idx_0", 1))
+        noted("a loader's key", lambda: trainer.fit(logs, loader(4)), "`self.log` with the key `a/dataloader_idx_0`")
+        manual = package.module(training_step=lambda self, batch, batch_idx: 5)
+        manual.automatic_optimization = False
+        noted("manual output", lambda: trainer.fit(manual, loader(4)), "return a Tensor or have no return")
         kinds_told.append(found)
         return words
 
     kinds_told: list[dict[str, Any]] = []
     told = require_same(scenario)
     assert all(all(words) for words in told.values())
-    assert len(told) == 8
+    assert len(told) == 13
     theirs, *ours = kinds_told
     for account in ours:  # ours may be a MisconfigurationException besides
         assert not [name for name, (_, kinds) in theirs.items() if kinds - account[name][1] - {misconfiguration_of_theirs()}]

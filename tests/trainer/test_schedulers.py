@@ -205,7 +205,7 @@ def test_the_end_by_max_steps_is_no_end_of_an_epoch() -> None:
         (_with_scheduler(interval="batch"), "'interval' of an lr_scheduler is 'epoch' or 'step'.*'batch'"),
         (_with_scheduler(frequency=0), "'frequency' of an lr_scheduler.*Received: 0"),
         (_plateau(), re.escape("must name the metric for ReduceLROnPlateau")),
-        (lambda self: [adam(self), adam(self)], "several optimizers needs manual optimization.*Received: 2"),
+        (lambda self: [adam(self), adam(self)], "multiple optimizers is only supported with manual optimization.*Received: 2"),
         (lambda self: ([adam(self)], [3]), "lr_scheduler.*step.*Received: int"),
         (lambda self: ([3], []), "torch.optim.Optimizer.*Received: int"),
     ],

@@ -13,7 +13,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from ..exceptions import MisconfigurationException
+from ..exceptions import MisconfigurationException, OldInterfaceError
 from ..utilities._suggest import suggest
 
 _FORMS = (
@@ -67,8 +67,9 @@ def read_configuration(module: nn.Module, returned: object, automatic: bool) -> 
     """
     configuration = _read(returned)
     if automatic and len(configuration.optimizers) > 1:
-        raise MisconfigurationException(
-            "Training with several optimizers needs manual optimization. Set `self.automatic_optimization = False` in "
+        raise OldInterfaceError(
+            "Training with multiple optimizers is only supported with manual optimization. Set `self.automatic_optimization "
+            "= False` in "
             "the module's __init__ and step the optimizers of `self.optimizers()` in training_step. "
             f"Received: {len(configuration.optimizers)} optimizers."
         )

@@ -20,6 +20,12 @@ def log_value(run: Run, name: str, value: Any, options: LogOptions) -> None:
     """Record a logged value, in the step that is running or, from a hook on the host, at once."""
     if not isinstance(name, str):
         raise MisconfigurationException(f"The name of a logged value must be a string. Received: {name!r}.")
+    if "/dataloader_idx_" in name:
+        raise MisconfigurationException(
+            f"You called `self.log` with the key `{name}`, which is what values of several loaders are called: such an "
+            "ending is "
+            "added where there are several. Choose another name."
+        )
     if run.step_log is None:
         _log_on_host(run, name, value, options)
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -148,6 +148,11 @@ def _manual(step: Step, batch: Any, batch_idx: Any, log: StepLog) -> dict[str, A
     state = step.run.module_state
     before = state.manual_steps
     output = step.users(batch, batch_idx)
+    if output is not None and not isinstance(output, torch.Tensor | Mapping):
+        raise MisconfigurationException(
+            "In manual optimization `training_step` must return a Tensor or have no return value, or return a dict for hooks. "
+            f"Received: {_described(output)}."
+        )
     return {"output": _detached(output, None), "logged": log.finish(), "steps": state.manual_steps - before}
 
 
