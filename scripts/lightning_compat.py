@@ -25,6 +25,28 @@ TARGET = Path(__file__).parents[1] / "docs" / "lightning-compat.md"
 REASONS: list[tuple[str, str, str]] = [
     (
         "on purpose",
+        "a bar asks for metrics and updates its counts when it is drawn, at its rate, not with every batch",
+        r"test_rich_progress_bar\[dataset|correct_value_epoch_end|rich_progress_bar_custom_theme",
+    ),
+    (
+        "on purpose",
+        "rich is always installed and draws the default bar and the summary; the tests pretend that it is not",
+        r"tqdm_progress_bar_(totals|fast_dev_run|reset_behavior)|tensor_to_float|TestRichIntegration",
+    ),
+    (
+        "on purpose",
+        "metrics behind a bar have four significant digits: `.3f` shows a learning rate as 0.000",
+        r"metrics_theme_update",
+    ),
+    (
+        "on purpose",
+        "batch sizes are found on several devices, too, and set in the module and its hyperparameters alike",
+        r"(finder|tuner)_with_distributed|duplicate_attribute_warning",
+    ),
+    ("on purpose", '`save_last="link"` on a remote file system is a copy', r"save_last_as_link_not_local"),
+    ("contract", "the first step is traced, which takes longer than the 100 ms that this test trains", r"timer_stops_training"),
+    (
+        "on purpose",
         "too few workers: whether training waits for data is measured, and told where it does",
         r"few_workers|persistent_workers",
     ),
