@@ -146,7 +146,7 @@ def given_or_own(run: Run, stage: Stage, given: Any) -> Any:
 
 
 def _source(run: Run, stage: Stage, given: Any) -> str:
-    """Where a stage's loaders come from, for messages."""
+    """Source of a stage's loaders, for messages."""
     owner, base = _owner(run)
     if given is None and overrides(owner, stage.loader, base):
         return f"returned from `{type(owner).__name__}.{stage.loader}()`"

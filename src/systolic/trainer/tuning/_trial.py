@@ -52,7 +52,7 @@ def trial(run: Run, steps: int, callbacks: list[Callback], memory_limit: int | N
 
 
 def _loop(tried: Run) -> tuple[StepEngine, Callable[[], object]]:
-    """What runs the steps, and the function that takes them."""
+    """Engine of the steps, and the function that takes them."""
     assert tried.call is not None, "a trial is of a run of a call"
     stage = tried.call.stage
     if stage is Stage.FIT:
