@@ -9,6 +9,26 @@ class MisconfigurationException(Exception):
     """
 
 
+class MissingAttributeError(MisconfigurationException, AttributeError):
+    """Something was to be found under a name in the module, its hyperparameters or the datamodule, and is not there."""
+
+
+class NothingToSaveError(MisconfigurationException, AttributeError):
+    """A checkpoint was asked for before there was a module."""
+
+
+class OldInterfaceError(MisconfigurationException, RuntimeError):
+    """A module has hooks, arguments or optimizers as Lightning 1 had them."""
+
+
+class CollidingHyperparametersError(MisconfigurationException, RuntimeError):
+    """The module and the datamodule have different hyperparameters of one name, and a logger has one place for each."""
+
+
+class ArgumentTypeError(MisconfigurationException, TypeError):
+    """An argument is of a type that it cannot be."""
+
+
 class OutOfRangeError(IndexError, RuntimeError):
     """A compiled step met an index, a class or a probability that eager PyTorch refuses.
 

@@ -179,3 +179,55 @@ def test_a_command_line_reads_configurations_that_name_lightnings_classes(tmp_pa
     done = ran(tmp_path, CLI_SCRIPT, "fit", "--config", "config.yaml")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "systolic.pytorch.cli._lightning_cli 2 systolic.callbacks.early_stopping"
+
+
+PATCHES = """
+import sys
+if "--hidden" in sys.argv:
+    class Hidden:
+        def find_spec(self, name, path=None, target=None):
+            if name.partition('.')[0] in ('lightning', 'pytorch_lightning'):
+                raise ModuleNotFoundError('hidden', name=name)
+    sys.meta_path.insert(0, Hidden())
+import systolic.as_lightning
+from datetime import timedelta
+from unittest import mock
+import lightning.pytorch as pl
+import lightning.pytorch.callbacks.timer as theirs
+import systolic.callbacks.progress
+from lightning.pytorch.callbacks.progress import tqdm_progress as bars
+from systolic.callbacks import timer as ours
+
+clock, progress = ours.time, systolic.callbacks.progress
+with mock.patch("lightning.pytorch.callbacks.timer.time") as faked:
+    faked.monotonic.return_value = 7.0
+    timer = pl.callbacks.Timer(timedelta(seconds=10))
+    timer.on_train_start(None, None)
+    faked.monotonic.return_value = 10.0
+    print(timer.time_remaining(), theirs.time is faked)
+print(ours.time is clock, theirs.time is clock)
+
+class Mine(bars.Tqdm):
+    made = 0
+    def __init__(self, *args, **kwargs):
+        Mine.made += 1
+        super().__init__(*args, **kwargs)
+
+kept, bars.Tqdm = bars.Tqdm, Mine
+bar = pl.callbacks.TQDMProgressBar()
+bar.init_train_tqdm()
+bars.Tqdm = kept
+bar.init_train_tqdm()
+print(Mine.made, pl.callbacks.progress is not progress, systolic.callbacks.progress is progress)
+pl.callbacks.mine = 3
+print(pl.callbacks.mine, hasattr(systolic.callbacks, "mine"))
+"""
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_what_is_set_on_lightnings_modules_is_set_where_it_is_used(hidden: bool) -> None:
+    command = [sys.executable, "-c", PATCHES, *(["--hidden"] if hidden else [])]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    lines = done.stdout.splitlines()
+    assert lines[:2] == ["7.0 True", "True True"], done.stderr
+    assert lines[-2:] == ["1 True True", "3 False"], done.stderr

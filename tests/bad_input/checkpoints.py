@@ -102,17 +102,17 @@ PATHS = (
     Case("fit(ckpt_path=True)", _fit(True), MisconfigurationException, "`ckpt_path`"),
     Case("fit(ckpt_path={...})", _fit({"state_dict": {}}), MisconfigurationException, "`ckpt_path`"),
     Case("fit(ckpt_path='nowhere/a.ckpt')", _fit("nowhere/a.ckpt"), FileNotFoundError, "there is no directory"),
-    Case("fit(ckpt_path='nowhere.ckpt')", _fit("nowhere.ckpt"), FileNotFoundError, "No checkpoint at"),
+    Case("fit(ckpt_path='nowhere.ckpt')", _fit("nowhere.ckpt"), FileNotFoundError, "Checkpoint file not found"),
     Case("fit(ckpt_path='.')", _fit("."), FileNotFoundError, "is a directory; pass the path of a checkpoint file"),
     Case("fit(ckpt_path='')", _fit(""), MisconfigurationException, "`ckpt_path`"),
-    Case("fit(ckpt_path='best') before any", _fit("best"), ValueError, "needs a ModelCheckpoint callback"),
+    Case("fit(ckpt_path='best') before any", _fit("best"), ValueError, "`ModelCheckpoint` is not configured"),
     Case("fit(ckpt_path='hpc') before any", _fit("hpc"), ValueError, "there is no hpc_ckpt_1.ckpt"),
     Case("fit(ckpt_path='last') before any", _fit("last"), Warning, "there is no last checkpoint"),
     Case("fit(ckpt_path='nothing://a.ckpt')", _fit("nothing://a.ckpt"), MisconfigurationException, "nothing"),
     Case(
         "test(ckpt_path='best') before any fit",
         lambda: trainer().test(module(test_step=lambda self, batch: None), loader(), ckpt_path="best"),
-        ValueError, "needs a ModelCheckpoint callback",
+        ValueError, "`ModelCheckpoint` is not configured",
     ),
     Case(
         "save_checkpoint before fit", lambda: trainer().save_checkpoint("a.ckpt"), MisconfigurationException,
@@ -142,7 +142,7 @@ PATHS = (
     ),
     in_directory(
         "load_from_checkpoint(nowhere)", lambda d: L.LightningModule.load_from_checkpoint(d / "no.ckpt"),
-        "No checkpoint at", FileNotFoundError,
+        "Checkpoint file not found", FileNotFoundError,
     ),
     in_directory(
         "load_from_checkpoint(hparams_file='a.txt')",

@@ -166,17 +166,17 @@ LOADERS = (
     ),
     _with(
         "validation data without validation_step", lambda: trainer(compile=False).fit(module(), loader(), loader()),
-        "has no `validation_step`", Warning,
+        "have no `validation_step`", Warning,
     ),
     _with(
         "validation_step without data",
-        lambda: trainer(compile=False).fit(_evaluated(), loader()), "there is no validation data", Warning,
+        lambda: trainer(compile=False).fit(_evaluated(), loader()), "have no `val_dataloader`", Warning,
     ),
     _with("CombinedLoader(loaders, 'longest')", lambda: CombinedLoader([loader()], "longest"), "max_size", ValueError),
     _with(
         "val_check_interval longer than the epoch",
         lambda: trainer(compile=False, val_check_interval=9).fit(_evaluated(), loader(), loader()),
-        "must be at most the number of training batches", ValueError,
+        "must be less than or equal to the number of the training batches", ValueError,
     ),
     _with("preflight(slice='v9')", lambda: trainer().preflight(module(), loader(), slice="v9"), "v9", ValueError),
 )  # fmt: skip

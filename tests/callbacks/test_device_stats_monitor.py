@@ -87,5 +87,5 @@ def test_steps_are_batches_with_several_optimizers(tmp_path) -> None:
 
 
 def test_needs_a_logger() -> None:
-    with pytest.raises(L.MisconfigurationException, match="DeviceStatsMonitor needs a logger"):
+    with pytest.raises(L.MisconfigurationException, match="`DeviceStatsMonitor` callback with a `Trainer` that has no logger"):
         trainer(callbacks=[DeviceStatsMonitor()]).fit(Line(), batches(2))

@@ -119,13 +119,13 @@ def test_values_follow_the_scheduler_and_can_be_monitored() -> None:
 def test_a_logger_is_needed() -> None:
     trainer, _ = trainer_with([])
     trainer.loggers = []
-    with pytest.raises(MisconfigurationException, match="needs a logger"):
+    with pytest.raises(MisconfigurationException, match="`Trainer` that has no logger"):
         trainer.train()
 
 
 def test_groups_of_the_same_name_are_refused() -> None:
     optimizer = SGD([{"params": p, "name": "same"} for p in parameters()], lr=1.0)
-    with pytest.raises(MisconfigurationException, match="same name: same"):
+    with pytest.raises(MisconfigurationException, match="several of the name same"):
         trainer_with([optimizer])[0].train()
 
 

@@ -91,5 +91,5 @@ def test_validation_does_not_slow_training(tmp_path) -> None:
 
 
 def test_needs_a_logger() -> None:
-    with pytest.raises(L.MisconfigurationException, match="ThroughputMonitor needs a logger"):
+    with pytest.raises(L.MisconfigurationException, match="`ThroughputMonitor` callback with a `Trainer` that has no logger"):
         trainer(callbacks=[ThroughputMonitor(batch_size_fn=len)]).fit(Line(), batches(2))

@@ -34,7 +34,7 @@ def test_durations(duration: Any, seconds: float | None) -> None:
 
 @pytest.mark.parametrize("duration", ["6:00:00:00:00", "01:00", "1:2:3:4", "soon"])
 def test_durations_that_are_none(duration: str) -> None:
-    with pytest.raises(MisconfigurationException, match="expected 'DD:HH:MM:SS'"):
+    with pytest.raises(MisconfigurationException, match="in the format DD:HH:MM:SS"):
         Timer(duration)
 
 

@@ -149,7 +149,7 @@ def test_a_missing_object_is_named_with_its_neighbours(storage: Storage) -> None
         load(f"{url}/epoch=7.ckpt", storage_options=options)
     with pytest.raises(FileNotFoundError, match=r"is a directory.*'epoch=1\.ckpt'"):
         load(url, storage_options=options)
-    with pytest.raises(CheckpointNotFoundError, match="No checkpoint at"):
+    with pytest.raises(CheckpointNotFoundError, match="Checkpoint file not found"):
         load(f"{url}/nowhere/a.ckpt", storage_options=options)
 
 

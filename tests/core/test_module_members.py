@@ -38,7 +38,7 @@ def test_torchscript_after_training_computes_what_the_module_does(method: str, t
 
 @pytest.mark.filterwarnings("ignore:.*to_torchscript:DeprecationWarning")
 def test_an_export_needs_an_input_and_a_method_that_there_is() -> None:
-    with pytest.raises(ValueError, match="set the module's `example_input_array`"):
+    with pytest.raises(ValueError, match="requires either `example_inputs`"):
         Scaled().to_torchscript(method="trace")
     with pytest.raises(ValueError, match="'script' or 'trace'.*freeze"):
         Scaled().to_torchscript(method="freeze")

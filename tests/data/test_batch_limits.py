@@ -58,9 +58,9 @@ def test_limit(batches: float, limit: float | None, expected: float) -> None:
     ("batches", "limit", "message"),
     [
         (10, -1, "from 0.0 to 1.0"),
-        (10, 1.5, "received 1.5"),
-        (10, "3", "received '3'"),
-        (10, math.nan, "received nan"),
+        (10, 1.5, "invalid value 1.5"),
+        (10, "3", "invalid value '3'"),
+        (10, math.nan, "invalid value nan"),
         (10, 0.05, "at least `limit_val_batches=0.1`"),
         (math.inf, 0.5, "does not know how many"),
     ],

@@ -105,7 +105,7 @@ def test_replacing_the_loaders_keeps_the_structure() -> None:
     combined = CombinedLoader({"a": SHORT, "b": LONG})
     combined.flattened = [LONG, SHORT]
     assert combined.iterables == {"a": LONG, "b": SHORT}
-    with pytest.raises(ValueError, match="Expected 2 loaders"):
+    with pytest.raises(ValueError, match=r"length \(1\) and existing length \(2\)"):
         combined.flattened = [LONG]
 
 

@@ -70,7 +70,7 @@ def main() -> None:
     )  # fmt: skip
     module = Net()
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The checkpoint directory changed")
+        warnings.filterwarnings("ignore", "The dirpath has changed")
         trainer.fit(module, DataLoader(data, batch_size=4, shuffle=True), ckpt_path=options.ckpt_path)
     weights = torch.cat([p.detach().flatten() for p in module.parameters()])
     found = {"process": distributed.process_index(), "steps": trainer.global_step, "weights": weights.tolist()}

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fsspec.core import url_to_fs
 from loggers.log_readers import read_csv, read_events
 from loggers.tracker_readers import read_comet, read_mlflow, read_wandb
 
@@ -279,9 +280,27 @@ def test_a_metric_that_is_no_scalar_is_named(kind: Kind, tmp_path: Path) -> None
     logger.finalize("failed")
 
 
-def test_remote_directories_are_refused(kind: Kind) -> None:
-    with pytest.raises(MisconfigurationException, match="gs://bucket/logs.*local directories only"):
-        kind.make("gs://bucket/logs")
+def test_a_directory_of_another_file_system_gets_the_files_of_a_local_one(kind: Kind, tmp_path: Path) -> None:
+    url = f"memory://{tmp_path.name}"
+    for place in (tmp_path / "here", url):
+        for run in range(2):
+            logger = kind.make(place)
+            logger.log_hyperparams({"lr": 0.1, "run": run})
+            for step in range(3):
+                logger.log_metrics({"loss": 1 / (step + 1), **({"late": 2.0} if step else {})}, step)
+                logger.save()
+            logger.finalize("success")
+            assert logger.version == run
+    fs, root = url_to_fs(url)
+    fetched = tmp_path / "fetched"
+    fs.get(root, str(fetched), recursive=True)
+    here, there = (sorted(path.relative_to(base) for path in base.rglob("*")) for base in (tmp_path / "here", fetched))
+    assert [path.name.partition(".")[0] for path in here] == [path.name.partition(".")[0] for path in there]
+    for run in range(2):
+        parts = [base / "lightning_logs" / f"version_{run}" for base in (tmp_path / "here", fetched)]
+        reader = read_csv if kind is KINDS["csv"] else read_events
+        assert reader(str(parts[0])) == reader(str(parts[1])) != {}
+        assert (parts[0] / "hparams.yaml").read_bytes() == (parts[1] / "hparams.yaml").read_bytes()
 
 
 def test_finalize_without_logging_writes_nothing(kind: Kind, tmp_path: Path) -> None:

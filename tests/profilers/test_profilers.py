@@ -75,7 +75,7 @@ def test_simple_refuses_what_makes_no_sense() -> None:
     profiler.start("a")
     with pytest.raises(ValueError, match="started a, which has already|start a, which has already"):
         profiler.start("a")
-    with pytest.raises(ValueError, match="stop b, which was never started"):
+    with pytest.raises(ValueError, match="stop recording an action \\(b\\) which was never started"):
         profiler.stop("b")
 
 

@@ -97,12 +97,12 @@ def test_no_evaluation_step(stage: str) -> None:
 
 @pytest.mark.parametrize("model", [torch.nn.Linear(1, 1), None, 3, L.LightningModule])
 def test_no_module(model: Any) -> None:
-    with pytest.raises(TypeError, match="`model` must be a systolic.LightningModule, or one of Lightning's. Received"):
+    with pytest.raises(TypeError, match="`model` must be a `LightningModule` of systolic or of Lightning, got"):
         quiet_trainer().fit(model, loader())
 
 
 def test_validate_without_a_module() -> None:
-    with pytest.raises(TypeError, match="A module is needed"):
+    with pytest.raises(TypeError, match="requires a `LightningModule`"):
         quiet_trainer().validate()
 
 
@@ -123,9 +123,9 @@ def test_optimizer_of_another_module() -> None:
         (lambda self, batch: self(batch[0]), r"loss with one element. Received: shape \(4, 1\).*loss.mean\(\)"),
         (lambda self, batch: self.loss(batch).detach(), "does not depend on any parameter"),
         (lambda self, batch: batch[0].mean(), "does not depend on any parameter"),
-        (lambda self, batch: 3.0, "must return the loss as a tensor.*Received: float"),
-        (lambda self, batch: (self.loss(batch), 1), "must return the loss as a tensor.*Received: tuple"),
-        (lambda self, batch: {"los": self.loss(batch)}, r"key 'loss'.*a dict with the keys \['los'\]"),
+        (lambda self, batch: 3.0, "must return a Tensor, a dict, or None.*Received: float"),
+        (lambda self, batch: (self.loss(batch), 1), "must return a Tensor, a dict, or None.*Received: tuple"),
+        (lambda self, batch: {"los": self.loss(batch)}, r"'loss' key.*a dict with the keys \['los'\]"),
         (lambda self, batch: {"loss": 1}, r"a dict with the keys \['loss'\]"),
     ],
 )
@@ -260,6 +260,6 @@ def test_callback_that_is_none() -> None:
 
 def test_validation_interval_longer_than_the_epoch() -> None:
     model = module(validation_step=lambda self, batch: None)
-    message = re.escape("`val_check_interval` (9) must be at most the number of training batches (5)")
+    message = re.escape("`val_check_interval` (9) must be less than or equal to the number of the training batches (5)")
     with pytest.raises(ValueError, match=message):
         quiet_trainer(compile=False, val_check_interval=9).fit(model, loader(), loader())

@@ -145,7 +145,7 @@ def test_messages_say_what_was_received_and_what_to_do() -> None:
         L.MisconfigurationException, match=r"both: train_dataloaders=DataLoader and datamodule=Data\. Leave one"
     ):
         trainer.fit(module, loader(4), datamodule=data)
-    with pytest.warns(PossibleUserWarning, match=r"Regression has a `validation_step`.*Pass `val_dataloaders`"):
+    with pytest.warns(PossibleUserWarning, match=r"have no `val_dataloader` for Regression.*Pass `val_dataloaders`"):
         trainer.fit(module, loader(4))
     twice = [L.callbacks.ModelCheckpoint(), L.callbacks.ModelCheckpoint()]
     with pytest.raises(
@@ -204,3 +204,56 @@ def test_no_hook_of_an_evaluation_computes_gradients(method: str) -> None:
         return seen
 
     assert len(require_same(scenario)) == 6
+
+
+def test_errors_are_of_lightnings_types_and_name_the_matter_in_its_words() -> None:
+    def scenario(package: Package) -> Any:
+        module, words = package.module(), {}
+
+        def noted(name: str, function: Any, *wanted: str) -> None:
+            try:
+                function()
+            except Exception as error:
+                kinds = (TypeError, ValueError, RuntimeError, AttributeError, misconfiguration(package))
+                lightnings = type(error) if package.kind == "lightning" else None
+                words[name] = [word in str(error) for word in wanted]
+                found[name] = (lightnings, {kind for kind in kinds if isinstance(error, kind)})
+
+        found: dict[str, Any] = {}
+        trainer, lost = package.trainer(), "invalid dataloader was"
+        for name, value in (("nothing", None), ("a number", object())):
+            module.train_dataloader = lambda value=value: value
+            noted(f"{name} returned", lambda: trainer.fit(module), f"{lost} returned from `", ".train_dataloader()`")
+        noted("object passed", lambda: trainer.fit(module, object()), f"{lost} passed to `Trainer.fit(train_dataloaders=")
+        noted("clipping", lambda: package.trainer(gradient_clip_val=(1, 2)), "`gradient_clip_val` should be an int or a float")
+        noted("no module", lambda: package.trainer().validate(), "requires a `LightningModule`")
+        noted("limit", lambda: package.trainer(limit_train_batches=1.5), "passed invalid value")
+        noted("epochs", lambda: package.trainer(max_epochs=-2), "`max_epochs` must be a non-negative integer or -1")
+        noted(
+            "no checkpoint", lambda: trainer.fit(package.module(), loader(4), ckpt_path="no.ckpt"), "Checkpoint file not found"
+        )
+        noted("nothing to save", lambda: package.trainer().save_checkpoint("a.ckpt"), "a model is attached")
+        adam = lambda self: torch.optim.Adam(self.parameters())  # noqa: E731
+        two = package.module(configure_optimizers=lambda self: [adam(self), adam(self)])
+        noted("two optimizers", lambda: trainer.fit(two, loader(4)), "multiple optimizers is only supported with manual")
+        old = package.module(training_step=lambda self, batch, batch_idx, optimizer_idx: None)
+        noted("optimizer_idx", lambda: trainer.fit(old, loader(4)), "Remove the `optimizer_idx` argument from `training_step`")
+        logs = package.module(training_step=lambda self, batch, batch_idx: self.log("a/dataloader_idx_0", 1))
+        noted("a loader's key", lambda: trainer.fit(logs, loader(4)), "`self.log` with the key `a/dataloader_idx_0`")
+        manual = package.module(training_step=lambda self, batch, batch_idx: 5)
+        manual.automatic_optimization = False
+        noted("manual output", lambda: trainer.fit(manual, loader(4)), "return a Tensor or have no return")
+        kinds_told.append(found)
+        return words
+
+    kinds_told: list[dict[str, Any]] = []
+    told = require_same(scenario)
+    assert all(all(words) for words in told.values())
+    assert len(told) == 13
+    theirs, *ours = kinds_told
+    for account in ours:  # ours may be a MisconfigurationException besides
+        assert not [name for name, (_, kinds) in theirs.items() if kinds - account[name][1] - {misconfiguration_of_theirs()}]
+
+
+def misconfiguration_of_theirs() -> Any:
+    return pytest.importorskip("lightning.pytorch.utilities.exceptions").MisconfigurationException

@@ -146,3 +146,30 @@ def test_a_datamodules_state_is_restored_before_its_loaders_are_asked_for() -> N
     seen.clear()
     quiet_trainer(compile=False, max_epochs=2).fit(regression(L.LightningModule)(), datamodule=Data(), ckpt_path="a.ckpt")
     assert seen == ["load {'epoch': 1}", "loader"]
+
+
+@pytest.mark.parametrize("sanity_steps", [0, 2])
+@pytest.mark.parametrize("seed", [0, 3])
+def test_loaders_are_asked_for_in_lightnings_order_and_draw_the_same(sanity_steps: int, seed: int) -> None:
+    def scenario(package: Package) -> Any:
+        account: list[Any] = []
+
+        def train_dataloader(self: Any) -> Any:
+            account.append(("train", torch.rand(()).item()))
+            return loader()
+
+        def val_dataloader(self: Any) -> Any:
+            account.append(("val", torch.rand(()).item()))
+            return loader()
+
+        module = package.module(
+            train_dataloader=train_dataloader,
+            val_dataloader=val_dataloader,
+            validation_step=lambda self, batch, batch_idx: None,
+        )
+        trainer = package.trainer(num_sanity_val_steps=sanity_steps)
+        torch.manual_seed(seed)
+        trainer.fit(module)
+        return account
+
+    require_same(scenario)

@@ -186,7 +186,7 @@ def test_what_is_no_guest_stays_what_it_is() -> None:
     layer = torch.nn.Linear(1, 1)
     assert welcome(layer, L.LightningModule) is layer
     assert type(layer) is torch.nn.Linear
-    with pytest.raises(TypeError, match="must be a systolic.LightningModule, or one of Lightning's"):
+    with pytest.raises(TypeError, match="must be a `LightningModule` of systolic or of Lightning"):
         L.Trainer(accelerator="cpu", devices=1, max_epochs=1, logger=False).fit(layer)  # pyright: ignore[reportArgumentType]
 
 

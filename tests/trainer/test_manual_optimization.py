@@ -143,7 +143,7 @@ def test_torch_optimizer_without_the_wrapper() -> None:
 
 def test_clipping_by_the_trainer_is_refused() -> None:
     module = manual(lambda self, batch, batch_idx: None)(L.LightningModule)()
-    with pytest.raises(L.MisconfigurationException, match="gradient_clip_val.*manual optimization.*clip_gradients"):
+    with pytest.raises(L.MisconfigurationException, match="manual optimization.*gradient_clip_val.*clip_gradients"):
         quiet_trainer(gradient_clip_val=1.0).fit(module, loader())
 
 

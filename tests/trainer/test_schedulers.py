@@ -162,7 +162,7 @@ def test_plateau_without_its_metric() -> None:
         return loss
 
     module = build(_plateau(monitor="train_los"), training_step=training_step)(L.LightningModule)()
-    with pytest.raises(L.MisconfigurationException, match=r"'train_los', which is not available.*Did you mean 'train_loss'"):
+    with pytest.raises(L.MisconfigurationException, match=r"'train_los' which is not available.*Did you mean 'train_loss'"):
         quiet_trainer().fit(module, loader())
 
 
@@ -198,14 +198,14 @@ def test_the_end_by_max_steps_is_no_end_of_an_epoch() -> None:
 @pytest.mark.parametrize(
     ("configure", "message"),
     [
-        (lambda self: 3, "Unknown value returned by `configure_optimizers`.*Received: int"),
+        (lambda self: 3, "Unknown configuration for model optimizers.*Received: int"),
         (lambda self: {"optimizer": adam(self), "lr_schedulr": 1}, "'lr_schedulr'.*Did you mean 'lr_scheduler'"),
         (lambda self: {"lr_scheduler": 1}, "needs the key 'optimizer'.*Received: NoneType"),
         (_with_scheduler(intervall="step"), "'intervall'.*Did you mean 'interval'"),
         (_with_scheduler(interval="batch"), "'interval' of an lr_scheduler is 'epoch' or 'step'.*'batch'"),
         (_with_scheduler(frequency=0), "'frequency' of an lr_scheduler.*Received: 0"),
         (_plateau(), re.escape("must name the metric for ReduceLROnPlateau")),
-        (lambda self: [adam(self), adam(self)], "several optimizers needs manual optimization.*Received: 2"),
+        (lambda self: [adam(self), adam(self)], "multiple optimizers is only supported with manual optimization.*Received: 2"),
         (lambda self: ([adam(self)], [3]), "lr_scheduler.*step.*Received: int"),
         (lambda self: ([3], []), "torch.optim.Optimizer.*Received: int"),
     ],

@@ -64,7 +64,7 @@ def fit(
     )
     train, validation = DataLoader(DATA, size, shuffle=True), DataLoader(DATA, size)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The checkpoint directory changed")
+        warnings.filterwarnings("ignore", "The dirpath has changed")
         trainer.fit(module, train, validation, ckpt_path=ckpt_path)
     return module, trainer
 

@@ -203,7 +203,7 @@ class Wide(L.LightningModule):
 
 # defect 6: a batch that does not fit ends the trial, not the search
 @pytest.mark.parametrize("mode", ["power", pytest.param("binsearch", marks=pytest.mark.slow)])
-def test_batch_size_by_what_the_compiler_says(mode: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_batch_size_by_what_the_compiler_says(mode: str, caplog: pytest.LogCaptureFixture) -> None:
     module, limit = Wide(), 150 * 2**20
     before = weights(module)
     finder = BatchSizeFinder(mode=mode, init_val=8, steps_per_trial=1, margin=0.0, device_memory=limit)
@@ -211,9 +211,11 @@ def test_batch_size_by_what_the_compiler_says(mode: str, capsys: pytest.CaptureF
     run.fit(module)
     best = finder.optimal_batch_size
     assert module.hparams.batch_size == best == module.sizes[-1]
-    out = capsys.readouterr().out
-    fits, fails = ({int(n) for n in re.findall(rf"Batch size (\d+) {word}", out)} for word in ("fits", "does not fit"))
-    assert best == max(fits) < min(fails)
+    out = caplog.text
+    tried = [int(n) for n in re.findall(r"trying batch size (\d+)", out)]
+    fits, fails = ({int(n) for n in re.findall(rf"Batch size (\d+) {word}", out)} for word in ("succeeded", "failed"))
+    fails |= {tried[-1]} - fits - {best}
+    assert best == max(fits | {best}) < min(fails)
     assert min(fails) == (2 * best if mode == "power" else best + 1)
     assert not any(size in fails for size in module.sizes)  # what does not fit is never run
     assert not torch.equal(before[0], module.weight)  # the one real step
@@ -268,7 +270,7 @@ def test_batch_size_stops_at_the_dataset() -> None:
 
 
 def test_batch_size_needs_its_own_loader_and_attribute() -> None:
-    with pytest.raises(L.MisconfigurationException, match="cannot be passed to fit"):
+    with pytest.raises(L.MisconfigurationException, match="cannot be used with dataloaders passed directly"):
         trainer(callbacks=[BatchSizeFinder()]).fit(Line(), batches(2))
     with pytest.raises(L.MisconfigurationException, match="looked for 'size' in the module"):
         trainer(callbacks=[BatchSizeFinder(batch_arg_name="size")]).fit(parts(L.LightningModule))
@@ -315,3 +317,94 @@ def test_methods_and_finders_that_contradict() -> None:
         Tuner(trainer()).lr_find(Line(), batches(2), method="prediction")
     with pytest.raises(ValueError, match="already configured with a `LearningRateFinder`"):
         Tuner(trainer(callbacks=[L.callbacks.LearningRateFinder()])).lr_find(Line(), batches(2))
+
+
+class Sized:
+    """The same module for systolic and for Lightning: loaders of a size that is found, and steps that note their batches."""
+
+    def __init__(self, base: Any) -> None:
+        steps: list[int] = []
+
+        class Model(base):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__()
+                self.batch_size = 2
+                self.net = nn.Linear(4, 1)
+
+            def seen(self, batch: Any, batch_idx: int) -> Any:
+                steps.append(len(batch))
+                return self.net(batch).square().mean()
+
+            training_step = validation_step = test_step = predict_step = seen
+
+            def loader(self) -> Any:
+                return DataLoader(torch.ones(64, 4), batch_size=self.batch_size)
+
+            train_dataloader = val_dataloader = test_dataloader = predict_dataloader = loader
+
+            def configure_optimizers(self) -> Any:
+                return torch.optim.SGD(self.parameters(), lr=0.1)
+
+        self.module, self.steps = Model(), steps
+
+
+def theirs(tmp_path: Any, **options: Any) -> Any:
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+    return lightning.Trainer(accelerator="cpu", devices=1, default_root_dir=tmp_path, **quiet, **options)
+
+
+@pytest.mark.parametrize("method", ["validate", "test", "predict"])
+@pytest.mark.parametrize(("mode", "trials", "first"), [("power", 4, 2), ("binsearch", 3, 5), ("power", 25, 64)])
+def test_evaluations_are_tuned_as_lightnings(method: str, mode: str, trials: int, first: int, tmp_path: Any) -> None:
+    options = {"method": method, "mode": mode, "max_trials": trials, "init_val": first}
+    ours, reference = Sized(L.LightningModule), Sized(lightning.LightningModule)
+    before, run = weights(ours.module), trainer()
+    found = Tuner(run).scale_batch_size(ours.module, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        wanted = lightning.pytorch.tuner.Tuner(theirs(tmp_path)).scale_batch_size(reference.module, **options)
+    assert found == wanted == ours.module.batch_size == reference.module.batch_size
+    assert all(map(torch.equal, before, weights(ours.module)))
+    assert run.global_step == 0
+    getattr(run, method)(ours.module)
+    assert ours.steps[-1] in (wanted, 64 % wanted)
+
+
+@pytest.mark.parametrize("method", ["validate", "test", "predict"])
+def test_an_evaluation_runs_with_what_its_finder_found(method: str) -> None:
+    ours, seen = Sized(L.LightningModule), []
+
+    class Notes(L.Callback):
+        def on_validation_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, *place: int) -> None:
+            seen.append(len(batch))
+
+        on_test_batch_end = on_predict_batch_end = on_validation_batch_end
+
+    finder = BatchSizeFinder(max_trials=4)
+    getattr(trainer(callbacks=[finder, Notes()]), method)(ours.module)
+    assert finder.optimal_batch_size == 16
+    assert seen == [16] * 4
+
+
+def test_a_fit_validates_with_what_training_found() -> None:
+    ours = Sized(L.LightningModule)
+    finder = BatchSizeFinder(max_trials=2)
+    run = trainer(callbacks=[finder], max_epochs=1)
+    run.fit(ours.module)
+    assert finder.optimal_batch_size == run.val_dataloaders.batch_size == 4
+
+
+def test_tuning_says_which_loaders_are_meant() -> None:
+    module, loader = parts(L.LightningModule), batches(2)
+    with pytest.raises(L.MisconfigurationException, match="setting `dataloaders` instead"):
+        Tuner(trainer()).scale_batch_size(module, val_dataloaders=loader, method="test")
+    with pytest.raises(L.MisconfigurationException, match="setting `train_dataloaders` and `val_dataloaders` instead"):
+        Tuner(trainer()).scale_batch_size(module, dataloaders=loader)
+    ours = Sized(L.LightningModule)
+    ours.module.test_dataloader = lambda: [loader, loader]
+    with pytest.raises(L.MisconfigurationException, match="cannot be used with multiple test dataloaders.*Received: 2"):
+        Tuner(trainer()).scale_batch_size(ours.module, method="test")
+    with pytest.raises(L.MisconfigurationException, match=r"passed directly to the call.*`test_dataloader\(\)`"):
+        Tuner(trainer()).scale_batch_size(ours.module, dataloaders=loader, method="test")
+    with pytest.raises(AttributeError, match="should have one of these fields"):
+        Tuner(trainer()).lr_find(Line(), batches(2))

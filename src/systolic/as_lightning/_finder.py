@@ -11,7 +11,7 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
-from ._names import MODULES, ours
+from ._names import MODULES, home, ours
 
 VERSION = "2.6.0"
 """What `lightning.__version__` says: the version whose interface this is."""
@@ -21,11 +21,18 @@ _PREFIXES = ("lightning.pytorch", "pytorch_lightning", "lightning")
 
 
 class _Alias(types.ModuleType):
-    """A module of Lightning's by name."""
+    """A module of Lightning's by name.
+
+    Whoever sets a name on it (`unittest.mock.patch("lightning.pytorch.loggers.mlflow.time")`, say) means the module that does
+    the work: where ours uses the name, it is set there, and deleting it puts back what was there before.
+    """
 
     def __getattr__(self, name: str) -> Any:
         """Ours, or else Lightning's own."""
         path, relative = self.__name__, relative_path(self.__name__)
+        worker = self._worker(name)
+        if worker is not None:
+            return vars(worker)[name]
         try:
             return ours(relative, name)
         except AttributeError:
@@ -39,6 +46,37 @@ class _Alias(types.ModuleType):
         if theirs is None:
             raise AttributeError(f"systolic has no `{name}` of `{path}`, and Lightning, which has it, is not installed")
         return getattr(theirs, name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Set a name on the module that uses it."""
+        worker = None if isinstance(value, _Alias) else self._worker(name)
+        if worker is None:
+            super().__setattr__(name, value)
+            return
+        _REPLACED.setdefault((worker.__name__, name), vars(worker)[name])
+        setattr(worker, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        """Take back what was set."""
+        worker = self._worker(name)
+        if worker is None:
+            super().__delattr__(name)
+        elif (worker.__name__, name) in _REPLACED:
+            setattr(worker, name, _REPLACED.pop((worker.__name__, name)))
+
+    def _worker(self, name: str) -> types.ModuleType | None:
+        """Systolic's module in the place of this one, if it has the name and does not have it as a module of its own."""
+        if name.startswith("__") or name in vars(self):
+            return None
+        worker = home(relative_path(self.__name__))
+        found = vars(worker).get(name, _NOTHING) if worker is not None else _NOTHING
+        is_part = isinstance(found, types.ModuleType) and found.__name__.partition(".")[0] == "systolic"
+        return None if found is _NOTHING or is_part else worker
+
+
+_NOTHING = object()
+_REPLACED: dict[tuple[str, str], Any] = {}
+"""By module and name of ours: what was there before something was set under Lightning's name."""
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):

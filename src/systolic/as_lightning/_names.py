@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
+import sys
 import types
 from typing import Any
 
@@ -18,6 +19,9 @@ _FACES = (
 _MOVED = {"cli": "pytorch.cli"}
 """Modules of Lightning's that lie at another place here. What they need may not be installed."""
 
+_PARTS = {"core.datamodule": "core._datamodule", "core.module": "core._module", "core.hooks": "core._hooks"}
+"""Modules of Lightning's whose contents are, here, parts of a package."""
+
 _ELSEWHERE = {
     "CombinedLoader": "data",
     "LightningOptimizer": "optim",
@@ -27,16 +31,21 @@ _ELSEWHERE = {
 }
 
 MODULES = frozenset({
-    "accelerators", "callbacks", "callbacks.early_stopping", "callbacks.model_checkpoint", "callbacks.progress",
-    "callbacks.progress.rich_progress", "callbacks.progress.tqdm_progress", "callbacks.pruning", "callbacks.spike",
-    "callbacks.stochastic_weight_avg", "callbacks.weight_averaging", "cli", "core", "core.datamodule", "core.hooks",
-    "core.module", "core.optimizer", "core.saving", "demos", "loggers", "loggers.comet", "loggers.csv_logs",
-    "loggers.logger", "loggers.mlflow", "loggers.tensorboard", "loggers.wandb", "plugins", "plugins.environments", "plugins.io",
-    "profilers", "strategies", "trainer",
-    "trainer.states", "trainer.trainer", "tuner", "tuner.tuning", "utilities", "utilities.combined_loader", "utilities.data",
-    "utilities.enums", "utilities.exceptions", "utilities.grads", "utilities.memory", "utilities.model_helpers",
-    "utilities.model_summary", "utilities.parsing", "utilities.rank_zero", "utilities.seed", "utilities.types",
-    "utilities.warnings",
+    "accelerators", "callbacks", "callbacks.batch_size_finder", "callbacks.callback", "callbacks.checkpoint",
+    "callbacks.device_stats_monitor", "callbacks.early_stopping", "callbacks.finetuning",
+    "callbacks.gradient_accumulation_scheduler", "callbacks.lambda_function", "callbacks.lr_finder", "callbacks.lr_monitor",
+    "callbacks.model_checkpoint", "callbacks.model_summary", "callbacks.on_exception_checkpoint",
+    "callbacks.prediction_writer", "callbacks.progress", "callbacks.progress.progress_bar",
+    "callbacks.progress.rich_progress", "callbacks.progress.tqdm_progress", "callbacks.pruning",
+    "callbacks.rich_model_summary", "callbacks.spike", "callbacks.stochastic_weight_avg", "callbacks.throughput_monitor",
+    "callbacks.timer", "callbacks.weight_averaging", "cli", "core", "core.datamodule", "core.hooks", "core.module",
+    "core.optimizer", "core.saving", "demos", "loggers", "loggers.comet", "loggers.csv_logs", "loggers.logger",
+    "loggers.mlflow", "loggers.tensorboard", "loggers.wandb", "plugins", "plugins.environments", "plugins.io", "profilers",
+    "profilers.advanced", "profilers.profiler", "profilers.pytorch", "profilers.simple", "profilers.xla", "strategies",
+    "trainer", "trainer.states", "trainer.trainer", "tuner", "tuner.tuning", "utilities", "utilities.combined_loader",
+    "utilities.data", "utilities.enums", "utilities.exceptions", "utilities.grads", "utilities.memory",
+    "utilities.model_helpers", "utilities.model_summary", "utilities.parsing", "utilities.rank_zero", "utilities.seed",
+    "utilities.types", "utilities.warnings",
 })  # fmt: skip
 """Modules of `lightning.pytorch` that exist under systolic, too, whatever is installed."""
 
@@ -68,6 +77,20 @@ def ours(module: str, name: str) -> Any:
 def counterpart(module: str) -> types.ModuleType | None:
     """Systolic's module at the same place, or None."""
     return _systolic(_MOVED.get(module, module)) if module in _FACES or module in _MOVED else None
+
+
+def home(module: str) -> types.ModuleType | None:
+    """Systolic's module that does the work of one of Lightning's: what is set on Lightning's name is set there.
+
+    Args:
+        module: without the package, such as "callbacks.timer".
+    """
+    if module in _MOVED:
+        return sys.modules.get(f"systolic.{_MOVED[module]}")  # the CLI, which is imported by those only who use it
+    own = _PARTS.get(module, module)
+    if not module or (module not in MODULES and module not in _PARTS):
+        return None
+    return _systolic(own) if importlib.util.find_spec(f"systolic.{own}") is not None else None
 
 
 @functools.cache

@@ -21,7 +21,7 @@ def require_integer(owner: str, name: str, value: object, minimum: int) -> None:
         minimum: the smallest that is possible.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-        raise MisconfigurationException(f"{owner}({name}={value!r}): expected {minimum} or more, an integer.")
+        raise MisconfigurationException(f"{owner}({name}={value!r}): Must be >= {minimum}, and an integer.")
 
 
 def require_number(owner: str, name: str, value: Any) -> None:

@@ -13,23 +13,33 @@ class TuningLike(Protocol):
 
     @property
     def loaders_given(self) -> bool:
-        """Whether the training loaders were passed to fit."""
+        """Whether the loaders were passed to the call."""
+        ...
+
+    @property
+    def loaders(self) -> int:
+        """How many loaders are read one after the other."""
+        ...
+
+    @property
+    def loader_method(self) -> str:
+        """Method that makes the loaders."""
         ...
 
     def trial(self, steps: int, callbacks: Sequence[Callback], memory_limit: int | None = None) -> None:
-        """Train a few steps, then put everything back."""
+        """Take a few steps, then put everything back."""
         ...
 
-    def reload_training_data(self) -> None:
-        """Ask for the training loader again."""
+    def reload_data(self) -> None:
+        """Ask for the loader again."""
         ...
 
     def renew_optimizers(self, lr: float) -> None:
         """Use another learning rate."""
         ...
 
-    def training_samples(self) -> int | None:
-        """How many samples the training set has, where that is known."""
+    def samples(self) -> int | None:
+        """How many samples the loader's set has, where that is known."""
         ...
 
 

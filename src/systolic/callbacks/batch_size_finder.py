@@ -11,8 +11,8 @@ from ..exceptions import MisconfigurationException, OutOfMemoryError
 from ..utilities._host_memory import available_bytes
 from ..utilities._out_of_memory import is_out_of_memory
 from ..utilities._suggest import suggest
+from ..utilities.rank_zero import rank_zero_info
 from ._attributes import holders, set_everywhere, value_of
-from ._console import say
 from ._protocol import DeviceTrainerLike
 from ._tuning_protocol import TuningTrainerLike
 from .callback import Callback
@@ -21,13 +21,14 @@ _MODES = ("power", "binsearch")
 
 
 class BatchSizeFinder(Callback):
-    """Before training, find the largest batch size that fits, and train with it.
+    """Before training, or an evaluation, find the largest batch size that fits, and run with it.
 
     Each size is compiled first: what XLA says the step needs is compared with the device's memory, so a size that does not
     fit is noticed before anything runs into the limit. Sizes that fit are run for `steps_per_trial` steps; an error about
     memory then counts as not fitting, too. Weights, optimizers and random generators are put back after each trial.
 
-    The loader must come from the module's or datamodule's `train_dataloader`, which reads the size from an attribute.
+    The loader must come from the module's or datamodule's `train_dataloader` (or that of the evaluation), which reads the size
+    from an attribute.
 
     Args:
         mode: "power" doubles until it does not fit; "binsearch" then searches between the last two sizes.
@@ -44,7 +45,7 @@ class BatchSizeFinder(Callback):
         optimal_batch_size: what was found.
 
     Raises:
-        MisconfigurationException: the attribute is not found, or loaders were passed to `fit`.
+        MisconfigurationException: the attribute is not found, loaders were passed to the call, or an evaluation has several.
         OutOfMemoryError: not even a batch of one sample fits.
 
     Example:
@@ -63,7 +64,7 @@ class BatchSizeFinder(Callback):
         device_memory: int | None = None,
     ) -> None:
         if mode not in _MODES:
-            raise ValueError(f"BatchSizeFinder(mode={mode!r}): expected 'power' or 'binsearch'.{suggest(mode, _MODES)}")
+            raise ValueError(f"BatchSizeFinder(mode={mode!r}): `mode` should be either of {_MODES}.{suggest(mode, _MODES)}")
         if not 0.0 <= margin < 1.0:
             raise ValueError(f"BatchSizeFinder(margin={margin!r}): expected a number from 0 up to, not including, 1.")
         self.optimal_batch_size: int | None = init_val
@@ -76,10 +77,23 @@ class BatchSizeFinder(Callback):
         """Search."""
         self.scale_batch_size(trainer, pl_module)
 
+    def on_validation_start(self, trainer: TuningTrainerLike, pl_module: LightningModule) -> None:
+        """Search, before `trainer.validate`; validations of a fit take what training has found."""
+        if trainer.state.fn == "validate":
+            self.scale_batch_size(trainer, pl_module)
+
+    def on_test_start(self, trainer: TuningTrainerLike, pl_module: LightningModule) -> None:
+        """Search."""
+        self.scale_batch_size(trainer, pl_module)
+
+    def on_predict_start(self, trainer: TuningTrainerLike, pl_module: LightningModule) -> None:
+        """Search."""
+        self.scale_batch_size(trainer, pl_module)
+
     def scale_batch_size(self, trainer: TuningTrainerLike, pl_module: LightningModule) -> None:
         """Search now; to be called between steps of `fit`, for instance in `on_train_epoch_start`."""
         if trainer.fast_dev_run:
-            warnings.warn("The batch size finder is skipped in a quick development run (fast_dev_run).", stacklevel=2)
+            warnings.warn("Skipping batch size scaler since `fast_dev_run` is enabled.", stacklevel=2)
             return
         found = self._require_attribute(trainer)
         before, limit = value_of(found[0], self._name), self._limit(trainer)
@@ -87,37 +101,44 @@ class BatchSizeFinder(Callback):
         def works(size: int) -> bool:
             set_everywhere(found, self._name, size)
             try:
-                trainer.tuning.reload_training_data()
+                trainer.tuning.reload_data()
                 trainer.tuning.trial(self._steps_per_trial, [], memory_limit=limit)
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     set_everywhere(found, self._name, before)
                     raise
-                say(f"Batch size {size} does not fit.")
                 return False
-            say(f"Batch size {size} fits.")
             return True
 
-        largest = min(self._max_val, trainer.tuning.training_samples() or self._max_val)
-        best = search(works, self._mode, min(self._init_val, largest), largest, self._max_trials)
+        samples = trainer.tuning.samples()
+        largest = min(self._max_val, samples or self._max_val)
+        best = search(works, self._mode, min(self._init_val, largest), largest, self._max_trials, rank_zero_info)
+        if best == samples:
+            rank_zero_info(f"The batch size {best} is greater or equal than the length of your dataset: {samples}.")
         if self._mode == "binsearch":
             best = max(1, int(best * (1 - self._margin)))
         set_everywhere(found, self._name, best)
-        trainer.tuning.reload_training_data()
+        trainer.tuning.reload_data()
         self.optimal_batch_size = best
-        say(f"Batch size finder: {self._name} = {best}")
+        rank_zero_info(f"Finished batch size finder, will continue with full run using {self._name} = {best}")
 
     def _require_attribute(self, trainer: TuningTrainerLike) -> list[Any]:
-        if trainer.tuning.loaders_given:
+        tuning = trainer.tuning
+        if tuning.loaders_given:
             raise MisconfigurationException(
-                "The batch size finder makes new loaders, so they cannot be passed to fit. Define `train_dataloader()` in "
-                f"the module or in a datamodule, with batch_size=self.{self._name}."
+                "Batch size finder cannot be used with dataloaders passed directly to the call, as it makes new ones. Define "
+                f"`{tuning.loader_method}()` in the module or in a datamodule, with batch_size=self.{self._name}."
+            )
+        if tuning.loaders != 1:
+            raise MisconfigurationException(
+                f"Batch size finder cannot be used with multiple {tuning.loader_method.split('_')[0]} dataloaders. Expected "
+                f"one from `{tuning.loader_method}()`. Received: {tuning.loaders}."
             )
         found = holders(trainer, self._name)
         if not found:
             raise MisconfigurationException(
                 f"The batch size finder looked for {self._name!r} in the module, its hparams and the datamodule, and found "
-                "none. Add the attribute and use it in `train_dataloader`, or name it with `batch_arg_name`."
+                f"none. Add the attribute and use it in `{tuning.loader_method}`, or name it with `batch_arg_name`."
             )
         return found
 
@@ -132,7 +153,9 @@ class BatchSizeFinder(Callback):
         return None if memory is None else int(memory * 0.9)
 
 
-def search(works: Callable[[int], bool], mode: str, first: int, largest: int, trials: int) -> int:
+def search(
+    works: Callable[[int], bool], mode: str, first: int, largest: int, trials: int, tell: Callable[[str], None] | None = None
+) -> int:
     """The largest size that works, found by doubling, and by halving intervals in the mode "binsearch".
 
     Args:
@@ -141,6 +164,7 @@ def search(works: Callable[[int], bool], mode: str, first: int, largest: int, tr
         first: the first size.
         largest: no larger one is tried.
         trials: how many sizes to try at most; more are tried only while none has worked.
+        tell: called with a line for each size that is not the last.
 
     Raises:
         OutOfMemoryError: nothing works.
@@ -152,7 +176,8 @@ def search(works: Callable[[int], bool], mode: str, first: int, largest: int, tr
     low, high, size = 0, largest + 1, first
     while True:
         trials -= 1
-        if works(size):
+        fits = works(size)
+        if fits:
             low = size
         else:
             high = size
@@ -161,4 +186,6 @@ def search(works: Callable[[int], bool], mode: str, first: int, largest: int, tr
         doubling = high > largest
         if high - low <= 1 or (low and (trials <= 0 or (mode == "power" and not doubling))):
             return low
-        size = min(2 * low, largest) if doubling else (low + high) // 2
+        tried, size = size, min(2 * low, largest) if doubling else (low + high) // 2
+        if tell is not None:
+            tell(f"Batch size {tried} {'succeeded' if fits else 'failed'}, trying batch size {size}")

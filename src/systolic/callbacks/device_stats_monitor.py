@@ -44,7 +44,7 @@ class DeviceStatsMonitor(Callback):
         """Look for a logger."""
         if stage == "fit" and not trainer.loggers:
             raise MisconfigurationException(
-                "DeviceStatsMonitor needs a logger. Pass Trainer(logger=True) or remove the callback."
+                "Cannot use `DeviceStatsMonitor` callback with a `Trainer` that has no logger: pass Trainer(logger=True)."
             )
 
     def _log(self, trainer: DeviceTrainerLike, hook: str, step: int) -> None:

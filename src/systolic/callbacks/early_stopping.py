@@ -152,10 +152,10 @@ class EarlyStopping(Callback):
             message = f"{name} is not finite (best so far: {self.best_score:.3f}). Stopping."
             return EarlyStoppingReason.NON_FINITE_METRIC, message
         if self.stopping_threshold is not None and self._better(current, self.stopping_threshold):
-            message = f"{name} {order} {self.stopping_threshold}, the stopping threshold. Stopping."
+            message = f"Stopping threshold reached: {name} {order} {self.stopping_threshold}."
             return EarlyStoppingReason.STOPPING_THRESHOLD, message
         if self.divergence_threshold is not None and self._better(-current, -self.divergence_threshold):
-            message = f"{name} is beyond {self.divergence_threshold}, the divergence threshold. Stopping."
+            message = f"Divergence threshold reached: {name} is beyond {self.divergence_threshold}."
             return EarlyStoppingReason.DIVERGENCE_THRESHOLD, message
         if self._better(current - self.min_delta, self.best_score):
             by = f" by {abs(self.best_score - current):.3f}" if self.best_score.isfinite() else ""

@@ -87,8 +87,8 @@ class BaseFinetuning(Callback):
         found = [parameter for parameter in listed if id(parameter) not in known]
         if len(found) < len(listed):
             warnings.warn(
-                f"{len(listed) - len(found)} parameters that are to be added are parameters of the {type(optimizer).__name__} "
-                "already. Give it only those that require gradients at the beginning: "
+                f"The provided params to be frozen already exist in another group: {len(listed) - len(found)} of them are "
+                f"parameters of the {type(optimizer).__name__}. Give it only those that require gradients at the beginning: "
                 "filter(lambda p: p.requires_grad, self.parameters()).",
                 stacklevel=3,
             )

@@ -35,12 +35,15 @@ class GradientAccumulationScheduler(Callback):
             raise TypeError(f"GradientAccumulationScheduler({scheduling!r}): expected a dict of epochs, such as {{4: 2}}.")
         if any(not isinstance(number, int) for number in (*scheduling, *scheduling.values())):
             raise MisconfigurationException(
-                f"GradientAccumulationScheduler(scheduling) expects integers, such as {{4: 2}}. Received: {scheduling}."
+                "GradientAccumulationScheduler(scheduling): Epoch should be an int, and an Accumulation factor should be an "
+                f"int, such as {{4: 2}}. Received: {scheduling}."
             )
         if any(epoch < 0 for epoch in scheduling):
-            raise MisconfigurationException(f"Epochs are counted from 0. Received scheduling={scheduling}.")
+            raise MisconfigurationException(f"Epoch should be an int of at least 0. Received scheduling={scheduling}.")
         if any(factor < 1 for factor in scheduling.values()):
-            raise MisconfigurationException(f"At least one batch is accumulated. Received scheduling={scheduling}.")
+            raise MisconfigurationException(
+                f"Accumulation factor should be an int of at least 1. Received scheduling={scheduling}."
+            )
         self.scheduling = {**({} if 0 in scheduling else {0: 1}), **scheduling}
         self.epochs = sorted(self.scheduling)
 

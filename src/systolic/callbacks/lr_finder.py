@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ..core import LightningModule
-from ..exceptions import MisconfigurationException
+from ..exceptions import MisconfigurationException, MissingAttributeError
 from ..utilities._suggest import suggest
 from ._attributes import holders, set_everywhere
 from ._console import say
@@ -143,11 +143,12 @@ class LearningRateFinder(Callback):
     def lr_find(self, trainer: TuningTrainerLike, pl_module: LightningModule) -> None:
         """Run the test now; to be called between steps of `fit`, for instance in `on_train_epoch_start`."""
         if trainer.fast_dev_run:
-            warnings.warn("The learning rate finder is skipped in a quick development run (fast_dev_run).", stacklevel=2)
+            warnings.warn("Skipping learning rate finder since `fast_dev_run` is enabled.", stacklevel=2)
             return
         if len(trainer.optimizers) != 1:
             raise MisconfigurationException(
-                f"The learning rate finder works with one optimizer. `configure_optimizers` returned {len(trainer.optimizers)}."
+                "The learning rate finder only works with single optimizer. `configure_optimizers` returned "
+                f"{len(trainer.optimizers)}."
             )
         name = self._name(trainer) if self._update_attr else ""
         found = LRFinder(*self._arguments)
@@ -164,9 +165,10 @@ class LearningRateFinder(Callback):
         for name in names:
             if holders(trainer, name):
                 return name
-        raise MisconfigurationException(
+        raise MissingAttributeError(
             f"The learning rate finder looked for {' or '.join(map(repr, names))} in the module, its hparams and the "
-            "datamodule, and found none. Add the attribute, name it with `attr_name`, or set update_attr=False."
+            f"datamodule, and found none: one of them should have one of these fields: {names}. Add the attribute, name it "
+            "with `attr_name`, or set update_attr=False."
         )
 
 

@@ -60,7 +60,7 @@ class LearningRateMonitor(Callback):
         """Find the names."""
         if not trainer.loggers:
             raise MisconfigurationException(
-                "LearningRateMonitor needs a logger. Pass Trainer(logger=True) or remove the callback."
+                "Cannot use `LearningRateMonitor` callback with a `Trainer` that has no logger: pass Trainer(logger=True)."
             )
         if self.log_momentum and not all(_has_momentum(optimizer) for optimizer in trainer.optimizers):
             warnings.warn(
@@ -150,7 +150,8 @@ def _groups_of(optimizer: Optimizer, name: str | None, interval: str | None, tak
     repeated = sorted(str(suffix) for suffix, times in Counter(suffixes).items() if times > 1)
     if repeated:
         raise MisconfigurationException(
-            f"LearningRateMonitor: {name} has several parameter groups of the same name: {', '.join(repeated)}. "
+            f"A single `Optimizer` cannot have multiple parameter groups with identical names: {name} has several of the name "
+            f"{', '.join(repeated)}. "
             "Give each group of an optimizer its own 'name'."
         )
     for suffix, group in zip(suffixes, groups, strict=True):

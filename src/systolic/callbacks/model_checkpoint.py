@@ -141,7 +141,8 @@ class ModelCheckpoint(Checkpoint):
         if (steps > 0) + (epochs > 0) + (interval is not None) > 1:
             raise MisconfigurationException(
                 f"ModelCheckpoint(every_n_train_steps={steps}, every_n_epochs={epochs}, train_time_interval={interval})"
-                ": pass only one of these. Several ModelCheckpoint callbacks can have one each."
+                ": a Combination of parameters every_n_train_steps, every_n_epochs and train_time_interval is not possible. "
+                "Several ModelCheckpoint callbacks can have one each."
             )
         if self.monitor is None and self.save_top_k not in (-1, 0, 1):
             raise MisconfigurationException(
@@ -289,7 +290,7 @@ class ModelCheckpoint(Checkpoint):
         self._validated = state_dict.get("validated", False)
         if state_dict.get("dirpath", self.dirpath) != self.dirpath:
             warnings.warn(
-                f"The checkpoint directory changed from {state_dict['dirpath']!r} to {self.dirpath!r}: the ranking of "
+                f"The dirpath has changed from {state_dict['dirpath']!r} to {self.dirpath!r}: the ranking of "
                 "the old checkpoints is not taken up, only best_model_path. Old checkpoints are left alone.",
                 stacklevel=2,
             )

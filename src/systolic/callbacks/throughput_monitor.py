@@ -72,7 +72,7 @@ class ThroughputMonitor(Callback):
         """Look up the peak of the devices."""
         if not trainer.loggers:
             raise MisconfigurationException(
-                "ThroughputMonitor needs a logger. Pass Trainer(logger=True) or remove the callback."
+                "Cannot use `ThroughputMonitor` callback with a `Trainer` that has no logger: pass Trainer(logger=True)."
             )
         self.available_flops = peak_flops(trainer.devices[0]) if trainer.devices else None
         self._stages = {}

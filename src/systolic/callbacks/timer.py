@@ -32,7 +32,9 @@ class Timer(Callback):
         verbose: bool = True,
     ) -> None:
         if interval not in ("step", "epoch"):
-            raise MisconfigurationException(f"Timer(interval={interval!r}): expected 'step' or 'epoch'.")
+            raise MisconfigurationException(
+                f"Timer(interval={interval!r}): Unsupported parameter value, expected 'step' or 'epoch'."
+            )
         self._duration = None if duration is None else _seconds(duration)
         self._interval = str(interval)
         self._verbose = verbose
@@ -142,7 +144,8 @@ def _seconds(duration: str | timedelta | dict[str, int]) -> float:
     parts = re.fullmatch(r"(\d+):(\d\d):(\d\d):(\d\d)", str(duration).strip())
     if parts is None:
         raise MisconfigurationException(
-            f"Timer(duration={duration!r}): expected 'DD:HH:MM:SS', as in '00:12:00:00', a timedelta or a dict."
+            f"Timer(duration={duration!r}): expected text in the format DD:HH:MM:SS, as in '00:12:00:00', a timedelta or a "
+            "dict."
         )
     days, hours, minutes, seconds = map(int, parts.groups())
     return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds).total_seconds()

@@ -31,4 +31,4 @@ def missing_checkpoint(path: str, name: str, neighbours: Iterable[str], *, is_di
     listing = f" Checkpoints there: {', '.join(map(repr, found[:10]))}." if found else ""
     if is_directory:
         return CheckpointNotFoundError(f"{path!r} is a directory; pass the path of a checkpoint file.{listing}")
-    return CheckpointNotFoundError(f"No checkpoint at {path!r}.{suggest(name, found)}{listing}")
+    return CheckpointNotFoundError(f"Checkpoint file not found: {path}.{suggest(name, found)}{listing}")

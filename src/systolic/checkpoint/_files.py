@@ -237,5 +237,5 @@ def _require_file(path: str) -> None:
     is_directory = os.path.isdir(path)
     directory = path if is_directory else os.path.dirname(path)
     if not os.path.isdir(directory):
-        raise CheckpointNotFoundError(f"No checkpoint at {path!r}: there is no directory {directory!r}.")
+        raise CheckpointNotFoundError(f"Checkpoint file not found: {path}: there is no directory {directory!r}.")
     raise missing_checkpoint(path, os.path.basename(path), names_in(directory), is_directory=is_directory)

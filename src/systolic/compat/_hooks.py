@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from torch import nn
 
-from ..exceptions import MisconfigurationException
+from ..exceptions import MisconfigurationException, OldInterfaceError
 from ..utilities._overrides import overrides
 
 _OUTPUTS = "keep what you need in a list of the module in `{step}`, and use and clear it in `{hook}`"
@@ -69,8 +69,9 @@ def require_current_hooks(model: nn.Module, base: type[nn.Module]) -> None:
     for (name, parameter), instead in REMOVED_PARAMETERS.items():
         method = getattr(model, name, None)
         if callable(method) and overrides(model, name, base) and parameter in _required(method):
-            raise MisconfigurationException(
-                f"`{type(model).__name__}.{name}` takes `{parameter}`, which Lightning 2.0 removed. Instead, {instead}."
+            raise OldInterfaceError(
+                f"`{type(model).__name__}.{name}` takes `{parameter}`, which Lightning 2.0 removed. Remove the `{parameter}` "
+                f"argument from `{name}`. Instead, {instead}."
             )
 
 

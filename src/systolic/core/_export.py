@@ -87,7 +87,7 @@ class Exported(nn.Module):
         sample = self.example_input_array if given is None else given
         if sample is None:
             raise ValueError(
-                f"{type(self).__name__}.{method}() needs an input: pass it, or set the module's `example_input_array`."
+                f"{type(self).__name__}.{method}() requires either `example_inputs` or `model.example_input_array` to be set."
             )
         return sample
 

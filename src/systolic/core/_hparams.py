@@ -136,8 +136,9 @@ def drop_what_cannot_be_pickled(owner: HyperparametersMixin) -> None:
     for name, value in list(owner.hparams.items()):
         if not _can_be_pickled(value):
             warnings.warn(
-                f"The hyperparameter {name!r} of {type(owner).__name__} cannot be pickled, so no checkpoint could hold it: it "
-                f"is removed from hparams. Leave it out with self.save_hyperparameters(ignore=[{name!r}]).",
+                f"Attribute {name!r} removed from hparams because it cannot be pickled: it is a hyperparameter of "
+                f"{type(owner).__name__}, and no checkpoint could hold it. Leave it out with "
+                f"self.save_hyperparameters(ignore=[{name!r}]).",
                 stacklevel=2,
             )
             del owner.hparams[name]
@@ -184,8 +185,9 @@ def _as_container(values: Any) -> Hyperparameters:
     if isinstance(values, MutableMapping) or is_omegaconf(values):
         return values
     raise ValueError(
-        "save_hyperparameters(value): expected a dict, a Namespace or an OmegaConf container, or names of arguments. "
-        f"Received: {type(values).__name__}. Wrap it, as in save_hyperparameters({{'name': value}})."
+        f"save_hyperparameters(value): Primitives {type(values)} are no hyperparameters. Expected a dict, a Namespace or an "
+        f"OmegaConf container, or names of arguments. Received: {type(values).__name__}. Wrap it, as in "
+        f"save_hyperparameters({{'name': value}})."
     )
 
 

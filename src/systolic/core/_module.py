@@ -420,8 +420,8 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, DataHooks, _
         module.on_load_checkpoint(checkpoint)
         if strict is not None and module._strict_loading not in (None, strict):
             raise ValueError(
-                f"load_from_checkpoint(strict={strict}) contradicts {cls.__name__}.strict_loading = {module.strict_loading}, "
-                "which the module sets. Leave one of them out."
+                f"load_from_checkpoint(strict={strict}) is in conflict with {cls.__name__}.strict_loading = "
+                f"{module.strict_loading}, which the module sets. Leave one of them out."
             )
         if not checkpoint["state_dict"]:
             warnings.warn(f"The state dict in {str(checkpoint_path)!r} contains no parameters.", stacklevel=2)

@@ -60,7 +60,7 @@ class CombinedLoader:
     @flattened.setter
     def flattened(self, loaders: list[Any]) -> None:
         if len(loaders) != len(self._flattened):
-            raise ValueError(f"Expected {len(self._flattened)} loaders, as there are now, received {len(loaders)}.")
+            raise ValueError(f"Mismatch in flattened length ({len(loaders)}) and existing length ({len(self._flattened)}).")
         self._flattened = list(loaders)
         self._iterables = self._spec.unflatten(self._flattened)
 

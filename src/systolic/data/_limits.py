@@ -61,8 +61,8 @@ def limit_batches(n_batches: int | float, limit: int | float | None, *, name: st
         return n_batches
     if n_batches == math.inf:
         raise MisconfigurationException(
-            f"`{name}={limit}` asks for a part of the batches, but this loader does not know how many it has "
-            f"(an iterable dataset without `__len__`). Pass an int, the number of batches, or 1.0 for all of them."
+            f"`{name}={limit}` asks for a part of the batches, but this loader does not know how many it has. Of an "
+            f"`IterableDataset` without `__len__`, `Trainer({name})` must be `1.0` or an int, a number of batches."
         )
     selected = int(n_batches * limit)
     if selected == 0:
@@ -90,16 +90,20 @@ def check_limit(limit: int | float | None, *, name: str) -> int | float:
     if isinstance(limit, int | float) and limit > 1 and limit % 1 == 0:
         return int(limit)
     raise MisconfigurationException(
-        f"`{name}` must be an int (a number of batches) or a float from 0.0 to 1.0 (a part of them), received {limit!r}."
+        f"`{name}` was passed invalid value {limit!r}. It must be an int (a number of batches) or a float from 0.0 to 1.0 (a "
+        "part of them)."
     )
 
 
-def check_loader(loader: object, *, name: str = "train_dataloaders", may_be_empty: bool = False) -> None:
+def check_loader(
+    loader: object, *, name: str = "train_dataloaders", source: str = "passed", may_be_empty: bool = False
+) -> None:
     """Refuse what cannot be a loader.
 
     Args:
         loader: what the user gave as one.
         name: the argument that it was given as, for the error message.
+        source: how it came here, such as "returned from `Net.val_dataloader()`", for the error message.
         may_be_empty: whether one without a batch will do.
 
     Raises:
@@ -108,24 +112,24 @@ def check_loader(loader: object, *, name: str = "train_dataloaders", may_be_empt
     """
     if loader is None:
         raise NotIterableError(
-            f"`{name}` is None: expected a DataLoader or any iterable of batches. Pass one, or return one from the "
-            "module's or datamodule's `*_dataloader` method (is its `return` missing?)."
+            f"An invalid dataloader was {source}. `{name}` is None: expected a DataLoader or any iterable of batches. Pass "
+            "one, or return one from the module's or datamodule's `*_dataloader` method (is its `return` missing?)."
         )
     if not _is_iterable(loader):
         raise NotIterableError(
-            f"`{name}` is not iterable: expected a DataLoader or any iterable of batches, received "
-            f"{loader!r} of type {type(loader).__name__}. Wrap a dataset as `DataLoader(dataset, batch_size=...)`."
+            f"An invalid dataloader was {source}. `{name}` is not iterable: expected a DataLoader or any iterable of batches, "
+            f"received {loader!r} of type {type(loader).__name__}. Wrap a dataset as `DataLoader(dataset, batch_size=...)`."
         )
-    _require_iterables(loader, name)
+    _require_iterables(loader, name, source)
     if not may_be_empty and num_batches(loader) == 0:
         raise empty_loader_error(loader, name=name)
 
 
-def _require_iterables(loader: object, name: str) -> None:
+def _require_iterables(loader: object, name: str, source: str) -> None:
     for index, inner in _inner(loader):
         if inner is None or not _is_iterable(inner):
-            check_loader(inner, name=f"{name}[{index!r}]")
-        _require_iterables(inner, f"{name}[{index!r}]")
+            check_loader(inner, name=f"{name}[{index!r}]", source=source)
+        _require_iterables(inner, f"{name}[{index!r}]", source)
 
 
 def _inner(loader: object) -> Iterable[tuple[Any, Any]]:

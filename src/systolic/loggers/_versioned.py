@@ -1,8 +1,7 @@
-"""Directories of loggers that write local files: `<save_dir>/<name>/version_N`."""
+"""Directories of loggers that write files: `<save_dir>/<name>/version_N`."""
 
 import os
 
-from ..exceptions import MisconfigurationException
 from ._files import next_version
 from .logger import Logger
 
@@ -11,7 +10,8 @@ class VersionedLogger(Logger):
     """A logger with one directory a run, numbered as Lightning numbers them.
 
     Args:
-        save_dir: Directory of all experiments. `~` and environment variables are expanded.
+        save_dir: Directory of all experiments, or a URL such as `gs://bucket/logs` of any file system that fsspec knows. `~`
+            and environment variables are expanded.
         name: Name of the experiment; None or empty puts the versions into `save_dir` itself.
         version: Version of the run; None takes the next free number, a string is used as the directory's name.
         prefix: Text to put before every metric's name.
@@ -24,11 +24,6 @@ class VersionedLogger(Logger):
         self._name = name or ""
         self._version = version
         self._prefix = prefix
-        if "://" in self._save_dir:
-            raise MisconfigurationException(
-                f"{type(self).__name__}(save_dir={self._save_dir!r}): loggers write to local directories only. "
-                "Log to a local directory and copy it, or mount the bucket."
-            )
 
     @property
     def name(self) -> str:

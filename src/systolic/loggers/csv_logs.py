@@ -7,10 +7,10 @@ import warnings
 from argparse import Namespace
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ..utilities._private import make_directories
-from ._files import append_to_file, drop_unfinished_line, replace_file
+from ._files import append_to_file, drop_unfinished_line, exists, is_url, opened_elsewhere, replace_file
 from ._protocol import as_dict
 from ._values import plain, prefixed, scalar
 from ._versioned import VersionedLogger
@@ -21,7 +21,8 @@ class ExperimentWriter:
     """Writes the files of one run.
 
     A run that finds the files of an earlier one in its directory continues them. Rows are appended; when a metric
-    appears for the first time the file is replaced by one with the new column.
+    appears for the first time the file is replaced by one with the new column. On a file system that fsspec reaches, where
+    nothing can be appended to an object, it is replaced by every write.
 
     Args:
         log_dir: Directory of the run.
@@ -35,7 +36,8 @@ class ExperimentWriter:
         self.metrics_file_path = os.path.join(log_dir, self.NAME_METRICS_FILE)
         self.metrics: list[dict[str, Any]] = []
         self.hparams: dict[str, Any] = {}
-        make_directories(Path(log_dir))
+        if not is_url(log_dir):
+            make_directories(Path(log_dir))
         self.metrics_keys, earlier = self._read()
         self.rows_written = len(earlier)
 
@@ -56,7 +58,7 @@ class ExperimentWriter:
         if not self.metrics:
             return
         keys = sorted(set(self.metrics_keys).union(*self.metrics))
-        if keys == self.metrics_keys and os.path.exists(self.metrics_file_path):
+        if keys == self.metrics_keys and not is_url(self.metrics_file_path) and exists(self.metrics_file_path):
             append_to_file(self.metrics_file_path, _rows(keys, self.metrics).encode())
         else:
             _, earlier = self._read()
@@ -66,8 +68,11 @@ class ExperimentWriter:
         self.metrics = []
 
     def _read(self) -> tuple[list[str], list[dict[str, Any]]]:
-        if not os.path.exists(self.metrics_file_path):
+        if not exists(self.metrics_file_path):
             return [], []
+        if is_url(self.metrics_file_path):
+            with opened_elsewhere(self.metrics_file_path) as file:
+                return _table(file)
         unfinished = drop_unfinished_line(self.metrics_file_path)
         if unfinished:
             warnings.warn(
@@ -75,8 +80,7 @@ class ExperimentWriter:
                 stacklevel=2,
             )
         with open(self.metrics_file_path, encoding="utf-8", newline="") as file:
-            reader = csv.DictReader(file)
-            return list(reader.fieldnames or []), list(reader)
+            return _table(file)
 
 
 class CSVLogger(VersionedLogger):
@@ -86,7 +90,7 @@ class CSVLogger(VersionedLogger):
     run resumed from a checkpoint older than the last row therefore has some steps twice; the later row is valid.
 
     Args:
-        save_dir: Directory of all experiments.
+        save_dir: Directory of all experiments, or a URL such as `gs://bucket/logs` of any file system that fsspec knows.
         name: Name of the experiment; None or empty puts the versions into `save_dir` itself.
         version: Version of the run; None takes the next free number, a string is used as the directory's name.
         prefix: Text to put before every metric's name, with a `-` between.
@@ -151,6 +155,11 @@ def _cells(name: str, value: object) -> Iterable[tuple[str, object]]:
     cell = scalar(name, value)
     # A line of the file is a row: that is what lets a cut-off row be recognised.
     yield name, " ".join(cell.splitlines()) if isinstance(cell, str) else cell
+
+
+def _table(file: IO[str]) -> tuple[list[str], list[dict[str, Any]]]:
+    reader = csv.DictReader(file)
+    return list(reader.fieldnames or []), list(reader)
 
 
 def _rows(keys: list[str], rows: list[dict[str, Any]], header: bool = False) -> str:

@@ -8,9 +8,9 @@ import tempfile
 import time
 import warnings
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..distributed import is_main_process
 from ._model_log import CheckpointCallback, LogModel, ModelLog, SavedCheckpoint
@@ -84,46 +84,61 @@ class MLFlowLogger(Logger):
         self._synchronous: dict[str, Any] = {} if synchronous is None else {"synchronous": synchronous}
         self._model_log = ModelLog(log_model)
         self._client: MlflowClient | None = None
+        self._initialized = False
+
+    @property
+    def _mlflow_client(self) -> MlflowClient:
+        """The client, which need not have a run yet."""
+        if self._client is None:
+            from mlflow.tracking import MlflowClient
+
+            self._client = MlflowClient(self._tracking_uri)
+        return self._client
+
+    @_mlflow_client.setter
+    def _mlflow_client(self, client: MlflowClient) -> None:
+        self._client = client
 
     @property
     def experiment(self) -> MlflowClient | DummyExperiment:
         """MLflow's client; an object that does nothing in processes but the first. Its first use makes the run."""
-        if self._client is None:
+        if not self._initialized:
             if not is_main_process():
                 return DummyExperiment()
-            self._client = self._start()
-        return self._client
+            self._start(self._mlflow_client)
+            self._initialized = True
+        return self._mlflow_client
 
-    def _start(self) -> MlflowClient:
+    def _start(self, client: MlflowClient) -> None:
+        """Find or make the experiment, and the run."""
         import mlflow
-        from mlflow.tracking import MlflowClient
 
         mlflow.set_tracking_uri(self._tracking_uri)
-        client = MlflowClient(self._tracking_uri)
         if self._run_id is not None:
             self._experiment_id = client.get_run(self._run_id).info.experiment_id
-            return client
-        found = client.get_experiment_by_name(self._experiment_name)
-        if found is not None and found.lifecycle_stage != "deleted":
-            self._experiment_id = found.experiment_id
-        else:
-            self._experiment_id = client.create_experiment(self._experiment_name, artifact_location=self._artifact_location)
-        self._run_id = client.create_run(self._experiment_id, tags=self._run_tags()).info.run_id
-        return client
+            return
+        if self._experiment_id is None:
+            found = client.get_experiment_by_name(self._experiment_name)
+            if found is not None and found.lifecycle_stage != "deleted":
+                self._experiment_id = found.experiment_id
+            else:
+                self._experiment_id = client.create_experiment(
+                    name=self._experiment_name, artifact_location=self._artifact_location
+                )
+        self._run_id = client.create_run(experiment_id=self._experiment_id, tags=self._run_tags()).info.run_id
 
     def _run_tags(self) -> dict[str, Any]:
-        from mlflow.tracking.context.registry import resolve_tags
-        from mlflow.utils.mlflow_tags import MLFLOW_RUN_NAME
-
         if self._run_name is not None:
+            from mlflow.utils.mlflow_tags import MLFLOW_RUN_NAME
+
             if self.tags and MLFLOW_RUN_NAME in self.tags:
                 warnings.warn(f"run_name={self._run_name!r} comes before the tag {MLFLOW_RUN_NAME!r}.", stacklevel=5)
             self.tags = {**(self.tags or {}), MLFLOW_RUN_NAME: self._run_name}
-        return resolve_tags(self.tags)
+        return _get_resolve_tags()(self.tags)
 
     def __getstate__(self) -> dict[str, Any]:
         # a client cannot be copied; the copy goes on with the same run
-        return {**vars(self), "_client": None}
+        return {**vars(self), "_client": None, "_initialized": False}
 
     @property
     def run_id(self) -> str | None:
@@ -166,9 +181,9 @@ class MLFlowLogger(Logger):
         from mlflow.entities import Param
 
         flat = flatten({key: plain(value) for key, value in as_dict(params).items()})
-        listed = [Param(key, str(value)[:_LONGEST_PARAMETER]) for key, value in flat.items()]
+        listed = [Param(key=key, value=str(value)[:_LONGEST_PARAMETER]) for key, value in flat.items()]
         for i in range(0, len(listed), _PARAMETERS_AT_ONCE):
-            client.log_batch(self._id, params=listed[i : i + _PARAMETERS_AT_ONCE], **self._synchronous)
+            client.log_batch(run_id=self._id, params=listed[i : i + _PARAMETERS_AT_ONCE], **self._synchronous)
 
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
         """Record scalars.
@@ -189,13 +204,12 @@ class MLFlowLogger(Logger):
                 warnings.warn(f"Discarding metric with string value {name}={value}: MLflow takes numbers.", stacklevel=2)
                 continue
             number: Any = scalar(name, value)
-            listed.append(Metric(_allowed(name), float(number), now, int(step or 0)))
-        client.log_batch(self._id, metrics=listed, **self._synchronous)
+            listed.append(Metric(key=_allowed(name), value=float(number), timestamp=now, step=int(step or 0)))
+        client.log_batch(run_id=self._id, metrics=listed, **self._synchronous)
 
     @property
     def _id(self) -> str:
-        assert self._run_id is not None, "the experiment was asked for before"
-        return self._run_id
+        return cast(str, self._run_id)  # the experiment was asked for before
 
     def after_save_checkpoint(self, checkpoint_callback: CheckpointCallback) -> None:
         """Upload the checkpoint now, or remember to do so at the end; see `log_model`."""
@@ -208,11 +222,11 @@ class MLFlowLogger(Logger):
         Args:
             status: "success", "finished" or "failed".
         """
-        if self._client is None:
+        if not self._initialized:
             return
         for saved in self._model_log.at_end():
             self._upload(saved)
-        self._client.set_terminated(self._id, _STATUS.get(status, status))
+        self._mlflow_client.set_terminated(self._id, _STATUS.get(status, status))
 
     def _upload(self, saved: SavedCheckpoint) -> None:
         client = self.experiment
@@ -225,6 +239,13 @@ class MLFlowLogger(Logger):
             Path(directory, "metadata.yaml").write_text(dump_yaml(metadata))
             Path(directory, "aliases.txt").write_text(str(saved.aliases))
             client.log_artifacts(self._id, directory, place)
+
+
+def _get_resolve_tags() -> Callable[[dict[str, Any] | None], dict[str, Any]]:
+    """MLflow's function that adds what it knows of the machine, the user and the source to a run's tags."""
+    from mlflow.tracking.context.registry import resolve_tags
+
+    return resolve_tags
 
 
 def _allowed(name: str) -> str:

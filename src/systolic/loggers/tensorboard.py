@@ -13,7 +13,7 @@ from torch.nn import Module
 
 from ..core import exporting
 from ..utilities._private import make_directories
-from ._files import replace_file
+from ._files import exists, is_url, replace_file
 from ._protocol import as_dict
 from ._values import Plain, flatten, plain, prefixed, scalar
 from ._versioned import VersionedLogger, expanded
@@ -29,7 +29,7 @@ class TensorBoardLogger(VersionedLogger):
     A logger that is given the version of an earlier run adds an event file to it; TensorBoard shows both as one run.
 
     Args:
-        save_dir: Directory of all experiments.
+        save_dir: Directory of all experiments, or a URL such as `gs://bucket/logs` of any file system that fsspec knows.
         name: Name of the experiment; None or empty puts the versions into `save_dir` itself.
         version: Version of the run; None takes the next free number, a string is used as the directory's name.
         log_graph: Whether `log_graph()` records the model's graph; it needs an example input.
@@ -80,7 +80,7 @@ class TensorBoardLogger(VersionedLogger):
             # Importing TensorBoard takes a second, which a run without this logger need not pay.
             from torch.utils.tensorboard.writer import SummaryWriter
 
-            if "://" not in self.log_dir:
+            if not is_url(self.log_dir):
                 make_directories(Path(self.log_dir))
             self._experiment = SummaryWriter(log_dir=self.log_dir, **self._kwargs)
         return self._experiment
@@ -138,7 +138,8 @@ class TensorBoardLogger(VersionedLogger):
             return
         found = "is not set" if example is None else f"is a {type(example).__name__}"
         warnings.warn(
-            f"TensorBoardLogger(log_graph=True) recorded no graph: {type(model).__name__}.example_input_array {found}. "
+            "Could not log computational graph to TensorBoard: The `model.example_input_array` attribute "
+            f"{found} for {type(model).__name__}. "
             "Set it to a tensor, or to a tuple of the positional arguments of forward().",
             stacklevel=2,
         )
@@ -147,7 +148,7 @@ class TensorBoardLogger(VersionedLogger):
         """Write the buffered events and the hyperparameters."""
         self.experiment.flush()
         path = os.path.join(self.log_dir, self.NAME_HPARAMS_FILE)
-        if self._hparams_unsaved or not os.path.exists(path):
+        if self._hparams_unsaved or not exists(path):
             replace_file(path, dump_yaml(self.hparams).encode())
             self._hparams_unsaved = False
 

@@ -154,7 +154,7 @@ def as_scalar(name: str, value: object) -> torch.Tensor:
         return torch.scalar_tensor(number, dtype=torch.float32)
     if not isinstance(value, torch.Tensor):
         raise ValueError(
-            f"self.log({name!r}, ...) expected a number, a tensor with one element or a torchmetrics Metric. "
+            f"`self.log({name}, {value})` was called: expected a number, a tensor with one element or a torchmetrics Metric. "
             f"Received: {type(value).__name__}."
         )
     if value.numel() != 1:

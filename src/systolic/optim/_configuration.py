@@ -13,7 +13,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from ..exceptions import MisconfigurationException
+from ..exceptions import MisconfigurationException, OldInterfaceError
 from ..utilities._suggest import suggest
 
 _FORMS = (
@@ -67,8 +67,9 @@ def read_configuration(module: nn.Module, returned: object, automatic: bool) -> 
     """
     configuration = _read(returned)
     if automatic and len(configuration.optimizers) > 1:
-        raise MisconfigurationException(
-            "Training with several optimizers needs manual optimization. Set `self.automatic_optimization = False` in "
+        raise OldInterfaceError(
+            "Training with multiple optimizers is only supported with manual optimization. Set `self.automatic_optimization "
+            "= False` in "
             "the module's __init__ and step the optimizers of `self.optimizers()` in training_step. "
             f"Received: {len(configuration.optimizers)} optimizers."
         )
@@ -94,8 +95,9 @@ def _require_known_optimizer(scheduler: object, optimizers: list[Optimizer]) -> 
     own = getattr(scheduler, "optimizer", None)  # a scheduler of the user's own may have none
     if own is not None and not any(own is optimizer for optimizer in optimizers):
         raise MisconfigurationException(
-            f"{type(scheduler).__name__} schedules an optimizer ({type(own).__name__}) that `configure_optimizers` did not "
-            f"return. It returned: {', '.join(type(optimizer).__name__ for optimizer in optimizers) or 'none'}. Return that "
+            f"{type(scheduler).__name__} is attached with an optimizer that wasn't returned from `configure_optimizers`: "
+            f"{type(own).__name__}. It returned: "
+            f"{', '.join(type(optimizer).__name__ for optimizer in optimizers) or 'none'}. Return that "
             "optimizer, or make the scheduler with one of these."
         )
 
@@ -117,7 +119,8 @@ def _read(returned: object) -> OptimizerConfiguration:
         if all(isinstance(part, Optimizer) for part in returned):
             return OptimizerConfiguration(list(returned))
     raise MisconfigurationException(
-        f"Unknown value returned by `configure_optimizers`. Expected {_FORMS}. Received: {_short(returned)}."
+        f"Unknown configuration for model optimizers, returned by `configure_optimizers`. Expected {_FORMS}. Received: "
+        f"{_short(returned)}."
     )
 
 
@@ -169,7 +172,9 @@ def _read_scheduler(given: object, monitor: str | None = None) -> LRSchedulerCon
             if key not in known:
                 _warn_of_key(key, "the 'lr_scheduler' dict of `configure_optimizers`", known)
         if "scheduler" not in given:
-            raise MisconfigurationException("The 'lr_scheduler' dict of `configure_optimizers` needs a 'scheduler'.")
+            raise MisconfigurationException(
+                "The lr scheduler dict must have the key \"scheduler\": it is the 'lr_scheduler' of `configure_optimizers`."
+            )
         config = LRSchedulerConfig(**{"monitor": monitor, **{key: value for key, value in given.items() if key in known}})
     if config.interval not in ("epoch", "step"):
         raise MisconfigurationException(
@@ -187,8 +192,8 @@ def _require_steppable(config: LRSchedulerConfig) -> None:
     """Refuse a scheduler that automatic optimization cannot step; in manual optimization the module steps it."""
     if not callable(getattr(config.scheduler, "step", None)):
         raise MisconfigurationException(
-            "An lr_scheduler of `configure_optimizers` needs a method `step`, as those of torch.optim.lr_scheduler "
-            f"have. Received: {_short(config.scheduler)}."
+            "An lr_scheduler of `configure_optimizers` doesn't follow PyTorch's LRScheduler: it needs a method `step`. "
+            f"Received: {_short(config.scheduler)}."
         )
     if config.reduce_on_plateau and config.monitor is None:
         raise MisconfigurationException(

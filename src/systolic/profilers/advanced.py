@@ -55,7 +55,7 @@ class AdvancedProfiler(Profiler):
     def stop(self, action_name: str) -> None:
         """End an action; the one around it is profiled again."""
         if action_name not in self._running:
-            raise ValueError(f"Attempted to stop {action_name}, which was never started.")
+            raise ValueError(f"Attempting to stop recording an action ({action_name}) which was never started.")
         self.profiled_actions[self._running[-1]].disable()
         self._running.reverse()
         self._running.remove(action_name)

@@ -107,7 +107,7 @@ class Profiler(ABC):
             log_dir: where the Trainer logs.
         """
         self._stage = stage
-        if self.dirpath is None and log_dir is not None:
+        if self.dirpath is None and log_dir is not None and "://" not in log_dir:  # profilers write local files
             self.dirpath = log_dir
 
     def teardown(self, stage: str | None) -> None:  # noqa: B027

@@ -51,7 +51,7 @@ class SimpleProfiler(Profiler):
         """Stop the clock of an action."""
         ended = time.perf_counter()
         if action_name not in self.current_actions:
-            raise ValueError(f"Attempted to stop {action_name}, which was never started.")
+            raise ValueError(f"Attempting to stop recording an action ({action_name}) which was never started.")
         self.recorded_durations[action_name].append(ended - self.current_actions.pop(action_name))
 
     def summary(self) -> str:

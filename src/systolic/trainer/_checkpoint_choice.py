@@ -47,8 +47,8 @@ def choose(trainer: Trainer, method: str, ckpt_path: Any, module_given: bool) ->
         )
     if ckpt_path is None:
         warnings.warn(
-            f"trainer.{method}() was called without a module and without `ckpt_path`: it uses the best checkpoint of the "
-            f"last fit. To say which weights you mean, pass the module, ckpt_path='best' or ckpt_path='last'.",
+            f"trainer.{method}() was called without a module and without `ckpt_path`. The best model of the previous `fit` "
+            f"call will be used. To say which weights you mean, pass the module, ckpt_path='best' or ckpt_path='last'.",
             stacklevel=4,
         )
         ckpt_path = "best"
@@ -68,7 +68,7 @@ def _best(trainer: Trainer, method: str) -> str:
         )
     if not callbacks:
         raise NoCheckpointError(
-            f"{asked} needs a ModelCheckpoint callback, and there is none. Pass the module to use its weights as they are, "
+            f"{asked}: `ModelCheckpoint` is not configured. Pass the module to use its weights as they are, "
             "the path of a checkpoint, or Trainer(callbacks=[ModelCheckpoint(...)])."
         )
     if len(callbacks) > 1:
@@ -79,8 +79,8 @@ def _best(trainer: Trainer, method: str) -> str:
     path = getattr(callbacks[0], "best_model_path", "")
     if not path:
         raise NoCheckpointError(
-            f"{asked} needs a ModelCheckpoint callback that has saved a checkpoint, and {type(callbacks[0]).__name__} has "
-            "none. Call trainer.fit first with save_top_k other than 0, pass the module, or the path of a checkpoint."
+            f"{asked}: {type(callbacks[0]).__name__} is not configured to save the best model, or has saved none yet. "
+            "Call trainer.fit first with save_top_k other than 0, pass the module, or the path of a checkpoint."
         )
     return path
 
@@ -98,7 +98,7 @@ def _last_here(trainer: Trainer, method: str) -> str | None:
     if not found:
         # no error, so that a script may say so before its first run has saved anything
         warnings.warn(
-            f'trainer.{method}(ckpt_path="last"): there is no last checkpoint, so none is loaded. '
+            f'trainer.{method}(ckpt_path="last"): there is no last checkpoint. No checkpoint will be loaded. '
             "ModelCheckpoint(save_last=True) keeps one.",
             stacklevel=6,
         )

@@ -14,7 +14,7 @@ from ..checkpoint import send_parts, snapshot
 from ..core import hyperparameters_of
 from ..diagnostics import SAVING
 from ..distributed import is_main_process
-from ..exceptions import MisconfigurationException
+from ..exceptions import MisconfigurationException, NothingToSaveError
 from ..runtime import reading_together
 from . import _lightning_loops, _position
 from ._checkpoint_parts import part, require_counters, require_kinds, restore_optimizers, restore_schedulers
@@ -33,7 +33,11 @@ _OURS = "systolic_version"
 def save(run: Run, path: Any, weights_only: bool, storage_options: Any = None) -> None:
     """Write a checkpoint: from the devices, or by one copy on the host, taken when the one before it is gone."""
     if run.call is None:
-        raise MisconfigurationException("There is nothing to save before fit, validate, test or predict was called.")
+        raise NothingToSaveError(
+            "There is nothing to save before fit, validate, test or predict was called. Saving a checkpoint is only possible "
+            "if a "
+            "model is attached to the Trainer by one of these."
+        )
     with saving(run, path):
         _save(run, path, weights_only, storage_options)
 
@@ -224,6 +228,6 @@ def _require_resumable(run: Run, checkpoint: dict[str, Any]) -> None:
     require_counters(run, checkpoint)
     if checkpoint["epoch"] > run.config.last_epoch:
         raise MisconfigurationException(
-            f"trainer.fit(ckpt_path={path!r}): the checkpoint is of epoch {checkpoint['epoch']}, which is beyond "
-            f"Trainer(max_epochs={run.config.max_epochs}). Set max_epochs to how many epochs there shall be in all."
+            f"You restored a checkpoint with current_epoch={checkpoint['epoch']} by trainer.fit(ckpt_path={path!r}), which is "
+            f"beyond Trainer(max_epochs={run.config.max_epochs}). Set max_epochs to how many epochs there shall be in all."
         )

@@ -25,8 +25,9 @@ def require_trainable(config: TrainerConfig, model: Any) -> None:
         return
     if config.gradient_clip_val:
         raise MisconfigurationException(
-            f"Trainer(gradient_clip_val={config.gradient_clip_val}) has no effect in manual optimization. Remove it "
-            "and call self.clip_gradients(optimizer, gradient_clip_val=...) in training_step."
+            "Automatic gradient clipping is not supported for manual optimization: remove "
+            f"Trainer(gradient_clip_val={config.gradient_clip_val}) and call self.clip_gradients(optimizer, "
+            "gradient_clip_val=...) in training_step."
         )
     if config.accumulate_grad_batches > 1:
         raise MisconfigurationException(
@@ -70,10 +71,13 @@ def warn_of_unused_validation(model: LightningModule, loaders: Any, datamodule: 
     has_step, name = overrides(model, "validation_step", LightningModule), type(model).__name__
     has_data = loaders is not None or _defines_validation_data(datamodule if datamodule is not None else model)
     if has_data and not has_step:
-        warnings.warn(f"There is validation data, and {name} has no `validation_step`: fit does not validate.", stacklevel=3)
+        warnings.warn(
+            f"You passed in a `val_dataloader` but have no `validation_step` in {name}: fit does not validate.", stacklevel=3
+        )
     if has_step and not has_data:
         warnings.warn(
-            f"{name} has a `validation_step`, and there is no validation data: fit does not validate. Pass `val_dataloaders` "
+            f"You defined a `validation_step` but have no `val_dataloader` for {name}: fit does not validate. Pass "
+            "`val_dataloaders` "
             "to trainer.fit, or define `val_dataloader()`.",
             PossibleUserWarning,
             stacklevel=3,

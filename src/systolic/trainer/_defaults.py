@@ -15,7 +15,7 @@ from ..callbacks import Callback, Checkpoint, EarlyStopping, ModelCheckpoint, Mo
 from ..checkpoint import is_remote
 from ..compat import lightnings, require_current_hooks
 from ..core import CLASS_PATH_KEY, LightningDataModule, LightningModule
-from ..exceptions import MisconfigurationException
+from ..exceptions import CollidingHyperparametersError, MisconfigurationException
 from ..loggers import DummyLogger, LoggerProtocol, TensorBoardLogger, require_logger
 from ..utilities._overrides import overrides
 from ..utilities.rank_zero import rank_zero_info
@@ -34,7 +34,8 @@ def training_length(max_epochs: int | None, max_steps: int, quick: int) -> tuple
         return 1, quick
     if isinstance(max_steps, bool) or not isinstance(max_steps, int) or max_steps < -1:
         raise MisconfigurationException(
-            f"Invalid value for argument `max_steps`. Expected -1 or an integer >= 0. Received: {max_steps!r}."
+            "Invalid value for argument `max_steps`. `max_steps` must be a non-negative integer or -1 (no limit). Received: "
+            f"{max_steps!r}."
         )
     return max_epochs, max_steps
 
@@ -95,7 +96,8 @@ def callbacks(
         _add_clock(listed, max_time)
     if checkpointing is False and any(isinstance(c, Checkpoint) for c in listed):
         raise MisconfigurationException(
-            "Trainer was given a ModelCheckpoint and `enable_checkpointing=False`. Remove one of them."
+            "Trainer was configured with `enable_checkpointing=False` but found `ModelCheckpoint` in the callbacks. Remove "
+            "one of them."
         )
     if not quick and checkpointing is not False and not any(isinstance(c, Checkpoint) for c in listed):
         listed.append(ModelCheckpoint())
@@ -179,7 +181,7 @@ def require_module(model: Any) -> None:
     if isinstance(model, LightningModule):
         require_current_hooks(model, LightningModule)
         return
-    raise TypeError(f"`model` must be a systolic.LightningModule, or one of Lightning's. Received: {type(model).__name__}.")
+    raise TypeError(f"`model` must be a `LightningModule` of systolic or of Lightning, got `{type(model).__name__}`.")
 
 
 def logged_hyperparameters(owners: list[LightningModule | LightningDataModule]) -> Any:
@@ -198,9 +200,10 @@ def _merged(found: list[Any]) -> Any:
     shared = [name for name in first if name in second and name != CLASS_PATH_KEY]
     different = [name for name in shared if not _same(first[name], second[name])]
     if different:
-        raise MisconfigurationException(
-            f"The module and the data module both have the hyperparameters {different}, with different values, and a logger "
-            "has one place for each name. Rename them, or save those of one with save_hyperparameters(logger=False)."
+        raise CollidingHyperparametersError(
+            f"Error while merging hparams: the module and the data module both have the hyperparameters {different}, with "
+            "different values, and a logger has one place for each name. Rename them, or save those of one with "
+            "save_hyperparameters(logger=False)."
         )
     return {**first, **second}
 

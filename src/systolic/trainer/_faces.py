@@ -33,6 +33,13 @@ class StageLoop:
         """How many loaders there are."""
         return len(self.max_batches)
 
+    @property
+    def batch_progress(self) -> LoopProgress:
+        """How many batches the run evaluated or predicted for; none where it is another's."""
+        run = self._run
+        is_its = run.call is not None and run.call.stage is self._stage
+        return LoopProgress.of(_lightning_loops.evaluated(run.progress.last_validation if is_its else 0))
+
 
 class ValidationInFit(StageLoop):
     """`trainer.fit_loop.epoch_loop.val_loop`.

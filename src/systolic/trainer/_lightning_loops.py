@@ -32,6 +32,15 @@ def loops(run: Run, place: Place | None) -> dict[str, Any]:
     return {"fit_loop": fit_loop(run, place), **others}
 
 
+def evaluated(batches: int) -> dict[str, Any]:
+    """Entry of an evaluation's progress.
+
+    Args:
+        batches: how many were evaluated.
+    """
+    return _both(_even(batches), _even(batches))
+
+
 def fit_loop(run: Run, place: Place | None) -> dict[str, Any]:
     """The part of the entry that is training's; arguments as for `loops`."""
     counters, progress = run.counters, run.progress

@@ -10,6 +10,7 @@ from ..core import LightningDataModule, LightningModule
 from ..data import (
     CombinedBatches,
     CombinedLoader,
+    NotIterableError,
     check_loader,
     empty_loader_error,
     limit_batches,
@@ -20,7 +21,6 @@ from ..data import (
     share_stream,
     warn_of_unlikely_loader,
 )
-from ..exceptions import MisconfigurationException
 from ..utilities._overrides import overrides
 from ..utilities._torch_internals import tree_map
 from ._fingerprints import require_same_data
@@ -36,15 +36,16 @@ def training(run: Run, given: Any) -> tuple[Any, int | float]:
     """The training loader, its batches scaled to all cores, and how many of them an epoch uses.
 
     Raises:
-        MisconfigurationException: there is none, it cannot be iterated over, or it is empty.
+        NotIterableError: there is none, or it cannot be iterated over.
+        EmptyLoaderError: it is empty.
     """
     loader = given_or_own(run, Stage.FIT, given)
     if loader is None:
-        raise MisconfigurationException(
-            "No training data: pass `train_dataloaders` to trainer.fit, or define `train_dataloader()` in "
-            f"{type(run.module).__name__} or in the datamodule."
+        raise NotIterableError(
+            f"An invalid dataloader was {_source(run, Stage.FIT, given)}. No training data: pass `train_dataloaders` to "
+            f"trainer.fit, or define `train_dataloader()` in {type(run.module).__name__} or in the datamodule."
         )
-    check_loader(loader)
+    check_loader(loader, source=_source(run, Stage.FIT, given))
     warn_of_unlikely_loader(loader)
     loader = _scaled(run.config, _the_same(run, loader, "train"))
     run.shown_loaders[Stage.FIT] = loader.iterables if isinstance(loader, CombinedLoader) else loader
@@ -66,13 +67,14 @@ def evaluation(run: Run, stage: Stage, given: Any) -> tuple[list[Any], list[int 
     if loaders is None:
         if run.state.fn is TrainerFn.FITTING:
             return [], []
-        raise MisconfigurationException(
-            f"No data: pass loaders to the call, or define `{stage.loader}()` in "
-            f"{type(run.module).__name__} or in the datamodule."
+        raise NotIterableError(
+            f"An invalid dataloader was {_source(run, stage, given)}. No data: pass loaders to the call, or define "
+            f"`{stage.loader}()` in {type(run.module).__name__} or in the datamodule."
         )
     if run.state.fn is TrainerFn.FITTING and isinstance(loaders, (list, tuple, dict)) and not loaders:
         return [], []
-    check_loader(loaders, name=f"{stage.data}_dataloaders")
+    source = _source(run, stage, given)
+    check_loader(loaders, name=f"{stage.data}_dataloaders", source=source)
     loaders = _the_same(run, loaders, stage.data)
     if isinstance(loaders, CombinedLoader) and loaders.mode != "sequential":
         return _joint(run, stage, loaders)
@@ -81,7 +83,7 @@ def evaluation(run: Run, stage: Stage, given: Any) -> tuple[list[Any], list[int 
     listed = list(listed) if isinstance(listed, (list, tuple)) else [listed]
     if isinstance(loaders, list | tuple):
         for number, loader in enumerate(listed):
-            check_loader(loader, name=f"{stage.data}_dataloaders[{number}]", may_be_empty=True)
+            check_loader(loader, name=f"{stage.data}_dataloaders[{number}]", source=source, may_be_empty=True)
     if stage is Stage.PREDICT:
         scaled = [_own_part(run, loader) for loader in listed]
     else:
@@ -141,6 +143,15 @@ def given_or_own(run: Run, stage: Stage, given: Any) -> Any:
         return given
     owner, base = _owner(run)
     return getattr(owner, stage.loader)() if overrides(owner, stage.loader, base) else None
+
+
+def _source(run: Run, stage: Stage, given: Any) -> str:
+    """Source of a stage's loaders, for messages."""
+    owner, base = _owner(run)
+    if given is None and overrides(owner, stage.loader, base):
+        return f"returned from `{type(owner).__name__}.{stage.loader}()`"
+    fits = run.state.fn is TrainerFn.FITTING
+    return f"passed to `Trainer.{run.state.fn}({f'{stage.data}_dataloaders' if fits else 'dataloaders'}=...)`"
 
 
 def _owner(run: Run) -> tuple[LightningModule | LightningDataModule, type]:

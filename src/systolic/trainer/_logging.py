@@ -20,6 +20,12 @@ def log_value(run: Run, name: str, value: Any, options: LogOptions) -> None:
     """Record a logged value, in the step that is running or, from a hook on the host, at once."""
     if not isinstance(name, str):
         raise MisconfigurationException(f"The name of a logged value must be a string. Received: {name!r}.")
+    if "/dataloader_idx_" in name:
+        raise MisconfigurationException(
+            f"You called `self.log` with the key `{name}`, which is what values of several loaders are called: such an "
+            "ending is "
+            "added where there are several. Choose another name."
+        )
     if run.step_log is None:
         _log_on_host(run, name, value, options)
         return
@@ -63,7 +69,8 @@ def _levels(name: str, options: LogOptions, steps: bool) -> tuple[bool, bool]:
     on_epoch = not steps if options.on_epoch is None else options.on_epoch
     if not on_step and not on_epoch:
         raise MisconfigurationException(
-            f"self.log({name!r}, ..., on_step=False, on_epoch=False) would report nothing. Set one of them to True."
+            f"self.log({name!r}, ..., on_step=False, on_epoch=False) is not useful: it would report nothing. Set one of them "
+            "to True."
         )
     return on_step, on_epoch
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..distributed import host, process_count
-from ..exceptions import MisconfigurationException
+from ..exceptions import ArgumentTypeError, MisconfigurationException
 from ..utilities._suggest import suggest
 from ..utilities._validation_due import batches_between
 from ..utilities.rank_zero import rank_zero_info
@@ -94,13 +94,18 @@ def seconds_of(max_time: Any, name: str = "max_time") -> float | None:
 
 def require_clipping(value: Any, algorithm: str | None) -> None:
     """Check the arguments for gradient clipping."""
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0):
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise ArgumentTypeError(
+            "Invalid value for argument `gradient_clip_val`. `gradient_clip_val` should be an int or a float, expected a "
+            f"number >= 0. Received: {value!r}."
+        )
+    if value is not None and not value >= 0:
         raise MisconfigurationException(
             f"Invalid value for argument `gradient_clip_val`. Expected a number >= 0. Received: {value!r}."
         )
     if algorithm not in (None, "norm", "value"):
         raise MisconfigurationException(
-            "Invalid value for argument `gradient_clip_algorithm`. Expected 'norm' or 'value'. "
+            f"`gradient_clip_algorithm` {algorithm} is invalid. Expected 'norm' or 'value'. "
             f"Received: {algorithm!r}.{suggest(str(algorithm), ('norm', 'value'))}"
         )
 
@@ -108,8 +113,8 @@ def require_clipping(value: Any, algorithm: str | None) -> None:
 def require_integer(name: str, value: Any, minimum: int) -> int:
     """An integer of at least `minimum`; -1 as a minimum stands for "no limit"."""
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-        expected = "-1 (no limit) or an integer >= 0" if minimum == -1 else f"an integer >= {minimum}"
-        raise MisconfigurationException(f"Invalid value for argument `{name}`. Expected {expected}. Received: {value!r}.")
+        expected = "must be a non-negative integer or -1 (no limit)" if minimum == -1 else f"should be an int >= {minimum}"
+        raise MisconfigurationException(f"Invalid value for argument `{name}`. `{name}` {expected}. Received: {value!r}.")
     return value
 
 
@@ -170,8 +175,8 @@ def require_interval(interval: Any, every_n_epochs: int | None) -> Any:
         return interval
     if not isinstance(interval, float) or not 0.0 < interval <= 1.0:
         raise MisconfigurationException(
-            "Invalid value for argument `val_check_interval`. Expected an integer >= 1 (batches), a float in (0, 1] "
-            f"(a part of the epoch), or a duration. Received: {interval!r}."
+            f"`val_check_interval` was passed invalid value {interval!r}. Expected an integer >= 1 (batches), a float in (0, "
+            "1] (a part of the epoch), or a duration."
         )
     if every_n_epochs is None:
         raise MisconfigurationException(
@@ -212,7 +217,8 @@ def validation_interval(interval: int | float | timedelta, batches: int | float,
         return float("inf")
     if isinstance(interval, int) and interval > batches and every_n_epochs is not None:
         raise ValueError(
-            f"`val_check_interval` ({interval}) must be at most the number of training batches ({batches}). To count "
+            f"`val_check_interval` ({interval}) must be less than or equal to the number of the training batches "
+            f"({batches}). To count "
             "batches across epochs, set check_val_every_n_epoch=None."
         )
     return batches_between(interval, batches)

@@ -22,7 +22,7 @@ def in_order(loader: Any, data: str) -> Any:
     if isinstance(loader.sampler, SequentialSampler):
         return loader
     warnings.warn(
-        f"overfit_batches needs the same batches in every epoch, and the {data} loader shuffles: it is used without shuffling.",
+        f"You requested to overfit but enabled {data} dataloader shuffling: the loader is used without, for the same batches.",
         stacklevel=2,
     )
     sampler = SequentialSampler(loader.dataset)  # pyright: ignore[reportArgumentType]

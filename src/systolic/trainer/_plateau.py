@@ -26,8 +26,8 @@ def monitored(run: Run, config: LRSchedulerConfig) -> torch.Tensor | None:
     value = metrics.get(config.monitor)
     if value is None and config.strict:
         raise MisconfigurationException(
-            f"ReduceLROnPlateau is conditioned on the metric {config.monitor!r}, which is not available. "
-            f"Available: {sorted(metrics)}. Log it with self.log, or set 'strict': False."
+            f"ReduceLROnPlateau conditioned on metric {config.monitor!r} which is not available. "
+            f"Available metrics are: {sorted(metrics)}. Log it with self.log, or set 'strict': False."
             f"{suggest(config.monitor, metrics)}"
         )
     if value is None:

@@ -354,10 +354,14 @@ class Run:
 
     def prepare_training(self) -> None:
         """Find out whether and when fit validates, and make the optimizers."""
-        has_step = overrides(self.module, "validation_step", LightningModule)
-        self.enable_validation = has_step and _loaders.are_defined(self, Stage.VALIDATE) and self.config.limit_val_batches > 0
+        self.note_validation()
         self.set_validation_interval()
         self.configure_optimizers()
+
+    def note_validation(self) -> None:
+        """Find out whether fit validates."""
+        has_step = overrides(self.module, "validation_step", LightningModule)
+        self.enable_validation = has_step and _loaders.are_defined(self, Stage.VALIDATE) and self.config.limit_val_batches > 0
 
     def load_training_data(self, given: Any) -> None:
         """Make the training loader, and count its batches."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -148,6 +148,11 @@ def _manual(step: Step, batch: Any, batch_idx: Any, log: StepLog) -> dict[str, A
     state = step.run.module_state
     before = state.manual_steps
     output = step.users(batch, batch_idx)
+    if output is not None and not isinstance(output, torch.Tensor | Mapping):
+        raise MisconfigurationException(
+            "In manual optimization `training_step` must return a Tensor or have no return value, or return a dict for hooks. "
+            f"Received: {_described(output)}."
+        )
     return {"output": _detached(output, None), "logged": log.finish(), "steps": state.manual_steps - before}
 
 
@@ -162,8 +167,8 @@ def _let_go_of_gradients(run: Run, optimizer: torch.optim.Optimizer) -> None:
 def _require_closure_called(outputs: list[Any]) -> None:
     if not outputs:
         raise MisconfigurationException(
-            "`optimizer_step` was overridden and never called its `optimizer_closure`, so training_step did not "
-            "run. Call optimizer.step(closure=optimizer_closure)."
+            "The closure hasn't been executed: `optimizer_step` was overridden and never called its `optimizer_closure`, so "
+            "training_step did not run. Call optimizer.step(closure=optimizer_closure)."
         )
 
 
@@ -184,8 +189,8 @@ def _loss_of(output: Any) -> torch.Tensor | None:
     loss = output.get("loss") if isinstance(output, dict) else output
     if not isinstance(loss, torch.Tensor):
         raise MisconfigurationException(
-            "`training_step` must return the loss as a tensor, a dict with the key 'loss', or None to skip the step. "
-            f"Received: {_described(output)}."
+            "`training_step` must return a Tensor, a dict, or None: the loss, of which the 'loss' key needs to be present in a "
+            f"dict, or None to skip the step. Received: {_described(output)}."
         )
     if loss.is_complex():
         raise MisconfigurationException(

@@ -393,5 +393,5 @@ class Trainer(TrainerProperties, TrainerSettings):
     def _model_or_last(self, method: str, model: LightningModule | None) -> LightningModule:
         model = _guests.module(model) if model is not None else self.lightning_module
         if model is None:
-            raise TypeError(f"A module is needed: trainer.{method}(model, ...). None was fitted before.")
+            raise TypeError(f"`trainer.{method}()` requires a `LightningModule` when none was fitted before: pass `model`.")
         return model

@@ -3,24 +3,19 @@
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Protocol
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.progress_bar import ProgressBar as BarShape
 from rich.spinner import Spinner
-from rich.table import Table
-from rich.text import Text
 
 from ._bar import Bar
-from ._theme import RichProgressBarTheme
+from ._columns import clock
 from ._ticker import Ticker
 
 _SPIN_EVERY_S = 0.1
-_BAR_WIDTH, _NARROWEST_BAR = 40, 4
 _WORTH_TELLING_S = 1.0
 _LINE_EVERY_S = 60.0
 _PATIENCE_S = 1.0
@@ -68,14 +63,12 @@ class Display(Protocol):
 class TerminalDisplay:
     """Bars that are redrawn in place, with the metrics below."""
 
-    def __init__(self, console: Console, theme: RichProgressBarTheme, interval: float, leave: bool) -> None:
+    def __init__(self, console: Console, show: Callable[[], RenderableType], interval: float, leave: bool) -> None:
         self.interval = interval
         self._console = console
-        self._theme = theme
+        self._show = show
         self._leave = leave
         self._live: Live | None = None
-        self._bars: Sequence[Bar] = ()
-        self._metrics = ""
         self._compiling: _Doing | None = None
         self._busy: Spinner | None = None
         self._ticker: Ticker | None = None
@@ -83,7 +76,6 @@ class TerminalDisplay:
 
     def tick(self, bars: Sequence[Bar], metrics: str, *, final: bool) -> None:
         """Redraw."""
-        self._bars, self._metrics = bars, metrics
         self._draw()
 
     def finish(self, bar: Bar, metrics: str) -> None:
@@ -143,40 +135,11 @@ class TerminalDisplay:
             self._live.refresh()
 
     def _render(self) -> RenderableType:
-        theme = self._theme
-        grid = Table.grid(padding=(0, 1))
-        rows = [(bar, self._texts(bar)) for bar in self._bars]
-        columns = [max(map(len, column)) for column in zip(*(texts for _, texts in rows), strict=True)]
-        width = max(min(_BAR_WIDTH, self._console.width - sum(columns) - len(columns) - 1), _NARROWEST_BAR)
-        for bar, (label, *numbers) in rows:
-            shape = BarShape(
-                total=bar.total if math.isfinite(bar.total) else None,
-                completed=bar.done,
-                width=width,
-                complete_style=theme.progress_bar,
-                finished_style=theme.progress_bar_finished,
-                pulse_style=theme.progress_bar_pulse,
-                animation_time=time.monotonic(),
-            )
-            grid.add_row(label, shape, *numbers)
-        parts: list[RenderableType] = [grid] if self._bars else []
-        if self._metrics:
-            parts.append(Text(f"  {self._metrics}", theme.metrics))
         doing, spinner = self._compiling, self._busy  # read once: another thread may end them
         if doing is not None:
             spinner = doing.spinner
             spinner.update(text=_fitting(doing.message, doing.clock(), self._console.width))
-        return Group(*parts, *([spinner] if spinner is not None else []))
-
-    def _texts(self, bar: Bar) -> list[Text]:
-        """Texts of a bar's line: before it, and behind it."""
-        theme, total = self._theme, bar.total if math.isfinite(bar.total) else "--"
-        return [
-            Text(bar.label, theme.description, no_wrap=True),
-            Text(f"{bar.done}/{total}", theme.batch_progress, no_wrap=True),
-            Text(f"{_clock(bar.elapsed)} • {_clock(bar.remaining)}", theme.time, no_wrap=True),
-            Text(f"{_rate(bar)} it/s", theme.processing_speed, no_wrap=True),
-        ]
+        return Group(self._show(), *([spinner] if spinner is not None else []))
 
 
 @dataclass(frozen=True)
@@ -212,7 +175,7 @@ class LineDisplay:
             return
         bar = bars[-1]
         total = f"/{bar.total}" if math.isfinite(bar.total) else ""
-        self._line(_joined(f"{bar.label}: {bar.done}{total} batches in {_clock(bar.elapsed)} ({_pace(bar)})", metrics))
+        self._line(_joined(f"{bar.label}: {bar.done}{total} batches in {clock(bar.elapsed)} ({_pace(bar)})", metrics))
 
     def finish(self, bar: Bar, metrics: str) -> None:
         """Tell what an epoch or an evaluation came to."""
@@ -296,11 +259,3 @@ def _compile_time(trace: float, compile: float, saved: float) -> str:
 
 def _joined(text: str, metrics: str) -> str:
     return f"{text}, {metrics}" if metrics else text
-
-
-def _rate(bar: Bar) -> str:
-    return "--" if bar.rate is None else f"{bar.rate:.2f}"
-
-
-def _clock(seconds: float | None) -> str:
-    return "-:--:--" if seconds is None else str(timedelta(seconds=int(seconds)))

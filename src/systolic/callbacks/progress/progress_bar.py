@@ -82,11 +82,13 @@ class ProgressBar(Callback):
         """Batches to predict of all loaders."""
         return sum(self.trainer.predict_loop.max_batches)
 
-    def epoch_description(self) -> str:
-        """`"Epoch 3/9"`; the last epoch is left out when nobody knows it."""
+    def epoch_description(self, epoch: int | None = None) -> str:
+        """`"Epoch 3/9"`; the last epoch is left out when nobody knows it. By default of the current epoch."""
         last = self.trainer.max_epochs
         known = last is not None and last > 0 and math.isfinite(last)
-        return f"Epoch {self.trainer.current_epoch}" + (f"/{last - 1}" if last is not None and known else "")
+        return f"Epoch {self.trainer.current_epoch if epoch is None else epoch}" + (
+            f"/{last - 1}" if last is not None and known else ""
+        )
 
     def enable(self) -> None:
         """Show progress."""

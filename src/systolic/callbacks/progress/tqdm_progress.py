@@ -12,7 +12,7 @@ from ...core import LightningModule
 from .._protocol import TrainerLike
 from ._switched import SwitchedProgressBar
 
-if TYPE_CHECKING:
+if TYPE_CHECKING or importlib.util.find_spec("tqdm") is not None:
     from ._tqdm import Tqdm
 
 
@@ -56,6 +56,7 @@ class TQDMProgressBar(SwitchedProgressBar):
         self._bars: dict[str, Tqdm | None] = dict.fromkeys(("train", "val", "test", "predict"))
         self._batches: list[int | float] = []
         self._loader = -1
+        self._has_begun = False
         self._evaluated = ""
         self._label = ""
 
@@ -137,8 +138,6 @@ class TQDMProgressBar(SwitchedProgressBar):
         return self._new(self.predict_description, leave=True, smoothing=0)
 
     def _new(self, description: str, *, leave: bool, below: bool = False, smoothing: float = 0.3) -> Tqdm:
-        from ._tqdm import Tqdm
-
         return Tqdm(
             desc=description,
             position=2 * self._process_position + below,
@@ -163,19 +162,19 @@ class TQDMProgressBar(SwitchedProgressBar):
     def on_step_dispatched(self, trainer: TrainerLike, pl_module: LightningModule, batch_idx: int) -> None:
         """Redraw the bar that moves, when it is time to."""
         if self._evaluated:
-            if batch_idx == 0 and self._loader >= 0 and self._bar(self._evaluated).n:
+            if batch_idx == 0 and self._has_begun:
                 self._next_loader()
+            self._has_begun = True
             self._moved(self._bar(self._evaluated), batch_idx + 1)
         elif self._bars["train"] is not None and self._moved(self.train_progress_bar, batch_idx + 1):
             self.train_progress_bar.set_postfix(self.get_metrics(trainer, pl_module))
 
     def _moved(self, bar: Tqdm, done: int) -> bool:
-        """Note how many batches are done; whether the bar was redrawn."""
+        """Redraw the bar if it is time to, and tell whether it was."""
         due = self.is_enabled and (done % self._refresh_rate == 0 or done == bar.total)
-        if not bar.disable:
+        if due and not bar.disable:
             bar.n = done
-            if due:
-                bar.refresh()
+            bar.refresh()
         return due
 
     def on_train_epoch_end(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
@@ -230,6 +229,7 @@ class TQDMProgressBar(SwitchedProgressBar):
 
     def _begin_evaluation(self, name: str, label: str, batches: Any) -> None:
         self._evaluated, self._label, self._batches, self._loader = name, label, list(batches), -1
+        self._has_begun = False
         self._next_loader()
 
     def _next_loader(self) -> None:

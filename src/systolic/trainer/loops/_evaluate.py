@@ -47,6 +47,7 @@ class EvaluationLoop:
             return []
         seen, before = self._seen.copy(), self._seen.total()
         with self.begun(len(loaders)):
+            loaders, limits = run.evaluation_loaders(stage)  # a finder of batch sizes has them made again in the first hooks
             for index, (loader, limit) in enumerate(zip(loaders, limits, strict=True)):
                 self._run_loader(index, loader, limit)
             values = run.reporting.evaluation_end(self.results, stage.epoch_end, len(loaders))

@@ -46,6 +46,14 @@ def begin_fit(run: Run, given: Any) -> None:
         run: a run that is set up.
         given: the training loaders; None for the datamodule's or module's own.
     """
+    run.note_validation()
+    assert run.call is not None, "a fit is a call"
+    if run.enable_validation and run.config.num_sanity_val_steps and run.call.ckpt_path is None:
+        # as in Lightning the sanity check asks for its loaders first, and what they draw is not drawn for training
+        run.state.stage = RunningStage.SANITY_CHECKING
+        with isolated_random_state():
+            run.loaders_and_limits(Stage.VALIDATE)
+        run.state.stage = RunningStage.TRAINING
     run.load_training_data(given)
     run.prepare_training()
     run.hooks.both("on_fit_start")

@@ -35,6 +35,7 @@ class PredictionLoop:
         self.runner = BatchRunner(run, self.step, _STAGE)
         self.indices: list[list[int]] | None = None
         self._told = self._keeps_indices = False
+        self._done = 0
 
     def run(self, keep: bool) -> list[list[Any]]:
         """Predict.
@@ -46,11 +47,11 @@ class PredictionLoop:
             For every loader the list of what predict_step returned, as ordinary CPU tensors.
         """
         run = self._run
-        loaders, limits = run.evaluation_loaders(_STAGE)
         found, writers = run.predictions, prediction_writers(run.config.callbacks)
         self._keeps_indices = any(writer.interval.on_epoch for writer in writers)
         keep = keep or self._keeps_indices
         with self.begun():
+            loaders, limits = run.evaluation_loaders(_STAGE)  # a finder of batch sizes has them made again in the first hooks
             self.step.of_several = len(loaders) > 1
             for index, (loader, limit) in enumerate(zip(loaders, limits, strict=True)):
                 self.step.dataloader_idx = index
@@ -63,6 +64,7 @@ class PredictionLoop:
                 if not self._keeps_indices:
                     run.predicted_indices[-1].clear()
                 found.append([tree_map_only(DeviceTensor, lambda t: t.cpu(), output) for output in outputs])
+            run.progress.evaluated(self._done)
             self._run.hooks.both(_STAGE.epoch_end)
             self._run.hooks.both(_STAGE.end)
         return found
@@ -82,7 +84,9 @@ class PredictionLoop:
         if output is None and not self._told:
             self._told = True
             name = type(self._run.module).__name__
-            warnings.warn(f"`predict_step` of {name} returned None for a batch: there is no prediction for it.", stacklevel=2)
+            warnings.warn(
+                f"predict returned None for a batch: there is no prediction of {name}.predict_step for it.", stacklevel=2
+            )
 
     def _outputs(self, loader: Any, limit: int | float, keep: bool) -> Iterator[Any]:
         """Results of predict_step for each batch of a loader, where they are kept."""
@@ -102,6 +106,7 @@ class PredictionLoop:
                 if not self._keeps_indices:
                     run.predicted_indices[-1].clear()  # those of the current batch are enough
                 run.predicted_indices[-1].append(self.indices[batch.index])
+            self._done += 1
             hooks.both(_STAGE.batch_end, output, batch.host, batch.index, *place)
             hooks.callbacks("on_step_dispatched", batch.index)
             if keep:

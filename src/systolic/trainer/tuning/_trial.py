@@ -1,11 +1,12 @@
-"""A few training steps that leave no trace: for finders of learning rates and batch sizes."""
+"""A few steps that leave no trace: for finders of learning rates and batch sizes."""
 
 from __future__ import annotations
 
 import contextlib
 import copy
 import dataclasses
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 
 from ...callbacks import Callback
 from ...compiler import Engine
@@ -15,15 +16,22 @@ from .._engines import release_engines
 from .._hooks import HookTable
 from .._modes import keeping_modes
 from .._run import Run
+from .._stage import Stage, TrainerFn
+from .._step_engine import StepEngine
+from ..loops._evaluate import EvaluationLoop
 from ..loops._fit import FitLoop
+from ..loops._predict import PredictionLoop
+
+_EVALUATION_LIMITS = ("limit_val_batches", "limit_test_batches", "limit_predict_batches")
 
 
 def trial(run: Run, steps: int, callbacks: list[Callback], memory_limit: int | None) -> None:
-    """Train as `fit` would, without validation, loggers and the user's callbacks; then put everything back.
+    """Train or evaluate as the run would, without loggers and the user's callbacks, a fit without validation; then put
+    everything back.
 
     Args:
-        run: a fit in `on_fit_start` or later, between steps.
-        steps: how many optimizer steps.
+        run: a fit in `on_fit_start` or later, between steps, or an evaluation before its first batch.
+        steps: how many optimizer steps, or batches.
         callbacks: called as in `fit`.
         memory_limit: a program that needs more bytes on one device is not run.
 
@@ -32,15 +40,29 @@ def trial(run: Run, steps: int, callbacks: list[Callback], memory_limit: int | N
     """
     tried = _of_a_few_steps(run, steps, callbacks)
     with _untouched(run), tried.aside():
-        loop = FitLoop(tried)
-        if isinstance(loop.engine, Engine):
-            loop.engine.memory_limit = memory_limit
+        engine, steps_taken = _loop(tried)
+        if isinstance(engine, Engine):
+            engine.memory_limit = memory_limit
         failing = True
         try:
-            loop.run()
+            steps_taken()
             failing = False
         finally:
             release_engines(list(tried.engines.values()), failing=failing, puts_back=True)
+
+
+def _loop(tried: Run) -> tuple[StepEngine, Callable[[], object]]:
+    """Engine of the steps, and the function that takes them."""
+    assert tried.call is not None, "a trial is of a run of a call"
+    stage = tried.call.stage
+    if stage is Stage.FIT:
+        fit = FitLoop(tried)
+        return fit.engine, fit.run
+    if stage is Stage.PREDICT:
+        prediction = PredictionLoop(tried)
+        return prediction.runner.engine, functools.partial(prediction.run, keep=False)
+    evaluation = EvaluationLoop(tried, stage)
+    return evaluation.engine, evaluation.run
 
 
 def _of_a_few_steps(run: Run, steps: int, callbacks: list[Callback]) -> Run:
@@ -57,6 +79,7 @@ def _of_a_few_steps(run: Run, steps: int, callbacks: list[Callback]) -> Run:
         callbacks=callbacks,
         loggers=[],
         profiler=None,
+        **({} if run.state.fn is TrainerFn.FITTING else dict.fromkeys(_EVALUATION_LIMITS, steps)),
     )
     tried = Run(run.trainer, config, run.call, placement=run.placement_type)
     tried.should_stop = run.should_stop

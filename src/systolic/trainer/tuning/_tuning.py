@@ -18,23 +18,38 @@ class Tuning:
     """Trials of a few steps, and what follows from them: other optimizers, other loaders.
 
     Args:
-        run: a fit in `on_fit_start` or later, between steps.
+        run: a fit in `on_fit_start` or later, between steps, or an evaluation before its first batch.
     """
 
     def __init__(self, run: Run) -> None:
         self._run = run
 
     @property
+    def _stage(self) -> Stage:
+        assert self._run.call is not None, "the Trainer's run is of a call"
+        return self._run.call.stage
+
+    @property
     def loaders_given(self) -> bool:
-        """Whether the training loaders were passed to fit, so that they cannot be made anew."""
-        return self._run.given[Stage.FIT] is not None
+        """Whether the loaders were passed to the call, so that they cannot be made anew."""
+        return self._run.given[self._stage] is not None
+
+    @property
+    def loaders(self) -> int:
+        """How many loaders the stage reads one after the other; training's are combined."""
+        return 1 if self._stage is Stage.FIT else len(self._run.evaluation_loaders(self._stage)[0])
+
+    @property
+    def loader_method(self) -> str:
+        """Method that makes the loaders, such as `train_dataloader`."""
+        return self._stage.loader
 
     def trial(self, steps: int, callbacks: Sequence[Callback], memory_limit: int | None = None) -> None:
-        """Train a few steps as `fit` would, without the user's callbacks; then put everything back.
+        """Take a few steps as the call would, without the user's callbacks; then put everything back.
 
         Args:
-            steps: how many optimizer steps.
-            callbacks: called as in `fit`.
+            steps: how many optimizer steps, or batches of an evaluation.
+            callbacks: called as usual.
             memory_limit: a program that needs more bytes on one device is not run.
 
         Raises:
@@ -42,10 +57,11 @@ class Tuning:
         """
         trial(self._run, steps, list(callbacks), memory_limit)
 
-    def reload_training_data(self) -> None:
-        """Ask the module or datamodule for its training loader again, and count its batches."""
-        self._run.load_training_data(None)
-        self._run.set_validation_interval()
+    def reload_data(self) -> None:
+        """Ask the module or datamodule for its loader again, and count its batches."""
+        self._run.reload(self._stage)
+        if self._stage is Stage.FIT:  # validation's loader may read the same attribute
+            self._run.reload(Stage.VALIDATE)
 
     def renew_optimizers(self, lr: float) -> None:
         """Use another learning rate: configured anew before the first step, set in the groups later."""
@@ -56,7 +72,9 @@ class Tuning:
             for group in (group for optimizer in run.optimizers for group in optimizer.param_groups):
                 group["lr"] = lr
 
-    def training_samples(self) -> int | None:
-        """How many samples the training set has, where that is known."""
-        dataset = getattr(self._run.train_loader, "dataset", None)  # loaders may be anything that iterates
+    def samples(self) -> int | None:
+        """How many samples the loader's set has, where that is known."""
+        fits = self._stage is Stage.FIT
+        loader = self._run.train_loader if fits else self._run.evaluation_loaders(self._stage)[0][0]
+        dataset = getattr(loader, "dataset", None)  # loaders may be anything that iterates
         return len(dataset) if dataset is not None and has_len(dataset) else None
