@@ -128,7 +128,9 @@ OPTIMIZERS = (
     of_optimizers("SGD(self.parameters(), lr=-1)", "Invalid learning rate: -1", ValueError),
     of_optimizers("SGD([], lr=0.1)", "empty parameter list", ValueError),
     of_optimizers("SGD([torch.zeros(3, requires_grad=True)], lr=0.1)", "do not belong"),
-    of_optimizers("torch.optim.LBFGS(self.parameters()) # compiled", "LBFGS computes the loss several times", compile=True),
+    of_optimizers(
+        "torch.optim.LBFGS(self.parameters()) # manual, compiled", "LBFGS decides by values", compile=True, __init__=_manually
+    ),
     Case(
         "an optimizer of another module",
         lambda: _fit(module(configure_optimizers=lambda self: SGD(_STRAY.parameters(), lr=0.1)))(),

@@ -13,7 +13,6 @@ from systolic.exceptions import MisconfigurationException
 REFUSED = {
     "PrintDetached": "asks for the value of a tensor",
     "FloatOfTensor": "asks for the value of a tensor",
-    "Lbfgs": "LBFGS computes the loss several times in one step",
     "NumpyNoise": "random numbers",
     "PythonShuffle": "random numbers",
     "Packed": "packed sequence",

@@ -13,6 +13,7 @@ from ...runtime import DeviceTensor, replace_value
 from ...utilities.random_state import isolated_random_state
 from .._engines import release_engines
 from .._hooks import HookTable
+from .._host_optimizer import without_host_optimizer
 from .._modes import keeping_modes
 from .._run import Run
 from ..loops._fit import FitLoop
@@ -33,8 +34,9 @@ def trial(run: Run, steps: int, callbacks: list[Callback], memory_limit: int | N
     tried = _of_a_few_steps(run, steps, callbacks)
     with _untouched(run), tried.aside():
         loop = FitLoop(tried)
-        if isinstance(loop.engine, Engine):
-            loop.engine.memory_limit = memory_limit
+        compiled = without_host_optimizer(loop.engine)
+        if isinstance(compiled, Engine):
+            compiled.memory_limit = memory_limit
         failing = True
         try:
             loop.run()
