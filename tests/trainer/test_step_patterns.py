@@ -15,8 +15,6 @@ REFUSED = {
     "FloatOfTensor": "asks for the value of a tensor",
     "NumpyNoise": "random numbers",
     "PythonShuffle": "random numbers",
-    "Packed": "packed sequence",
-    "PackedOutput": "packed sequence",
     "OldSpectralNorm": "two tensors over the same memory",
     "Scripted": "TorchScript",
     "SklearnAccuracy": "values to NumPy",
@@ -26,7 +24,7 @@ REFUSED = {
 }
 # One of each kind.
 ON_EIGHT_CORES = (
-    "PrintLoss", "AppendAndUse", "DequeOfLosses", "MathOfStep", "IfLossLarge", "BestSoFar", "MaskedRows", "UniqueClasses",
+    "Packed", "PackedOutput", "PrintLoss", "AppendAndUse", "DequeOfLosses", "MathOfStep", "IfLossLarge", "BestSoFar", "MaskedRows", "UniqueClasses",
     "WriteMasked", "CoinFlip", "Mixup", "LayerDrop", "QueuePointer", "CategoricalLogProb", "F1",
     "PerSampleGradients",
 )  # fmt: skip
