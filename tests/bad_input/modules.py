@@ -167,7 +167,7 @@ STEPS = (
     of_step("self.log('a', self.loss(batch), batch_size='4') or self.loss(batch)", "expected the number of samples", TypeError),
     of_step("torch.log(-self.loss(batch))", "nan", FloatingPointError, options={"detect_anomaly": True}),
     # what a program cannot do
-    of_step("torch.tensor(self.loss(batch).detach().numpy()) and self.loss(batch)", "hands a tensor's values to NumPy", RuntimeError, compile=True),
+    of_step("self.loss(batch) * float(self.loss(batch).detach().__array__())", "hands a tensor's values to NumPy", RuntimeError, compile=True),
     of_step("F.cross_entropy(self(batch[0]).expand(-1, 2) * self.first.weight[0, 0], torch.full((4,), 7))", "7", OutOfRangeError, compile=True),
     of_step("F.embedding(torch.full((4,), 99), self.first.weight).mean()", "99", OutOfRangeError, compile=True),
     of_step("self.first.weight[torch.tensor([99])].mean()", "99", OutOfRangeError, compile=True),

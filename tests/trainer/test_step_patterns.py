@@ -12,13 +12,9 @@ from systolic.exceptions import MisconfigurationException
 # By pattern: what the answer says. Each is a step that does not compile yet.
 REFUSED = {
     "PrintDetached": "asks for the value of a tensor",
-    "FloatOfTensor": "asks for the value of a tensor",
-    "NumpyNoise": "random numbers",
-    "PythonShuffle": "random numbers",
     "OldSpectralNorm": "two tensors over the same memory",
     "Scripted": "TorchScript",
     "SklearnAccuracy": "values to NumPy",
-    "NumpyMean": "values to NumPy",
     "Hungarian": "values to NumPy",
     "SparseProduct": "dense tensors only",
 }

@@ -46,6 +46,7 @@ from ._host_math import symbolic_math
 from ._memory_writes import traced_set, traced_swap
 from ._packed_sequences import looking_at_positions
 from ._rng_numbering import numbering_draws
+from ._traced_arrays import arrays_of_tensors
 
 SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _FUNCTIONS: list[tuple[Any, str, Any]] = [
@@ -153,6 +154,7 @@ def capturing() -> Iterator[None]:
         stack.enter_context(numbering_draws())
         stack.enter_context(marking_recomputations())
         stack.enter_context(looking_at_positions())
+        stack.enter_context(arrays_of_tensors())
         yield
 
 
