@@ -12,7 +12,6 @@ from systolic.exceptions import MisconfigurationException
 # By pattern: what the answer says. Each is a step that does not compile yet.
 REFUSED = {
     "PrintDetached": "asks for the value of a tensor",
-    "OldSpectralNorm": "two tensors over the same memory",
     "Scripted": "TorchScript",
     "SklearnAccuracy": "values to NumPy",
     "Hungarian": "values to NumPy",

@@ -60,6 +60,7 @@ class Captured:
         appended: ids of lists that the step appends to.
         speculations: conditions on values of the devices under which the graph is valid.
         draws: calls of `random` and `numpy.random`, whose numbers come behind those of `symbol_paths`.
+        replaced: slots whose place gets another object, to whose own one the step does not write.
         drawn: constants that take the arrays among what they give, before every step.
     """
 
@@ -79,6 +80,7 @@ class Captured:
     speculations: list[Speculation] = field(default_factory=list)
     draws: Sequence[Draw] = ()
     drawn: Sequence[torch.Tensor] = ()
+    replaced: set[int] = field(default_factory=set)
     digest: str = ""
 
 
@@ -214,6 +216,7 @@ class _Tracing:
             speculations=speculations,
             draws=tuple(self.draws.made),
             drawn=tuple(self.draws.tensors),
+            replaced=self.replaced,
             reads=self.reads,
         )
 
@@ -292,6 +295,7 @@ class _Tracing:
         self.result = self.outputs.tree(result)
         self.finals = FinalTensors(self.objects, self.slots, self.stand_ins, before, self.outputs)
         self.finals.require_followable(self.closed_over.lines)
+        self.replaced = self.finals.replaced()
         for index, slot in enumerate(self.slots):
             if slot.grad_of is None:
                 self.slot_outputs[index] = self.outputs.add(self.finals.value(index))
