@@ -21,7 +21,7 @@ REFUSED = {
 ON_EIGHT_CORES = (
     "Packed", "PackedOutput", "PrintLoss", "AppendAndUse", "DequeOfLosses", "MathOfStep", "IfLossLarge", "BestSoFar", "MaskedRows", "UniqueClasses",
     "WriteMasked", "CoinFlip", "Mixup", "LayerDrop", "QueuePointer", "CategoricalLogProb", "F1",
-    "PerSampleGradients",
+    "PerSampleGradients", "NumpyNoise", "PythonShuffle", "NumpyMean", "FloatOfTensor", "OldSpectralNorm",
 )  # fmt: skip
 EQUAL = [name for name in PATTERNS if name not in REFUSED]
 
