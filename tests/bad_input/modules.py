@@ -128,7 +128,9 @@ OPTIMIZERS = (
     of_optimizers("SGD(self.parameters(), lr=-1)", "Invalid learning rate: -1", ValueError),
     of_optimizers("SGD([], lr=0.1)", "empty parameter list", ValueError),
     of_optimizers("SGD([torch.zeros(3, requires_grad=True)], lr=0.1)", "do not belong"),
-    of_optimizers("torch.optim.LBFGS(self.parameters()) # compiled", "LBFGS computes the loss several times", compile=True),
+    of_optimizers(
+        "torch.optim.LBFGS(self.parameters()) # manual, compiled", "LBFGS decides by values", compile=True, __init__=_manually
+    ),
     Case(
         "an optimizer of another module",
         lambda: _fit(module(configure_optimizers=lambda self: SGD(_STRAY.parameters(), lr=0.1)))(),
@@ -165,7 +167,7 @@ STEPS = (
     of_step("self.log('a', self.loss(batch), batch_size='4') or self.loss(batch)", "expected the number of samples", TypeError),
     of_step("torch.log(-self.loss(batch))", "nan", FloatingPointError, options={"detect_anomaly": True}),
     # what a program cannot do
-    of_step("torch.tensor(self.loss(batch).detach().numpy()) and self.loss(batch)", "hands a tensor's values to NumPy", RuntimeError, compile=True),
+    of_step("self.loss(batch) * float(self.loss(batch).detach().__array__())", "hands a tensor's values to NumPy", RuntimeError, compile=True),
     of_step("F.cross_entropy(self(batch[0]).expand(-1, 2) * self.first.weight[0, 0], torch.full((4,), 7))", "7", OutOfRangeError, compile=True),
     of_step("F.embedding(torch.full((4,), 99), self.first.weight).mean()", "99", OutOfRangeError, compile=True),
     of_step("self.first.weight[torch.tensor([99])].mean()", "99", OutOfRangeError, compile=True),

@@ -9,7 +9,6 @@ import pytest
 import torch
 from compiler.step_check import JAX_CALL, check_step, count
 from torch import nn
-from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence
 from torch.utils.checkpoint import checkpoint
 
 import systolic
@@ -215,17 +214,3 @@ def test_weight_norm_on_a_recurrent_weight() -> None:
         x, y = torch.randn(5, 3, 4), torch.randn(5, 3, 6)
         torch.testing.assert_close(compiled(x, y).cpu(), eager(x, y), rtol=1e-5, atol=1e-6)
     assert len(compiled.compiles) == 1
-
-
-def test_packed_sequences_are_refused_with_a_way_on() -> None:
-    model = make(nn.LSTM)
-
-    def packs(x: torch.Tensor) -> torch.Tensor:
-        return model(pack_padded_sequence(x, torch.tensor([5, 3, 2])))[1][0]
-
-    with pytest.raises(systolic.compiler.CaptureError, match="packed sequence.*\n.*in packs: return model"):
-        systolic.jit(packs)(batch().detach())
-    packed = [pack_sequence([torch.ones(3, 4), torch.ones(2, 4)])]
-    for network in (model, make(nn.GRU)):
-        with pytest.raises(systolic.compiler.CaptureError, match="packed sequence"):
-            systolic.jit(lambda x, network=network: network(packed[0])[1])(batch().detach())

@@ -346,21 +346,23 @@ def test_dropout_between_certain_and_never() -> None:
 
 
 def draws_python(x: torch.Tensor) -> torch.Tensor:
-    order = [0, 1, 2]
+    order = ["a", "b"]
     random.shuffle(order)  # the line to name
-    return x[order]
+    return x if order[0] == "a" else 2 * x
 
 
 def draws_numpy(x: torch.Tensor) -> torch.Tensor:
-    return x * torch.from_numpy(np.random.rand(3))  # the line to name
+    order = np.arange(3)
+    np.random.shuffle(order)  # the line to name
+    return x[order]
 
 
 def numbers(x: torch.Tensor) -> torch.Tensor:
-    return x * float(x.sum())  # the line to name
+    return x * len("%.3f" % x.sum())  # noqa: UP031 - the line to name
 
 
 def arrays(x: torch.Tensor) -> torch.Tensor:
-    return x * np.square(x.numpy()).sum()  # the line to name
+    return x * np.sum(np.asarray(x))  # the line to name
 
 
 @pytest.mark.parametrize(

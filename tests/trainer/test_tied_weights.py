@@ -240,3 +240,41 @@ def test_parts_of_one_memory_that_do_not_overlap_are_fine() -> None:
         compiled(x)
         step(twin, optimizers[1], x)
     torch.testing.assert_close(layer.weight.detach().cpu(), twin.weight.detach())
+
+
+def spectral(module: nn.Module) -> nn.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of what is old in PyTorch
+        return nn.utils.spectral_norm(module)
+
+
+def test_an_alias_that_every_forward_replaces() -> None:
+    """The old spectral_norm leaves the memory of `weight_orig` in `weight` until the first forward."""
+    outcomes = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        module = spectral(nn.Linear(4, 3))
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+
+        def step(x: torch.Tensor, module: nn.Module = module, optimizer: torch.optim.Optimizer = optimizer) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = module(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        call = L.jit(step) if compiled else step
+        losses = [call(torch.randn(5, 4)).item() for _ in range(4)]
+        outcomes.append((torch.tensor(losses), {name: value.detach().cpu() for name, value in module.state_dict().items()}))
+    torch.testing.assert_close(outcomes[1], outcomes[0])
+
+
+def test_an_alias_that_is_written_to_before_is_refused() -> None:
+    module = spectral(nn.Linear(4, 3))
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        torch.zero_(torch.as_tensor(module.weight))
+        return module(x)
+
+    with pytest.raises(L.CaptureError, match="two tensors over the same memory"):
+        L.jit(step)(torch.randn(5, 4))

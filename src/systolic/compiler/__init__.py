@@ -7,6 +7,7 @@ from ._errors import HiddenRandomnessError as HiddenRandomnessError
 from ._errors import RecompileLimitError as RecompileLimitError
 from ._errors import UnsupportedOpError as UnsupportedOpError
 from ._errors import user_line_of as user_line_of
+from .capture import Attributes as Attributes
 from .capture import Captured as Captured
 from .capture import DeferredObject as DeferredObject
 from .capture import HostResult as HostResult

@@ -212,19 +212,45 @@ def _require_finite_rates(module: nn.Module, optimizer: Optimizer) -> None:
             )
 
 
-def require_compilable(optimizers: Sequence[Optimizer]) -> None:
-    """Refuse optimizers whose step cannot be one program.
+def steps_on_host(optimizer: Optimizer) -> bool:
+    """Whether an optimizer decides by values how often it computes the loss, so that its step cannot be one program.
+
+    Args:
+        optimizer: LBFGS and its subclasses do; a class of the user's own says so by an attribute `steps_on_host = True`.
+
+    Example:
+        >>> import torch
+        >>> from systolic.optim import steps_on_host
+        >>> steps_on_host(torch.optim.LBFGS([torch.zeros(3, requires_grad=True)]))
+        True
+    """
+    return isinstance(optimizer, torch.optim.LBFGS) or getattr(optimizer, "steps_on_host", False) is True
+
+
+def require_compilable(optimizers: Sequence[Optimizer], automatic: bool, processes: int) -> None:
+    """Refuse optimizers that step on the host where they cannot.
+
+    Args:
+        optimizers: those that `configure_optimizers` returned.
+        automatic: whether the module uses automatic optimization.
+        processes: how many train together.
 
     Raises:
-        MisconfigurationException: LBFGS, which decides by values how often it computes the loss.
+        MisconfigurationException: such an optimizer in manual optimization, or with several processes.
     """
-    for optimizer in optimizers:
-        if isinstance(optimizer, torch.optim.LBFGS):
-            raise MisconfigurationException(
-                "LBFGS computes the loss several times in one step, as often as its values ask for, and a compiled step has a "
-                "fixed number of operations. Run it in eager PyTorch with Trainer(compile=False), or take an optimizer that "
-                "computes the loss once, such as AdamW."
-            )
+    name = next((type(optimizer).__name__ for optimizer in optimizers if steps_on_host(optimizer)), None)
+    if name is not None and not automatic:
+        raise MisconfigurationException(
+            f"{name} decides by values how often it computes the loss, and in manual optimization the whole training_step is "
+            "one program. Remove `self.automatic_optimization = False` and return the loss from training_step, which "
+            f"{name} then calls; or run in eager PyTorch with Trainer(compile=False)."
+        )
+    if name is not None and processes > 1:
+        raise MisconfigurationException(
+            f"{name} steps on the host, and trains in one process. Received: {processes} processes, each of which would decide "
+            "by itself how often it computes the loss. Train with one process (all devices of one host), or take an optimizer "
+            "that computes the loss once, such as AdamW."
+        )
 
 
 def _require_own_parameters(module: nn.Module, optimizer: Optimizer) -> None:

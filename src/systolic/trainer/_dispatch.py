@@ -41,6 +41,8 @@ def _reason_for_single_steps(run: Run) -> str | None:
     for hook in (Stage.FIT.batch_start, Stage.FIT.batch_end):
         if run.hooks.anybody(hook):
             return f"{hook} is overridden and has to run between steps"
+    if run.steps_on_host:
+        return f"{type(run.optimizers[0]).__name__} steps on the host, between programs"
     if not run.module.automatic_optimization:
         return "manual optimization counts its optimizer steps after each batch"
     if config.accumulate_grad_batches > 1:

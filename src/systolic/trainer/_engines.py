@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from ..compiler import Engine, choose_remat, scope_with_globals
+from ..compiler import Attributes, Engine, choose_remat, scope_with_globals
 from ..exceptions import MisconfigurationException
 from ..metrics import Results
 from ..runtime import Placement, reading_together
@@ -16,15 +16,16 @@ from ._data_scope import datamodule_places
 from ._dispatch import multi_step
 from ._eager import EagerEngine
 from ._hooks import BETWEEN_STEPS
+from ._host_optimizer import HostOptimizerEngine
 from ._observed import ObservedEngine
 from ._stage import Stage
 from ._statics import tensor_name
 from ._step_engine import StepEngine
+from ._steps import Step, TrainStep
 
 if TYPE_CHECKING:
     from ..core import LightningModule
     from ._run import Run
-    from ._steps import Step
 
 
 class Releasable(Protocol):
@@ -72,6 +73,8 @@ def make_engine(run: Run, step: Step, stage: Stage, results: Results) -> StepEng
         _require_values(run.module)
     config = run.config
     engine: StepEngine = EagerEngine(step) if run.placement is None else _compiled(run, run.placement, step, stage, results)
+    if isinstance(engine, Engine) and isinstance(step, TrainStep) and run.steps_on_host:
+        engine = HostOptimizerEngine(run, step, engine)
     if config.profiler is not None:
         engine = ObservedEngine(engine, config.profiler, stage)
     engine = run.engines[stage] = multi_step(run, engine) if stage is Stage.FIT else engine
@@ -98,7 +101,11 @@ def _require_values(module: LightningModule) -> None:
 def _compiled(run: Run, placement: Placement, step: Step, stage: Stage, results: Results) -> Engine:
     roots = {"model": run.module, "logged": results.state, "batch": step.statics.numbers}
     if stage is Stage.FIT:
-        roots |= {f"optimizer{i}": optimizer for i, optimizer in enumerate(run.optimizers)}
+        # of one on the host, steps use the parameters and options that hooks and clipping look at
+        roots |= {
+            f"optimizer{i}": Attributes(optimizer, frozenset({"param_groups"})) if run.steps_on_host else optimizer
+            for i, optimizer in enumerate(run.optimizers)
+        }
     guests = run.hooks.in_steps() if stage is Stage.FIT else []
     scope = scope_with_globals(roots, run.module, guests, BETWEEN_STEPS)
     scope.places |= datamodule_places(run.hooks, run.datamodule)

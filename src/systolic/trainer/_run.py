@@ -20,7 +20,7 @@ from ..data import BatchPadder, Processes, Sharing, batch_size_of
 from ..distributed import is_main_process, process_count, process_index
 from ..loggers import LoggerProtocol, begin_experiment, finalize
 from ..metrics import LogOptions, Results, StepLog
-from ..optim import LightningOptimizer, LRSchedulerConfig, read_configuration, require_compilable
+from ..optim import LightningOptimizer, LRSchedulerConfig, read_configuration, require_compilable, steps_on_host
 from ..profilers import PassThroughProfiler, Profiler
 from ..runtime import Placement
 from ..utilities._overrides import overrides
@@ -389,7 +389,7 @@ class Run:
         model = self.module
         found = read_configuration(model, call_owner(self, model, "configure_optimizers"), model.automatic_optimization)
         if self.config.compile:
-            require_compilable(found.optimizers)
+            require_compilable(found.optimizers, model.automatic_optimization, process_count())
         self.optimizers, self.schedulers = found.optimizers, found.schedulers
         for config in self.schedulers:
             # schedulers make optimizers note their first step; an attribute that changes in it would be a new trace
@@ -473,6 +473,11 @@ class Run:
     def replace_loggers(self, loggers: list[LoggerProtocol]) -> None:
         """Use these loggers from now on."""
         self.config = dataclasses.replace(self.config, loggers=loggers)
+
+    @property
+    def steps_on_host(self) -> bool:
+        """Whether the optimizer steps on the host, between programs."""
+        return self.placement is not None and any(map(steps_on_host, self.optimizers))
 
     def wrapped_optimizers(self) -> list[LightningOptimizer]:
         """The optimizers for manual optimization, where their steps are counted."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -114,14 +114,13 @@ class TrainStep(Step):
                 module.configure_gradient_clipping(optimizer, config.gradient_clip_val, config.gradient_clip_algorithm)
             return loss
 
-        if optimizer is None or not self.updates or not self.learns:
+        if optimizer is None or not self.updates or not self.learns or run.steps_on_host:
             with torch.enable_grad():
                 closure()
         else:
-            given: Any = optimizer if run.hooks.module_hook("optimizer_step") is None else LightningOptimizer(optimizer)
-            module.optimizer_step(epoch, batch_idx, given, closure)
-            _require_closure_called(outputs)
-            _let_go_of_gradients(run, optimizer)
+            step_optimizer(run, optimizer, batch_idx, epoch, closure)
+            require_closure_called(outputs)
+            let_go_of_gradients(run, optimizer)
         return outputs[-1], finite
 
     def _warn_of_nothing(self) -> None:
@@ -156,7 +155,15 @@ def _manual(step: Step, batch: Any, batch_idx: Any, log: StepLog) -> dict[str, A
     return {"output": _detached(output, None), "logged": log.finish(), "steps": state.manual_steps - before}
 
 
-def _let_go_of_gradients(run: Run, optimizer: torch.optim.Optimizer) -> None:
+def step_optimizer(
+    run: Run, optimizer: torch.optim.Optimizer, batch_idx: Any, epoch: Any, closure: Callable[[], torch.Tensor | None]
+) -> None:
+    """Step the optimizer as the module does it; the closure computes the loss and its gradients."""
+    given: Any = optimizer if run.hooks.module_hook("optimizer_step") is None else LightningOptimizer(optimizer)
+    run.module.optimizer_step(epoch, batch_idx, given, closure)
+
+
+def let_go_of_gradients(run: Run, optimizer: torch.optim.Optimizer) -> None:
     """They are kept until here for hooks; as part of the state they would cost as much memory as the parameters."""
     if run.config.accumulate_grad_batches > 1 or run.hooks.module_hook("optimizer_zero_grad") is not None:
         return
@@ -164,7 +171,8 @@ def _let_go_of_gradients(run: Run, optimizer: torch.optim.Optimizer) -> None:
         parameter.grad = None
 
 
-def _require_closure_called(outputs: list[Any]) -> None:
+def require_closure_called(outputs: list[Any]) -> None:
+    """Refuse an `optimizer_step` of the user's that computed no loss."""
     if not outputs:
         raise MisconfigurationException(
             "The closure hasn't been executed: `optimizer_step` was overridden and never called its `optimizer_closure`, so "

@@ -63,8 +63,9 @@ from torch.optim import _adafactor as _adafactor
 # the module of activation checkpointing, whose two ways of running a forward once more stand below
 from torch.utils import checkpoint as checkpoint
 
-# a look at every op of a function
+# a look at every op of a function; an ordinary tensor that is made while a step is traced
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
+from torch.utils._python_dispatch import _disable_current_modes as _disable_current_modes
 
 # PyTorch's registry of containers, where transformers' outputs and users' classes are known
 from torch.utils._pytree import TreeSpec as TreeSpec
@@ -146,3 +147,8 @@ def primitive_as_aten(op: OpOverload) -> Callable[..., Any]:
     """An op of the namespace `prims`, of which PyTorch's own rules are made, in ops of `aten`."""
     primitive: Any = op
     return primitive.impl_aten
+
+
+def torch_numpy() -> Any:
+    """NumPy over tensors, which stands for NumPy in a trace; few steps need it, and its import takes 10 ms."""
+    return importlib.import_module("torch._numpy")

@@ -20,6 +20,7 @@ from ._host_functions import host as host
 from ._module_scope import Place as Place
 from ._module_scope import names_in as names_in
 from ._object_graph import Attribute as Attribute
+from ._object_graph import Attributes as Attributes
 from ._object_graph import ObjectGraph as ObjectGraph
 from ._object_graph import Path as Path
 from ._object_graph import SameAs as SameAs

@@ -35,7 +35,9 @@ def require_own_memory(captured: Captured, groups: Sequence[Sequence[Cell]]) -> 
         CaptureError: names the tensors, and says how to tie them.
     """
     slot_of = {id(s.tensor._cell): i for i, s in enumerate(captured.slots) if isinstance(s.tensor, DeviceTensor)}
-    used = {source.slot for source in captured.inputs if isinstance(source, SlotInput)} | set(captured.slot_outputs)
+    read = {source.slot for source in captured.inputs if isinstance(source, SlotInput)}
+    # one that is replaced without a look at it (the `weight` of the old spectral_norm) has memory of its own afterwards
+    used = read | (set(captured.slot_outputs) - captured.replaced)
     for group in groups:
         slots = [slot_of[id(cell)] for cell in group if id(cell) in slot_of and slot_of[id(cell)] in used]
         slots = [slot for slot in slots if not is_recurrent_cache(captured.slots[slot])]

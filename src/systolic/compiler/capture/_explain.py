@@ -27,7 +27,7 @@ def explained() -> Iterator[None]:
         raise
     except RuntimeError as error:
         if ".numpy() is not supported" in str(error):
-            raise DataDependentError(_host_needed(user_line_of(error))) from None
+            raise DataDependentError(host_needed(user_line_of(error))) from None
         if "doesn't have storage" in str(error):
             raise CaptureError(_without_storage(user_line_of(error))) from None
         if "expected to contain only concrete integers" in str(error):
@@ -37,7 +37,8 @@ def explained() -> Iterator[None]:
         raise
 
 
-def _host_needed(line: str) -> str:
+def host_needed(line: str) -> str:
+    """Text of the error for values that a library of the host wants while a step is traced."""
     return (
         "The step hands a tensor's values to NumPy, or to a library that computes on the host, while it is being traced. The "
         "values exist only when the program runs.\n"

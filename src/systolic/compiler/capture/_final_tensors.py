@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...utilities._torch_internals import FunctionalTensor, tree_leaves
+from ...utilities._torch_internals import FunctionalTensor, apply_pending_writes, has_data_mutation, tree_leaves
 from .._errors import CaptureError
 from ._object_graph import ObjectGraph, Path, describe
 from ._output_tree import ExistingTensor, LeafOutput, OutputList, OutputTree, TensorOutput, ViewOutput, view_base
@@ -66,6 +66,12 @@ class FinalTensors:
     def value(self, index: int) -> torch.Tensor:
         """Value of a slot's object after the step."""
         return self.rebound.get(index, self._stand_ins[index])
+
+    def replaced(self) -> set[int]:
+        """Slots whose place gets another object, and whose own one nobody wrote to before."""
+        for index in self.rebound:
+            apply_pending_writes(self._stand_ins[index])
+        return {index for index in self.rebound if not has_data_mutation(self._stand_ins[index].elem)}  # type: ignore[attr-defined]
 
     def updates_in_place(self, path: Path, now: torch.Tensor) -> bool:
         """Whether a tensor that stands where another one stood is an ordinary update of that one."""

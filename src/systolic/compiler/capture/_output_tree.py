@@ -11,6 +11,7 @@ import torch
 from ...utilities._torch_internals import TreeSpec, functorch_value, is_functorch_tensor, tree_flatten, tree_unflatten
 from ._grown_lists import GrownList
 from ._symbols import HostExpression, Number, SymbolTable
+from ._traced_arrays import is_traced_array, refuse_array
 
 
 @dataclass(frozen=True)
@@ -187,6 +188,8 @@ class OutputList:
         """The leaf of an output tree that a value becomes."""
         if isinstance(leaf, torch.Tensor):
             return TensorOutput(self.add(leaf)) if of_tensor is None else of_tensor(leaf)
+        if is_traced_array(leaf):
+            refuse_array()
         if isinstance(leaf, GrownList):  # no tree of PyTorch's looks into it
             leaf.was_read = True
         if isinstance(leaf, torch.SymInt | torch.SymFloat | torch.SymBool):

@@ -12,7 +12,6 @@ import torch
 import torch.backends.mha
 import torch.compiler
 import torch.utils
-from torch import nn
 from torch.nn import functional
 
 from ...utilities._torch_internals import (
@@ -37,8 +36,7 @@ from ..kernels import (
     network,
     numbering_calls,
     one_hot,
-    refuse_packed,
-    refusing_packed,
+    padding_packed,
     scaled_dot_product_attention,
     scanning_in_pairs,
 )
@@ -48,6 +46,7 @@ from ._host_math import symbolic_math
 from ._memory_writes import traced_set, traced_swap
 from ._packed_sequences import looking_at_positions
 from ._rng_numbering import numbering_draws
+from ._traced_arrays import arrays_of_tensors
 
 SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _FUNCTIONS: list[tuple[Any, str, Any]] = [
@@ -98,9 +97,6 @@ _FUNCTIONS: list[tuple[Any, str, Any]] = [
     (functional, "gaussian_nll_loss", gaussian_nll_loss),
     (functional, "one_hot", one_hot),
     *((_VF, kind, network(kind)) for kind in KINDS),
-    # deeper down a packed sequence would only fail with a question about a value
-    *((owner, "forward", refusing_packed(owner.forward)) for owner in (nn.RNNBase, nn.LSTM, nn.GRU)),
-    (_VF, "_pack_padded_sequence", refuse_packed),
     # the number of batches would be asked for, and each number be a program of its own
     (_BatchNorm, "forward", averaging_all_batches(_BatchNorm.forward)),
     # the fast paths of MultiheadAttention and TransformerEncoder are ops for CPUs and GPUs alone
@@ -151,12 +147,14 @@ def capturing() -> Iterator[None]:
         stack.enter_context(_symbolic_extrema())
         stack.enter_context(symbolic_math())
         stack.enter_context(fresh_flat_weights())
+        stack.enter_context(padding_packed())
         stack.enter_context(assigning_inside())
         stack.enter_context(scanning_in_pairs())
         stack.enter_context(numbering_calls())
         stack.enter_context(numbering_draws())
         stack.enter_context(marking_recomputations())
         stack.enter_context(looking_at_positions())
+        stack.enter_context(arrays_of_tensors())
         yield
 
 

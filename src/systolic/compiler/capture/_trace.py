@@ -21,6 +21,7 @@ from ._effects import Append, Effect, Gradient, OptimizerState, RequiresGrad, Se
 from ._explain import explained
 from ._final_tensors import FinalTensors
 from ._fixed_shapes import fix_shapes
+from ._floats import FloatIsAskedError, Scope, traced_floats
 from ._graph import SlotInput, TensorInput, clean_graph
 from ._grown_lists import GrownLists
 from ._hook_tables import hook_effects, share_hooks
@@ -59,6 +60,8 @@ class Captured:
         appended: ids of lists that the step appends to.
         speculations: conditions on values of the devices under which the graph is valid.
         draws: calls of `random` and `numpy.random`, whose numbers come behind those of `symbol_paths`.
+        replaced: slots whose place gets another object, to whose own one the step does not write.
+        drawn: constants that take the arrays among what they give, before every step.
     """
 
     graph: fx.Graph
@@ -76,6 +79,8 @@ class Captured:
     appended: set[int] = field(default_factory=set)
     speculations: list[Speculation] = field(default_factory=list)
     draws: Sequence[Draw] = ()
+    drawn: Sequence[torch.Tensor] = ()
+    replaced: set[int] = field(default_factory=set)
     digest: str = ""
 
 
@@ -95,6 +100,7 @@ class Call:
         values: the values of `leaves` on the host; None where they are not known, and no value can decide the way of a trace.
         forced: the answers to the first questions about values.
         decides_text: whether text that is formatted of a whole number is that of this batch's.
+        floats: modules in which `float` takes values of the trace.
     """
 
     function: Callable[..., Any]
@@ -108,6 +114,7 @@ class Call:
     values: Callable[[], list[torch.Tensor]] | None = None
     forced: tuple[bool | None, ...] = ()
     decides_text: bool = False
+    floats: tuple[Scope, ...] = ()
 
 
 def capture(call: Call) -> Captured:
@@ -117,10 +124,13 @@ def capture(call: Call) -> Captured:
         CaptureError: when the step cannot be one program: an op without a lowering, control flow that depends on
             device values, hidden random numbers; with the line of user code.
     """
-    try:
-        return _captured(call)
-    except TextIsKeyError:
-        return _captured(dataclasses.replace(call, decides_text=True))
+    while True:
+        try:
+            return _captured(call)
+        except TextIsKeyError:
+            call = dataclasses.replace(call, decides_text=True)
+        except FloatIsAskedError as error:
+            call = dataclasses.replace(call, floats=(*call.floats, error.scope))
 
 
 def _captured(call: Call) -> Captured:
@@ -205,6 +215,8 @@ class _Tracing:
             appended={id(e.container) for e in self.effects if isinstance(e, Append)},
             speculations=speculations,
             draws=tuple(self.draws.made),
+            drawn=tuple(self.draws.tensors),
+            replaced=self.replaced,
             reads=self.reads,
         )
 
@@ -243,7 +255,7 @@ class _Tracing:
         self.closed_over.active = True
         grown = GrownLists(self.objects, self.call.appended)
         grown.install()
-        with self.host_calls, self.draws.noted(), self.reads.noted():
+        with self.host_calls, self.draws.noted(), self.reads.noted(), traced_floats(self.call.floats):
             try:
                 result = self.call.function(*arguments, **numbers)
             except Exception as error:
@@ -283,6 +295,7 @@ class _Tracing:
         self.result = self.outputs.tree(result)
         self.finals = FinalTensors(self.objects, self.slots, self.stand_ins, before, self.outputs)
         self.finals.require_followable(self.closed_over.lines)
+        self.replaced = self.finals.replaced()
         for index, slot in enumerate(self.slots):
             if slot.grad_of is None:
                 self.slot_outputs[index] = self.outputs.add(self.finals.value(index))

@@ -192,6 +192,8 @@ class Engine:
                 self._compile(entry, leaves, values)
             self.last_numbers = values
             program = entry.program
+            if program.captured.draws:
+                drawn.write(program.captured.drawn)
             if self.placement.is_shared:
                 counted_step(program.fingerprint, values)
             # for our programs only: int64 means 64 bits as in PyTorch, while JAX code of the user's own keeps JAX's types

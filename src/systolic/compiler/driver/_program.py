@@ -110,8 +110,8 @@ class Program:
         self._donated = self.buffers[: len(self.layout.donated)]
         self._kept = self.buffers[len(self.layout.donated) :]
         self._constants = [t.constant for t in captured.inputs if not isinstance(t, SlotInput) and t.constant is not None]
-        self._constant_arrays: list[Any] = []
-        self._constant_versions: list[Any] = []
+        self._constant_arrays: list[Any] = [None] * len(self._constants)
+        self._constant_versions: list[Any] = [None] * len(self._constants)
         self._scalars: Any = None
         self._scalar_values: list[Any] = []
         self._scalar_record = number_record(captured.graph, len(captured.inputs))
@@ -158,9 +158,10 @@ class Program:
 
     def _current_constants(self) -> list[Any]:
         versions = [_version(t) for t in self._constants]
-        if versions != self._constant_versions:
-            self._constant_arrays = [self.placement.replicate(to_jax_array(_host(t))) for t in self._constants]
-            self._constant_versions = versions
+        for place, (tensor, version) in enumerate(zip(self._constants, versions, strict=True)):
+            if version != self._constant_versions[place]:  # one that is drawn is another one in every step
+                self._constant_arrays[place] = self.placement.replicate(to_jax_array(_host(tensor)))
+        self._constant_versions = versions
         return self._constant_arrays
 
     def scalar_words(self, numbers: Sequence[Number]) -> Any:

@@ -21,10 +21,9 @@ from ._jax_op import numbering_calls as numbering_calls
 from ._jax_op import wanted_of as wanted_of
 from ._losses import gaussian_nll_loss as gaussian_nll_loss
 from ._not_before import not_before as not_before
+from ._packed import padding_packed as padding_packed
 from ._plain_attention import plain_attention as plain_attention
 from ._recurrent import KINDS as KINDS
 from ._recurrent import fresh_flat_weights as fresh_flat_weights
 from ._recurrent import network as network
-from ._recurrent import refuse_packed as refuse_packed
-from ._recurrent import refusing_packed as refusing_packed
 from ._within import one_hot as one_hot

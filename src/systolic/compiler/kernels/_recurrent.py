@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import torch
 from torch import nn
-from torch.nn.utils.rnn import PackedSequence
 
 from .._capture_thread import replaced
 from .._errors import CaptureError, user_line_of
@@ -53,6 +52,7 @@ def recurrent(
     initial: State,
     weights: Sequence[jax.Array],
     draw: jax.Array | None,
+    lengths: jax.Array | None,
     *,
     kind: str,
     layers: int,
@@ -68,6 +68,7 @@ def recurrent(
         initial: hidden state (and memory): each (layers * directions, batch, features).
         weights: by layer and direction: input, hidden, then biases and the projection where there are any.
         draw: random key data for dropout between the layers; None for no dropout.
+        lengths: how many times each row has; None for all. What lies behind has no part in any result.
         kind: "lstm", "gru", "rnn_tanh" or "rnn_relu".
         layers: how many layers lie above each other.
         directions: 2 when each layer also runs backward in time.
@@ -81,6 +82,9 @@ def recurrent(
     runs = layers * directions
     per_run = len(weights) // runs
     x = jnp.swapaxes(x, 0, 1) if batch_first else x
+    live = None if lengths is None else (jnp.arange(x.shape[0])[:, None] < lengths)[..., None]
+    if live is not None:
+        x = jnp.where(live, x, jnp.zeros((), x.dtype))  # padding may be anything, also not finite
     final: list[State] = []
     for layer in range(layers):
         if layer and draw is not None:
@@ -91,7 +95,7 @@ def recurrent(
             run = layer * directions + direction
             own = weights[run * per_run : (run + 1) * per_run]
             state = tuple(s[run] for s in initial)
-            output, state = _run(_CELLS[kind], x, state, own, has_biases, reverse=direction == 1)
+            output, state = _run(_CELLS[kind], x, state, own, has_biases, live, reverse=direction == 1)
             outputs.append(output)
             final.append(state)
         x = outputs[0] if directions == 1 else jnp.concatenate(outputs, axis=-1)
@@ -99,7 +103,14 @@ def recurrent(
 
 
 def _run(
-    cell: Cell, x: jax.Array, state: State, weights: Sequence[jax.Array], has_biases: bool, *, reverse: bool
+    cell: Cell,
+    x: jax.Array,
+    state: State,
+    weights: Sequence[jax.Array],
+    has_biases: bool,
+    live: jax.Array | None,
+    *,
+    reverse: bool,
 ) -> tuple[jax.Array, State]:
     """One layer in one direction: the hidden state at every time, and the last state."""
     from_input, from_hidden = weights[:2]
@@ -109,17 +120,33 @@ def _run(
     # one product for all times, on rank 2, which is what matrix units like; only the hidden part has to wait
     flat = x.reshape(time * batch, features).astype(from_input.dtype) @ from_input.T + bias[0]
 
-    def step(state: State, gates: jax.Array) -> tuple[State, jax.Array]:
+    def step(state: State, now: tuple[jax.Array, jax.Array | None]) -> tuple[State, jax.Array]:
+        gates, alive = now
         after = cell(gates, state[0].astype(from_hidden.dtype) @ from_hidden.T + bias[1], state)
         if projection is not None:
             after = (after[0] @ projection.T, *after[1:])
-        return tuple(a.astype(s.dtype) for a, s in zip(after, state, strict=True)), after[0]
+        new = tuple(a.astype(s.dtype) for a, s in zip(after, state, strict=True))
+        if alive is None:
+            return new, after[0]
+        kept = tuple(jnp.where(alive, a, s) for a, s in zip(new, state, strict=True))
+        return kept, jnp.where(alive, after[0], jnp.zeros((), after[0].dtype))
 
-    state, outputs = jax.lax.scan(step, state, flat.reshape(time, batch, -1), reverse=reverse)
+    state, outputs = jax.lax.scan(step, state, (flat.reshape(time, batch, -1), live), reverse=reverse)
     return outputs, state
 
 
 _recurrent = jax_op(recurrent)
+_lengths: list[torch.Tensor] = []
+
+
+@contextlib.contextmanager
+def of_lengths(lengths: torch.Tensor) -> Iterator[None]:
+    """Inside the block, each row of what a recurrent module gets ends after its length."""
+    _lengths.append(lengths)
+    try:
+        yield
+    finally:
+        _lengths.pop()
 
 
 def network(kind: str) -> Callable[..., Any]:
@@ -137,7 +164,7 @@ def network(kind: str) -> Callable[..., Any]:
         batch_first: bool = False,
     ) -> tuple[torch.Tensor, ...]:
         if isinstance(weights, torch.Tensor | tuple) or (kind == "lstm" and isinstance(initial, torch.Tensor)):
-            refuse_packed()
+            _refuse_packed()
         states = tuple(initial) if kind == "lstm" else (initial,)
         x, states, weights = _autocast(kind, x, states, tuple(weights))
         draw = next_key() if train and dropout > 0 and layers > 1 else None
@@ -146,6 +173,7 @@ def network(kind: str) -> Callable[..., Any]:
             states,
             weights,
             draw,
+            _lengths[-1] if _lengths else None,
             kind=kind,
             layers=layers,
             directions=2 if bidirectional else 1,
@@ -165,23 +193,11 @@ def _autocast(kind: str, x: torch.Tensor, states: tuple[Any, ...], weights: tupl
     return cast(x), states if kind == "gru" else tuple(map(cast, states)), tuple(map(cast, weights))
 
 
-def refusing_packed(forward: Callable[..., Any]) -> Callable[..., Any]:
-    """A module's `forward` that looks at its input first: deeper down only a question about a value would fail."""
-
-    def checked(self: nn.RNNBase, input: object, hx: object = None) -> Any:
-        return refuse_packed() if isinstance(input, PackedSequence) else forward(self, input, hx)
-
-    return checked
-
-
-def refuse_packed(*args: object, **kwargs: object) -> NoReturn:
-    """Raise: what a packed sequence holds has a shape that depends on the data."""
+def _refuse_packed() -> NoReturn:
     raise CaptureError(
-        "A packed sequence cannot be part of a compiled step: its shape depends on the data.\n"
+        "PyTorch's internal function for a packed sequence was called by itself, without nn.RNN, nn.LSTM or nn.GRU.\n"
         f"  used at {user_line_of()}\n"
-        "Options: give the padded batch to the recurrent layer as it is, and mask the padding in the loss (results "
-        "before the padding are the same, read the last one with torch.gather at the lengths); or run in eager "
-        "PyTorch with Trainer(compile=False)."
+        "Call the module with the packed sequence; or run in eager PyTorch with Trainer(compile=False)."
     )
 
 

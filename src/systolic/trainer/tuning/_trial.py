@@ -14,6 +14,7 @@ from ...runtime import DeviceTensor, replace_value
 from ...utilities.random_state import isolated_random_state
 from .._engines import release_engines
 from .._hooks import HookTable
+from .._host_optimizer import without_host_optimizer
 from .._modes import keeping_modes
 from .._run import Run
 from .._stage import Stage, TrainerFn
@@ -41,8 +42,9 @@ def trial(run: Run, steps: int, callbacks: list[Callback], memory_limit: int | N
     tried = _of_a_few_steps(run, steps, callbacks)
     with _untouched(run), tried.aside():
         engine, steps_taken = _loop(tried)
-        if isinstance(engine, Engine):
-            engine.memory_limit = memory_limit
+        compiled = without_host_optimizer(engine)
+        if isinstance(compiled, Engine):
+            compiled.memory_limit = memory_limit
         failing = True
         try:
             steps_taken()

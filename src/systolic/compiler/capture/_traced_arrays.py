@@ -1,0 +1,190 @@
+"""NumPy arrays in a step: `x.numpy()`, and arrays that NumPy draws, are tensors of the trace behind NumPy's names.
+
+PyTorch has an implementation of NumPy over tensors. While a step is traced, its arrays stand for those of NumPy: functions of
+NumPy that are given one become ops of the program. What PyTorch does not know, or a library that wants real memory, is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+
+from ...utilities._torch_internals import FunctionalTensor, is_functorch_tensor, torch_numpy
+from .._capture_thread import replaced
+from .._errors import DataDependentError, user_line_of
+from ._explain import host_needed
+
+_OPERATORS = (
+    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor", "lt", "le", "gt", "ge",
+    "eq", "ne",
+)  # fmt: skip
+
+
+@functools.cache
+def numpy_of_torch() -> Any:
+    """PyTorch's NumPy, whose arrays NumPy's own functions take from here on."""
+    numpy = torch_numpy()
+    array: Any = numpy.ndarray
+    array.__array_function__ = _function
+    array.__array_ufunc__ = _ufunc
+    array.__array__ = refuse_array
+    array.__str__ = array.__repr__ = refuse_array
+    array.__format__ = lambda self, spec: format(self.tensor, spec) if self.ndim == 0 else refuse_array()
+    array.astype = _converting(array.astype)
+    for name in _OPERATORS:
+        for reflected in (False, True):
+            own = f"__{'r' if reflected else ''}{name.strip('_')}__"
+            if own in vars(array):
+                setattr(array, own, _with_tensors(vars(array)[own], getattr(operator, name), reflected))
+    return numpy
+
+
+def traced_array(tensor: torch.Tensor) -> Any:
+    """An array that stands for a tensor of the trace."""
+    return numpy_of_torch().ndarray(tensor)
+
+
+def traced_numbers(tensor: torch.Tensor) -> list[Any]:
+    """A list that stands for Python's numbers, one for each element of a tensor."""
+    found = list(map(traced_array, tensor.unbind()))
+    for one in found:
+        one.is_pythons = True
+    return found
+
+
+def is_traced_array(value: object) -> bool:
+    """Whether a value is such an array."""
+    return type(value).__module__ == "torch._numpy._ndarray" and hasattr(value, "tensor")
+
+
+def refuse_array(*_: object, **__: object) -> NoReturn:
+    """Raise: somebody wants the memory of an array, and there is none before the program runs."""
+    raise DataDependentError(host_needed(user_line_of()))
+
+
+def _with_tensors(original: Callable[..., Any], operation: Callable[..., Any], reflected: bool) -> Callable[..., Any]:
+    """An operator of an array, which also meets tensors: with the result that NumPy and PyTorch have between them."""
+
+    def method(self: Any, other: Any) -> Any:
+        if not isinstance(other, torch.Tensor):
+            return original(self, other)
+        if self.ndim == 0:  # as a number, which leaves the tensor its dtype
+            number = self.tensor.item()
+            return operation(other, number) if reflected else operation(number, other)
+        if not reflected:
+            raise TypeError(f"unsupported operand type(s) for {operation.__name__}: 'numpy.ndarray' and 'Tensor'")
+        return original(self, other.numpy()).tensor
+
+    return method
+
+
+def _converting(astype: Callable[..., Any]) -> Callable[..., Any]:
+    """PyTorch's `astype`, which knows NumPy's types by their names only."""
+
+    def convert(self: Any, dtype: Any, *args: Any, **kwargs: Any) -> Any:
+        return astype(self, _named(dtype), *args, **kwargs)
+
+    return convert
+
+
+def _named(value: Any) -> Any:
+    is_numpys = isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic))
+    return np.dtype(value).name if is_numpys else value
+
+
+def _called(name: str, module: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    owner = numpy_of_torch()
+    for part in module.split(".")[1:]:  # numpy.linalg, numpy.fft
+        owner = getattr(owner, part, None)
+    function = getattr(owner, name, None)
+    if function is None:
+        refuse_array()
+    return function(*args, **{key: _named(value) for key, value in kwargs.items()})
+
+
+def _function(_: object, function: Callable[..., Any], types: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    del types
+    return _called(function.__name__, function.__module__, args, kwargs)
+
+
+def _ufunc(_: object, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    if method != "__call__":
+        refuse_array()
+    return _called(ufunc.__name__, "numpy", inputs, kwargs)
+
+
+def _is_traced(tensor: torch.Tensor) -> bool:
+    return isinstance(tensor, FunctionalTensor) or is_functorch_tensor(tensor)
+
+
+def _numpy(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def numpy(self: torch.Tensor, *, force: bool = False) -> Any:
+        if not _is_traced(self):
+            return original(self, force=force)
+        if self.requires_grad and not force:
+            raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
+        return traced_array(self.detach())
+
+    return numpy
+
+
+def _array(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def array(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        return refuse_array() if _is_traced(self) else original(self, *args, **kwargs)
+
+    return array
+
+
+def _unwrapped(value: Any, dtype: torch.dtype | None = None) -> Any:
+    """A value with tensors in place of traced arrays, in lists and tuples, too."""
+    if is_traced_array(value):
+        return value.tensor
+    if isinstance(value, list) and any(map(is_traced_array, value)):
+        stacked = torch.stack([torch.as_tensor(_unwrapped(one), dtype=dtype) for one in value])
+        # where it was not asked for another one, PyTorch gives Python's numbers its default dtype
+        is_pythons = stacked.is_floating_point() and all(hasattr(one, "is_pythons") or type(one) is float for one in value)
+        return stacked.to(torch.get_default_dtype()) if is_pythons and dtype is None else stacked
+    return tuple(map(_unwrapped, value)) if type(value) is tuple else value
+
+
+def _making(original: Callable[..., Any], *, copies: bool) -> Callable[..., Any]:
+    """A function that makes a tensor of an array or a list of numbers."""
+
+    @functools.wraps(original)
+    def make(data: Any, *args: Any, **kwargs: Any) -> Any:
+        tensor = _unwrapped(data, kwargs.get("dtype"))
+        if tensor is data:
+            return original(data, *args, **kwargs)
+        tensor = torch.as_tensor(tensor, *args, **{k: v for k, v in kwargs.items() if k in ("dtype", "device")})
+        return tensor.clone() if copies else tensor
+
+    return make
+
+
+def _indexing(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def index(self: torch.Tensor, places: Any, *value: Any) -> Any:
+        return original(self, _unwrapped(places), *map(_unwrapped, value))
+
+    return index
+
+
+@contextlib.contextmanager
+def arrays_of_tensors() -> Iterator[None]:
+    """Inside the block, tensors of the trace have arrays, and functions that take NumPy's take these."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(replaced(torch.Tensor, "numpy", _numpy(torch.Tensor.numpy)))
+        stack.enter_context(replaced(torch.Tensor, "__array__", _array(torch.Tensor.__array__)))
+        for name in ("__getitem__", "__setitem__"):
+            stack.enter_context(replaced(torch.Tensor, name, _indexing(getattr(torch.Tensor, name))))
+        for name, copies in (("from_numpy", False), ("as_tensor", False), ("asarray", False), ("tensor", True)):
+            stack.enter_context(replaced(torch, name, _making(getattr(torch, name), copies=copies)))
+        yield

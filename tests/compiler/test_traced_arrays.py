@@ -1,0 +1,139 @@
+"""NumPy in compiled steps equals eager PyTorch: arrays of tensors, arrays that are drawn, and `float` of a value."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import systolic
+from systolic.compiler import DataDependentError, HiddenRandomnessError
+
+
+def require_equal(function: Callable[[torch.Tensor], Any], *, programs: int = 1) -> None:
+    """Five calls of one function, eager and compiled, with the same seeds: same results, same draws afterwards."""
+    outcomes: list[Any] = []
+    compiled: Any = systolic.jit(function)
+    for call in (function, compiled):
+        random.seed(7)
+        np.random.seed(7)
+        generator = torch.Generator().manual_seed(3)
+        results = [call(torch.randn(6, 4, generator=generator)) for _ in range(5)]
+        results = [[r.cpu() for r in (one if isinstance(one, tuple) else (one,))] for one in results]
+        outcomes.append((results, random.random(), np.random.rand()))
+    (eager, *ends), (ours, *our_ends) = outcomes
+    torch.testing.assert_close(ours, eager, rtol=1e-5, atol=1e-6)
+    assert ends == our_ends
+    assert compiled.compile_count == programs
+
+
+DRAWN: dict[str, Callable[[torch.Tensor], Any]] = {
+    "normal": lambda x: x + torch.from_numpy(np.random.normal(size=x.shape).astype("float32")),
+    "randn, then float": lambda x: x + torch.from_numpy(np.random.randn(6, 4)).float(),
+    "arithmetic of NumPy": lambda x: x * torch.from_numpy(np.exp(-0.5 * np.abs(np.random.rand(6, 4))) + np.ones(4)),
+    "a dtype of NumPy": lambda x: torch.as_tensor(np.random.uniform(-1, 1, (6, 4)).astype(np.float32)) * x,
+    "torch.tensor": lambda x: x * torch.tensor(np.random.rand(4), dtype=torch.float32),
+    "permutation": lambda x: x[np.random.permutation(len(x))],
+    "permutation as a tensor": lambda x: x[torch.from_numpy(np.random.permutation(6)), :2],
+    "choice without replacement": lambda x: x[np.random.choice(6, 3, replace=False)],
+    "beta of every row": lambda x: torch.from_numpy(np.random.beta(0.4, 0.4, size=len(x))).float()[:, None] * x,
+    "a mask": lambda x: x * torch.from_numpy(np.random.rand(6, 4) < 0.5),
+    "an array times a tensor": lambda x: x * np.random.rand(6, 4),
+    "one element": lambda x: x * np.random.rand(3)[1],
+    "numbers between arrays": lambda x: x * random.random() + torch.from_numpy(np.random.rand(4)) * np.random.rand(),
+    "sample": lambda x: x[random.sample(range(6), 3)],
+    "choices in double precision": lambda x: x * torch.tensor(random.choices([0.1, 1.0, 2.0], k=4), dtype=torch.float64),
+    "choices": lambda x: x * torch.tensor(random.choices([0.5, 1.0, 2.0], k=4)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:__array_wrap__ must accept:DeprecationWarning")  # PyTorch's, for an array times a tensor
+@pytest.mark.parametrize("name", DRAWN)
+def test_arrays_are_drawn_before_every_step(name: str) -> None:
+    require_equal(DRAWN[name])
+
+
+def shuffled(library: Any) -> Callable[[torch.Tensor], Any]:
+    def function(x: torch.Tensor) -> Any:
+        order = list(range(len(x)))
+        library.shuffle(order)
+        weights = [0.5, 1.0, 2.0]
+        library.shuffle(weights)
+        return x[order], torch.tensor(order), x[:, :3] * torch.tensor(weights)
+
+    return function
+
+
+@pytest.mark.parametrize("library", [random, np.random])
+def test_a_list_of_numbers_is_shuffled(library: Any) -> None:
+    require_equal(shuffled(library))
+
+
+def noise_in_place(x: torch.Tensor) -> torch.Tensor:
+    noise = torch.from_numpy(np.random.rand(6, 4))
+    noise.mul_(2).clamp_(max=1)
+    return x + noise
+
+
+def test_what_is_drawn_may_be_written_to() -> None:
+    require_equal(noise_in_place)
+
+
+OF_VALUES: dict[str, Callable[[torch.Tensor], Any]] = {
+    "mean": lambda x: x * float(np.mean(x.numpy())),
+    "methods": lambda x: x * x.numpy().std(axis=0).max().item(),
+    "an element-wise function": lambda x: torch.from_numpy(np.exp(x.numpy()) / 2),
+    "a norm": lambda x: x / np.linalg.norm(x.numpy()),
+    "detached": lambda x: torch.from_numpy(np.clip((x * 2).detach().cpu().numpy(), -1, 1)),
+    "float": lambda x: x * (1.0 / float(x.abs().max())),
+    "float of an item": lambda x: x * float(x.sum().item()),
+    "float of a whole number": lambda x: x * float((x > 0).sum().float()),
+    "still a type": lambda x: x.to(torch.float64) * isinstance(float("1.5"), float) * float(x[0, 0]),
+}
+
+
+@pytest.mark.parametrize("name", OF_VALUES)
+def test_functions_of_values(name: str) -> None:
+    require_equal(OF_VALUES[name])
+
+
+def test_memory_is_shared_as_in_eager() -> None:
+    def writes(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        y.numpy()[0] = 5.0
+        return y
+
+    require_equal(writes)
+
+
+def test_the_name_float_is_pythons_afterwards() -> None:
+    require_equal(OF_VALUES["float"])
+    assert "float" not in globals()
+
+
+@pytest.mark.parametrize(
+    ("function", "error"),
+    [
+        (lambda x: x * np.asarray(x).sum(), DataDependentError),
+        (lambda x: x * len(str(x.numpy())), DataDependentError),
+        (lambda x: x * np.interp(x.numpy(), [0, 1], [0, 2]), DataDependentError),
+        (lambda x: x * np.add.reduce(x.numpy()), DataDependentError),
+        (lambda x: x.numpy(), DataDependentError),
+        (lambda x: x * len(np.random.bytes(3)), HiddenRandomnessError),
+    ],
+)
+def test_what_wants_memory_is_refused(function: Callable[[torch.Tensor], Any], error: type[Exception]) -> None:
+    with pytest.raises(error, match="NumPy|numpy"):
+        systolic.jit(function)(torch.ones(3, 3))
+
+
+def test_what_eager_pytorch_refuses_is_refused() -> None:
+    weight = torch.ones(3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="Can't call numpy\\(\\) on Tensor that requires grad"):
+        systolic.jit(lambda x: x * (x * weight).numpy().sum())(torch.ones(3))
+    with pytest.raises(TypeError, match="unsupported operand"):
+        systolic.jit(lambda x: np.random.rand(3) * x)(torch.ones(3))
