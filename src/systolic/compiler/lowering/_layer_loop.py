@@ -49,6 +49,7 @@ class LayerLoop:
         names: scopes of the model layer, and how they are written into the program.
         own: the nodes that are evaluated nowhere else; the others are views of weights, and what is computed again.
         results: positions of nodes whose values are used outside.
+        histories: of `carried`, by number, those of which another loop takes what each layer took.
     """
 
     layers: tuple[tuple[fx.Node, ...], ...]
@@ -62,6 +63,7 @@ class LayerLoop:
     names: Mapping[str, str]
     own: frozenset[fx.Node]
     results: tuple[int, ...] = ()
+    histories: tuple[int, ...] = ()
 
     def inputs(self) -> Iterator[fx.Node]:
         """Nodes outside that the loop takes."""
@@ -70,6 +72,15 @@ class LayerLoop:
             yield from nodes
         for one in self.carried:
             yield one.initial
+
+    def history(self, carried: Carried) -> tuple[fx.Node, ...]:
+        """What each layer took of a value that goes from layer to layer, by layer."""
+        given = tuple(nodes[carried.position] for nodes in self.layers)
+        return (*given[1:], carried.initial) if self.reverse else (carried.initial, *given[:-1])
+
+    def last(self, position: int) -> fx.Node:
+        """A node of the layer that runs last."""
+        return self.layers[0 if self.reverse else -1][position]
 
     def draws(self) -> np.ndarray[tuple[int, int], np.dtype[np.uint32]]:
         """Numbers of the random ops: [layers, ops]."""
@@ -97,11 +108,13 @@ class _Handed:
 
     Attributes:
         nodes: by result: the places of its arrays, in the structure that the op gives them.
+        histories: by history: the same.
         left: by call: its arity, the pullback's structure, and for every leaf its place, or the leaf where layers share it.
         checks: what the checks in the body require.
     """
 
     nodes: list[Any] = field(default_factory=list)
+    histories: list[Any] = field(default_factory=list)
     left: list[tuple[int, Any, list[_Leaf]]] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
 
@@ -137,19 +150,28 @@ def run_loop(loop: LayerLoop, values: Values, context: LoweringContext) -> None:
     taken, structures = _taken(loop, context.stash)
     body.structures = structures
     initial = [ordinary(values[one.initial]) for one in loop.carried]
-    _, stacked = jax.lax.scan(body, initial, (layered, taken, loop.draws()), length=size, reverse=loop.reverse)
+    final, stacked = jax.lax.scan(body, initial, (layered, taken, loop.draws()), length=size, reverse=loop.reverse)
     handed = body.handed
     stacks, given = ([Stack(array, size) for array in some] for some in (stacked, layered))
     for position, places in zip(loop.results, handed.nodes, strict=True):
-        stack = stacks[places] if isinstance(places, int) else Stack(jax.tree.map(lambda at: stacked[at], places), size)
+        stack = _as_stack(places, stacks, size)
         for layer, nodes in enumerate(loop.layers):
             values[nodes[position]] = Row(stack, layer)
+    for number, places in zip(loop.histories, handed.histories, strict=True):
+        values.know(loop.history(loop.carried[number]), _as_stack(places, stacks, size))
+    for one, value in zip(loop.carried, final, strict=True):
+        values[loop.last(one.position)] = value
     for calls, (arity, structure, leaves) in zip(loop.left, handed.left, strict=True):
         for layer, call in enumerate(calls):
             context.stash.keep(call, Left(arity, tuple(_of_layer(leaf, layer, stacks, given) for leaf in leaves), structure))
     first = len(stacked) - len(handed.checks)
     for words, check in zip(stacked[first:], handed.checks, strict=True):
         context.checks.add_layers(words, check)
+
+
+def _as_stack(places: Any, stacks: Sequence[Stack], size: int) -> Stack:
+    """The stack of a value, of which the places of its arrays are known; arrays that loops share stay one object."""
+    return stacks[places] if isinstance(places, int) else Stack(jax.tree.map(lambda at: stacks[at].arrays, places), size)
 
 
 def _of_layer(leaf: _Leaf, layer: int, stacks: Sequence[Stack], given: Sequence[Stack]) -> Any:
@@ -220,6 +242,8 @@ class _Body:
         for position in self._loop.results:
             value = ordinary(values[self._nodes[position]])
             self.handed.nodes.append(jax.tree.map(outputs.add, value))
+        for number in self._loop.histories:
+            self.handed.histories.append(jax.tree.map(outputs.add, values[self._loop.carried[number].source]))
         for calls in self._loop.left:
             left = context.stash.get(calls[self._loop.model])
             assert left is not None, "a call whose gradient stands outside has left its pullback"

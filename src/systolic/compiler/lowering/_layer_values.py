@@ -64,6 +64,10 @@ class Values(dict[fx.Node, Any]):
             self._stacks[nodes] = Stack(stack_of(rows), len(nodes))
         return self._stacks[nodes].arrays
 
+    def know(self, nodes: tuple[fx.Node, ...], stack: Stack) -> None:
+        """Take note of values of several layers that are there as one."""
+        self._stacks[nodes] = stack
+
 
 def stack_of(rows: Sequence[Any]) -> Any:
     """Values of several layers as arrays with a first dimension for the layers; none is copied that is there already."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 
 from torch import fx
 
 from ..lowering import LayerLoop, Step, inputs_of
-from ._isomorphic import put_by, taken_by
+from ._isomorphic import Nodes, put_by, taken_by
 
 
 def layer_order(graph: fx.Graph, loops: Sequence[LayerLoop]) -> list[Step]:
@@ -57,7 +57,7 @@ class _Order:
                 waiting[user] -= 1
                 if not waiting[user]:
                     heapq.heappush(ready, (self._place(user), user))
-        return list(self._with_results(order, needs)) if len(order) == len(needs) else None
+        return list(self._with_results(order)) if len(order) == len(needs) else None
 
     def _needs(self) -> dict[Step, set[Step]]:
         """By step: the steps before it; of those that the output needs, and all placeholders."""
@@ -84,12 +84,30 @@ class _Order:
         # a loop stands where the last of its layers would have ended
         return self._places[step] if isinstance(step, fx.Node) else max(self._places[nodes[-1]] for nodes in step.layers)
 
-    def _with_results(self, order: Sequence[Step], needs: dict[Step, set[Step]]) -> Iterator[Step]:
-        wanted = {node for step in order for node in inputs_of(step)}
+    def _with_results(self, order: Sequence[Step]) -> Iterator[Step]:
+        loops = [step for step in order if isinstance(step, LayerLoop)]
+        together = {nodes for loop in loops for nodes in loop.layered}
+        histories = {loop.history(one) for loop in loops for one in loop.carried} & together
+        wanted = {node for step in order for node in _alone(step, histories)}
         for step in order:
-            if isinstance(step, LayerLoop):
-                positions = range(len(step.layers[0]))
-                used = [p for p in positions if any(nodes[p] in wanted and nodes[p] in step.own for nodes in step.layers)]
-                yield replace(step, results=tuple(used))
-            else:
-                yield step
+            yield _handing_out(step, wanted, histories) if isinstance(step, LayerLoop) else step
+
+
+def _alone(step: Step, histories: Set[Nodes]) -> Iterable[fx.Node]:
+    """What a step takes, but for what a loop before it hands over as a whole."""
+    if not isinstance(step, LayerLoop):
+        return step.all_input_nodes
+    layered = (node for nodes in step.layered if nodes not in histories for node in nodes)
+    return *step.shared, *layered, *(one.initial for one in step.carried)
+
+
+def _handing_out(loop: LayerLoop, wanted: Set[fx.Node], histories: Set[Nodes]) -> LayerLoop:
+    """A loop with what it has to hand out: what other steps take, but for the last layer's, with which the loop ends anyway."""
+    ends = {loop.last(one.position) for one in loop.carried}
+    results = [
+        position
+        for position in range(len(loop.layers[0]))
+        if any(nodes[position] in wanted and nodes[position] in loop.own - ends for nodes in loop.layers)
+    ]
+    known = [number for number, one in enumerate(loop.carried) if loop.history(one) in histories]
+    return replace(loop, results=tuple(results), histories=tuple(known))
