@@ -65,7 +65,7 @@ class _Finder:
             # the first or the last one may take something else than those between
             for first, last in ((0, 0), (1, 0), (0, 1), (1, 1)):
                 some = layers[first : len(layers) - last]
-                parts = [tuple(node for number in layer for node in visit.members[number]) for layer in some]
+                parts = [self._sorted(node for number in layer for node in visit.members[number]) for layer in some]
                 loop = self._loop(parts, visit, some) if len(some) >= LEAST else None
                 if loop is not None:
                     yield loop
@@ -93,7 +93,10 @@ class _Finder:
                 if source in self._of_state and source not in found and _is_view(source):
                     found.add(source)
                     waiting.append(source)
-        return (*sorted(found, key=self._order.__getitem__), *nodes)
+        return (*self._sorted(found), *nodes)
+
+    def _sorted(self, nodes: Iterable[fx.Node]) -> Nodes:
+        return tuple(sorted(nodes, key=self._order.__getitem__))
 
     def _has_pullbacks(self, found: Alike) -> bool:
         """Whether all that is taken of calls outside was left by a loop; left by calls alone, it would have no common form."""
