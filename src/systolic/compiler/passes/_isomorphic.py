@@ -16,6 +16,11 @@ Nodes = tuple[fx.Node, ...]
 
 _JAX_CALL = torch.ops.systolic.jax_call.default
 
+_BY_STRIDES = (
+    torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_copy.default, torch.ops.aten.as_strided_scatter.default,
+)  # fmt: skip
+"""Ops whose lowerings ask how their operands lay in PyTorch's memory; arrays have no strides."""
+
 
 @dataclass(frozen=True)
 class Alike:
@@ -72,7 +77,8 @@ def label(node: fx.Node, placement: ValuePlacement | None) -> Hashable:
         arguments = *node.args[:2], node.args[2] == NO_CALL
     about = (node.meta.get(LINE), is_backward(node), RECOMPUTED in node.meta, "draw" in node.meta)
     written = str(fx.map_arg((arguments, node.kwargs), lambda source: _HOLE))
-    return node.target, written, kind(node), about, lies(node, placement)
+    strides = tuple(source.meta["val"].stride() for source in _sources(node)) if node.target in _BY_STRIDES else ()
+    return node.target, written, kind(node), strides, about, lies(node, placement)
 
 
 def lies(node: fx.Node, placement: ValuePlacement | None) -> Hashable:
@@ -84,13 +90,13 @@ def lies(node: fx.Node, placement: ValuePlacement | None) -> Hashable:
 
 
 def kind(node: fx.Node) -> Hashable:
-    """Shape, dtype and strides of a value."""
+    """Shape and dtype of a value."""
     return _kind(node.meta.get("val"))
 
 
 def _kind(value: object) -> Hashable:
     if isinstance(value, torch.Tensor):
-        return tuple(value.shape), value.dtype, value.stride()
+        return tuple(value.shape), value.dtype
     return tuple(map(_kind, value)) if isinstance(value, list | tuple) else type(value)
 
 
