@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 import torch
+from program_text import Programs
 from torch import nn
-from trainer.layered import MODELS, Module, made, words
+from trainer.layered import MODELS, Module, blocks, made, words
 from trainer.runs import Recorder, trainer
 
 import systolic as L
 from systolic.compiler.driver import _program
 from systolic.compiler.driver._layer_scan import order_with_loops
 from systolic.compiler.lowering import LayerLoop
-
+from systolic.strategies import ModelParallel
 
 Loops = list[tuple[str, int, int]]
 """Of each loop in a program: the pass, how many layers, and how many ops one of them has."""
@@ -89,3 +90,109 @@ def test_numbers_are_those_of_eager_pytorch(name: str) -> None:
     received, loops = fitted(made(name, 0.0), scan_layers=True)
     assert passes(loops) == EXPECTED[name]
     require_equal(received, expected, 1e-5)
+
+
+def test_a_short_run() -> None:
+    expected, none = fitted(made("blocks", 0.2))
+    received, loops = fitted(made("blocks", 0.2), scan_layers=True)
+    assert (none, passes(loops)) == ([], BOTH)
+    require_equal(received, expected, 1e-6)
+
+
+SPLIT = {"net.1.*.wide.1": "colwise", "net.1.*.wide.3": "rowwise"}
+
+
+@pytest.mark.tables
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"remat": "full"},
+        {"remat": "dots"},
+        {"accumulate_grad_batches": 2, "gradient_clip_val": 0.5},
+        {"steps_per_dispatch": 2},
+        {"devices": 8, "strategy": "fsdp"},
+        {"devices": 8, "strategy": "fsdp", "remat": "full"},
+        {"devices": 8, "strategy": ModelParallel(data=4, fsdp=1, tensor=2, plan=SPLIT)},
+    ],
+    ids=["full", "dots", "accumulation", "dispatch", "fsdp", "fsdp full", "tensors split"],
+)
+def test_together_with(options: dict[str, Any]) -> None:
+    expected, _ = fitted(made("blocks", 0.2), **options)
+    received, loops = fitted(made("blocks", 0.2), scan_layers=True, **options)
+    assert passes(loops) == BOTH
+    require_equal(received, expected, 1e-6)
+
+
+@pytest.mark.tables
+def test_mixed_precision() -> None:
+    expected, _ = fitted(made("blocks", 0.2), precision="bf16-mixed")
+    received, loops = fitted(made("blocks", 0.2), precision="bf16-mixed", scan_layers=True)
+    assert passes(loops) == BOTH
+    require_equal(received, expected, 2e-2)
+
+
+class Widths(nn.Module):
+    """Layers of which some differ from those beside them."""
+
+    def __init__(self, changed: dict[int, nn.Module]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = nn.Linear(8, 16)
+        self.layers = nn.ModuleList(changed.get(number, nn.Sequential(nn.Linear(16, 16), nn.Tanh())) for number in range(6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        for number, layer in enumerate(self.layers):
+            x = x + layer(x) if isinstance(layer, nn.Linear) else layer(x)
+            x = x * 2 if number == self.doubled else x
+        return x
+
+    doubled = -1
+
+
+def widths(changed: dict[int, nn.Module], doubled: int = -1) -> L.LightningModule:
+    net = Widths(changed)
+    net.doubled = doubled
+    return Module(net, lambda net, batch: net(batch[0] / 32).square().mean())
+
+
+OTHERS = {
+    "activation": (lambda: widths({0: nn.Sequential(nn.Linear(16, 16), nn.ReLU())}), 5),
+    "width": (lambda: widths({5: nn.Sequential(nn.Linear(16, 24), nn.Tanh())}), 5),
+    "around it": (lambda: widths({1: nn.Linear(16, 16)}), 4),
+    "between them": (lambda: widths({}, doubled=2), 3),
+    "inside of it": (lambda: widths({0: nn.Sequential(nn.Linear(16, 16), nn.Identity(), nn.Tanh())}), 5),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.thin(3)
+def test_layers_that_differ_are_left_alone(name: str) -> None:
+    make, layers = OTHERS[name]
+    expected, _ = fitted(make())
+    received, loops = fitted(make(), scan_layers=True)
+    assert [found for found in passes(loops) if found[0] == "forward"] == [("forward", layers)]
+    require_equal(received, expected, 1e-6)
+
+
+def test_no_layers_are_said() -> None:
+    module = Module(nn.Linear(8, 1), lambda net, batch: net(batch[0] / 32).square().mean())
+    with pytest.warns(UserWarning, match="scan_layers=True found no layers"):
+        fitted(module, scan_layers=True)
+
+
+def test_eager_runs_say_that_it_has_no_effect() -> None:
+    with pytest.warns(UserWarning, match="`scan_layers` has no effect there"):
+        trainer(compile=False, scan_layers=True)
+
+
+def test_a_program_grows_little_with_its_layers() -> None:
+    sizes: dict[bool, list[int]] = {}
+    for scan in (False, True):
+        for layers in (4, 8):
+            programs = Programs()
+            trainer(callbacks=[programs], scan_layers=scan, max_steps=1).fit(blocks(0.1, layers), words())
+            sizes.setdefault(scan, []).append(len(programs.text.splitlines()))
+    grown = {scan: larger - smaller for scan, (smaller, larger) in sizes.items()}
+    # what is left are the weights that are stacked, and the optimizer
+    assert grown[True] < 0.5 * grown[False]

@@ -24,7 +24,7 @@ def order_with_loops(graph: fx.Graph, is_state: Sequence[bool], placement: Value
     loops = layer_loops(graph, state, placement)
     if not loops:
         warnings.warn(
-            "scan_layers=True found no layers to make a loop of: members of a ModuleList or Sequential, three or more in a row, "
+            "scan_layers=True found no layers to make a loop of: members of a ModuleList or Sequential, three or more in turn, "
             "with the same ops, shapes and settings. The program is the one without it.",
             stacklevel=2,
         )

@@ -267,7 +267,9 @@ def _lay_out(captured: Captured, cells: list[Cell]) -> tuple[list[Buffer], Layou
     returned, kept_results = _result_groups(captured)
     results = tuple(returned + kept_results)
     donated, left = (tuple(buffer.array.sharding for buffer in some) for some in (changed, kept))
-    return buffers, Layout(tuple(inputs), donated, left, updates, results, len(returned), _draws(captured.graph), captured.scan_layers)
+    return buffers, Layout(
+        tuple(inputs), donated, left, updates, results, len(returned), _draws(captured.graph), captured.scan_layers
+    )
 
 
 def _result_groups(captured: Captured) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:

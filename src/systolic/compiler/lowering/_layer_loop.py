@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
-import numpy as np
+import jax.numpy as jnp
 from torch import fx
 
 from ._channels_last import ordinary
@@ -82,9 +82,10 @@ class LayerLoop:
         """A node of the layer that runs last."""
         return self.layers[0 if self.reverse else -1][position]
 
-    def draws(self) -> np.ndarray[tuple[int, int], np.dtype[np.uint32]]:
+    def draws(self) -> jax.Array:
         """Numbers of the random ops: [layers, ops]."""
-        return np.array([[node.meta["draw"] for node in nodes if "draw" in node.meta] for nodes in self.layers], np.uint32)
+        numbers = [[node.meta["draw"] for node in nodes if "draw" in node.meta] for nodes in self.layers]
+        return jnp.asarray(numbers, jnp.uint32)
 
 
 class _Outputs:
@@ -237,7 +238,9 @@ class _Body:
             stash.keep(calls[self._loop.model], Left(arity, tuple(leaves), structure))
         return stash
 
-    def _outputs(self, values: Mapping[fx.Node, Any], context: LoweringContext, outside: Mapping[int, _Same | _Input]) -> list[jax.Array]:
+    def _outputs(
+        self, values: Mapping[fx.Node, Any], context: LoweringContext, outside: Mapping[int, _Same | _Input]
+    ) -> list[jax.Array]:
         self.handed, outputs = _Handed(), _Outputs()
         for position in self._loop.results:
             value = ordinary(values[self._nodes[position]])

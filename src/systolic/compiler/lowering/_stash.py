@@ -29,7 +29,7 @@ class Left:
 
     arity: int
     leaves: tuple[Any, ...]
-    structure: jax.tree_util.PyTreeDef
+    structure: jax.tree_util.PyTreeDef  # pyright: ignore[reportInvalidTypeForm]
 
     @property
     def pull(self) -> Pull:

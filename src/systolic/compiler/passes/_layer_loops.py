@@ -1,7 +1,7 @@
 """Find repeated layers in a graph, and make a loop of each run of them.
 
-Layers become a loop only where they are the same, node for node: op, static arguments, shapes, dtypes, and where values lie. What
-each takes from outside is either the same node for all, or one for each layer, or what the layer before it gives.
+Layers become a loop only where they are the same, node for node: op, static arguments, shapes, dtypes, and where values lie.
+What each takes from outside is either the same node for all, or one for each layer, or what the layer before it gives.
 """
 
 from __future__ import annotations
@@ -110,7 +110,9 @@ class _Finder:
             model = len(found.parts) - 2 if reverse else 1
             name = f"{visit.path}.{numbers[0][0]}-{numbers[-1][-1]}"
             names = {f"{visit.path}.{number}": name for number in numbers[model]}
-            return LayerLoop(found.parts, model, reverse, *inputs, tuple(self._calls_left(found, own)), found.calls, names, frozenset(own))
+            return LayerLoop(
+                found.parts, model, reverse, *inputs, tuple(self._calls_left(found, own)), found.calls, names, frozenset(own)
+            )
         return None
 
     def _calls_left(self, found: Alike, own: Set[fx.Node]) -> Iterator[tuple[Call, ...]]:

@@ -103,7 +103,9 @@ def runs(labels: Sequence[Hashable]) -> list[Run]:
     found: list[Run] = []
     at = 0
     while at < len(labels):
-        best = max((_run(labels, at, period) for period in range(1, _LONGEST_PERIOD + 1)), key=lambda run: run.count * run.period)
+        best = max(
+            (_run(labels, at, period) for period in range(1, _LONGEST_PERIOD + 1)), key=lambda run: run.count * run.period
+        )
         if best.count >= LEAST:
             found.append(best)
             at += best.count * best.period
