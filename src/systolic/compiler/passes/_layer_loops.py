@@ -62,28 +62,44 @@ class _Finder:
         numbers = list(visit.members)
         for run in runs([form(nodes, self._placement) for nodes in visit.members.values()]):
             layers = [numbers[run.start + at * run.period :][: run.period] for at in range(run.count)]
-            # the first or the last one may take something else than those between
-            for first, last in ((0, 0), (1, 0), (0, 1), (1, 1)):
-                some = layers[first : len(layers) - last]
-                parts = [self._sorted(node for number in layer for node in visit.members[number]) for layer in some]
-                loop = self._loop(parts, visit, some) if len(some) >= LEAST else None
+            whole = self._loop(visit, layers)
+            # where not all of them follow each other in one way, those that do
+            found = (
+                [whole] if whole is not None else [self._loop(visit, layers[some]) for some in self._following(visit, layers)]
+            )
+            for loop in found:
                 if loop is not None:
+                    self._accept(loop)
                     yield loop
-                    break
 
-    def _loop(self, parts: Sequence[Nodes], visit: Visit, numbers: Sequence[Sequence[int]]) -> LayerLoop | None:
+    def _following(self, visit: Visit, layers: Sequence[Sequence[int]]) -> Iterator[slice]:
+        """Spans of layers of which any `LEAST` that follow each other would make a loop."""
+        fits = [self._loop(visit, layers[at : at + LEAST]) is not None for at in range(len(layers) - LEAST + 1)]
+        at = 0
+        while at < len(fits):
+            end = at
+            while end < len(fits) and fits[end]:
+                end += 1
+            if end > at:
+                yield slice(at, end + LEAST - 1)
+            # the layers of one loop are not those of the next
+            at = end + LEAST - 1 if end > at else at + 1
+
+    def _accept(self, loop: LayerLoop) -> None:
+        self._used |= loop.own
+        self._left |= {call for calls in loop.left for call in calls}
+        for layer, nodes in enumerate(loop.layers):
+            self._places |= {node: (loop, layer, position) for position, node in enumerate(nodes) if node in loop.own}
+
+    def _loop(self, visit: Visit, numbers: Sequence[Sequence[int]]) -> LayerLoop | None:
+        """The loop of some layers; None where they make none."""
+        parts = [self._sorted(node for number in layer for node in visit.members[number]) for layer in numbers]
         own = {node for nodes in parts for node in nodes}
         found = alike([self._with_views(nodes) for nodes in parts], self._placement)
         if found is not None and visit.backward:
             found = alike(computing_again(found, self._places), self._placement) or found
         loop = None if found is None or not self._has_pullbacks(found) else self._made(found, own, visit, numbers)
-        if loop is None or self._leads_back(loop, own):
-            return None
-        self._used |= own
-        self._left |= {call for calls in loop.left for call in calls}
-        for layer, nodes in enumerate(loop.layers):
-            self._places |= {node: (loop, layer, position) for position, node in enumerate(nodes) if node in own}
-        return loop
+        return None if loop is None or self._leads_back(loop) else loop
 
     def _with_views(self, nodes: Nodes) -> Nodes:
         """A part with the views of the state that it takes: cut out of a loop, they would be copies of the weights."""
@@ -124,14 +140,14 @@ class _Finder:
             if any(user not in part for part, takers in users for user in takers):
                 yield tuple(calls)
 
-    def _leads_back(self, loop: LayerLoop, own: Set[fx.Node]) -> bool:
+    def _leads_back(self, loop: LayerLoop) -> bool:
         """Whether the loop takes something that needs a part of it first."""
-        later, waiting = set[fx.Node](), list(own)
+        later, waiting = set[fx.Node](), list(loop.own)
         while waiting:
             node = waiting.pop()
             gradients = self._takers.get(call, ()) if (call := put_by(node)) is not None else ()
             for user in (*node.users, *gradients):
-                if user not in own and user not in later:
+                if user not in loop.own and user not in later:
                     later.add(user)
                     waiting.append(user)
         return any(node in later for node in loop.inputs())
