@@ -100,21 +100,22 @@ def runs(labels: Sequence[Hashable]) -> list[Run]:
         >>> runs(["in", "linear", "relu", "linear", "relu", "linear", "relu", "out"])
         [Run(start=1, period=2, count=3)]
     """
-    found: list[Run] = []
-    at = 0
-    while at < len(labels):
-        best = max(
-            (_run(labels, at, period) for period in range(1, _LONGEST_PERIOD + 1)), key=lambda run: run.count * run.period
-        )
-        if best.count >= LEAST:
-            found.append(best)
-            at += best.count * best.period
-        else:
-            at += 1
-    return found
+    known: dict[Hashable, int] = {}
+    return list(_runs([known.setdefault(label, len(known)) for label in labels], 0, len(labels)))
 
 
-def _run(labels: Sequence[Hashable], start: int, period: int) -> Run:
+def _runs(labels: Sequence[int], start: int, end: int) -> Iterator[Run]:
+    """The longest run between two places, and those beside it."""
+    periods = range(1, _LONGEST_PERIOD + 1)
+    found = (_run(labels[:end], at, period) for at in range(start, end) for period in periods)
+    best = max(found, key=lambda run: run.count * run.period, default=None)
+    if best is not None and best.count:
+        yield from _runs(labels, start, best.start)
+        yield best
+        yield from _runs(labels, best.start + best.count * best.period, end)
+
+
+def _run(labels: Sequence[int], start: int, period: int) -> Run:
     """How often the labels from `start` on repeat; a run of fewer than `LEAST` counts for nothing."""
     model, count = labels[start : start + period], 0
     while labels[start + count * period : start + (count + 1) * period] == model and len(model) == period:
