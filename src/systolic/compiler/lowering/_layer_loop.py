@@ -173,7 +173,7 @@ def run_loop(loop: LayerLoop, values: Values, context: LoweringContext) -> None:
 def _looped(body: _Body, initial: Sequence[jax.Array], inputs: _Rows, size: int, reverse: bool) -> Any:
     """What the last layer gives on, and the layers' outputs, stacked.
 
-    Like `jax.lax.scan`, but for the counter. 64-bit types are switched on, and of a counter of 64 bits, which a TPU has not, its
+    Like `jax.lax.scan`, but for the counter. 64-bit types are switched on; of a counter of 64 bits, which a TPU has not, its
     compiler does not find out how often the loop runs, and fills the stacked outputs with zeros first.
     """
 

@@ -5,6 +5,7 @@ In a program without loops XLA fuses such values into whatever uses them. Betwee
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -66,34 +67,44 @@ def computing_again(found: Alike, places: Mapping[fx.Node, Place]) -> list[Nodes
 
 
 def _positions(loop: LayerLoop, wanted: set[int]) -> set[int]:
-    """Which of a layer's nodes are computed again: those that need nothing but each other and what is handed out anyway."""
+    """Which of a layer's nodes are computed again: cheap ones, of what is handed out anyway or of something smaller."""
     nodes = loop.layers[loop.model]
     inside = {node: position for position, node in enumerate(nodes)}
     from_before = {one.source for one in loop.carried}
-    handed, again = set[int](), set[int]()
-    for position in sorted(wanted):
-        path = _path(position, nodes, inside, handed, from_before)
-        if path:
+    handed, again = {position for position in wanted if not _is_cheap(nodes[position])}, set[int]()
+    for position in sorted(wanted - handed):
+        path, needed = _path(position, nodes, inside, handed)
+        taken = any(source in from_before for at in path for source in nodes[at].all_input_nodes)
+        # autocast's wide copy of a product, say: the product has half the bytes
+        if not taken and sum(_bytes(nodes[at]) for at in needed) < _bytes(nodes[position]):
             again |= path
+            handed |= needed
         else:
             handed.add(position)
     return again
 
 
 def _path(
-    position: int, nodes: Sequence[fx.Node], inside: Mapping[fx.Node, int], handed: set[int], from_before: set[fx.Node]
-) -> set[int]:
-    """The nodes that a value is computed from, itself among them; empty where that is not cheap."""
-    found, waiting = set[int](), [position]
+    position: int, nodes: Sequence[fx.Node], inside: Mapping[fx.Node, int], handed: set[int]
+) -> tuple[set[int], set[int]]:
+    """The cheap nodes that a value is computed from, itself among them; and what else they need, but for what is handed out."""
+    found, needed, waiting = set[int](), set[int](), [position]
     while waiting:
         at = waiting.pop()
         if at in found or at in handed:
             continue
-        if not _is_cheap(nodes[at]) or any(source in from_before for source in nodes[at].all_input_nodes):
-            return set()
-        found.add(at)
-        waiting += [inside[source] for source in nodes[at].all_input_nodes if source in inside]
-    return found
+        if _is_cheap(nodes[at]):
+            found.add(at)
+            waiting += [inside[source] for source in nodes[at].all_input_nodes if source in inside]
+        else:
+            needed.add(at)
+    return found, needed
+
+
+def _bytes(node: fx.Node) -> float:
+    """Of a value; of one that is several, as many as there are numbers: it is left where it is."""
+    value = node.meta.get("val")
+    return value.numel() * value.element_size() if isinstance(value, torch.Tensor) else math.inf
 
 
 def _is_cheap(node: fx.Node) -> bool:
