@@ -84,8 +84,8 @@ def main() -> None:
             "## Layers as one loop: GPT-2 124M\n\n"
             f"Written by `python benchmarks/scan_layers.py` on {datetime.date.today()}: jax {jax.__version__}, torch "
             f"{torch.__version__}, transformers {transformers.__version__}. {SLICE}, batch {BATCH} x {LENGTH} per core, "
-            "dropout 0.1, bf16-mixed, AdamW; compiled by libtpu, nothing ran. Cycles: its estimates, summed, of which there are "
-            f"none for attention's kernels.\n\n{table(rows)}",
+            "dropout 0.1, bf16-mixed, AdamW; compiled by libtpu, nothing ran. Cycles: its estimates, summed, of which "
+            f"there are none for attention's kernels.\n\n{table(rows)}",
         )
 
 

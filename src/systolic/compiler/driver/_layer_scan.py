@@ -12,7 +12,7 @@ from ..passes import layer_loops, layer_order
 
 
 def order_with_loops(graph: fx.Graph, is_state: Sequence[bool], placement: ValuePlacement | None) -> list[Step] | None:
-    """What a step does, one after another, its repeated layers as loops; None, with a warning, where no layers repeat.
+    """The order of what a step does, its repeated layers as loops; None, with a warning, where no layers repeat.
 
     Args:
         graph: what is lowered.

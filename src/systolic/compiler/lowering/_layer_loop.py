@@ -74,7 +74,7 @@ class LayerLoop:
             yield one.initial
 
     def history(self, carried: Carried) -> tuple[fx.Node, ...]:
-        """What each layer took of a value that goes from layer to layer, by layer."""
+        """The nodes that each layer took of what goes from layer to layer, by layer."""
         given = tuple(nodes[carried.position] for nodes in self.layers)
         return (*given[1:], carried.initial) if self.reverse else (carried.initial, *given[:-1])
 
@@ -105,7 +105,7 @@ class _Outputs:
 
 @dataclass(frozen=True)
 class _Handed:
-    """What the trace of a body tells about its outputs.
+    """Facts about a body's outputs, from its trace.
 
     Attributes:
         nodes: by result: the places of its arrays, in the structure that the op gives them.
@@ -171,7 +171,7 @@ def run_loop(loop: LayerLoop, values: Values, context: LoweringContext) -> None:
 
 
 def _looped(body: _Body, initial: Sequence[jax.Array], inputs: _Rows, size: int, reverse: bool) -> Any:
-    """What the last layer gives on, and the layers' outputs, stacked.
+    """The values that the last layer gives on, and the layers' outputs, stacked.
 
     Like `jax.lax.scan`, but for the counter. 64-bit types are switched on; of a counter of 64 bits, which a TPU has not, its
     compiler does not find out how often the loop runs, and fills the stacked outputs with zeros first.
@@ -210,7 +210,7 @@ def _of_layer(leaf: _Leaf, layer: int, stacks: Sequence[Stack], given: Sequence[
 
 
 def _taken(loop: LayerLoop, stash: Stash) -> tuple[list[list[Any]], list[tuple[int, Any, Mapping[int, Any]]]]:
-    """What calls outside have left for each layer, stacked, and what all layers share of it."""
+    """Leavings of calls outside for each layer, stacked, and what all layers share of them."""
     stacked: list[list[Any]] = []
     structures: list[tuple[int, Any, Mapping[int, Any]]] = []
     for calls in loop.taken:

@@ -1,4 +1,4 @@
-"""What forward calls of JAX functions leave for their gradients."""
+"""Pullbacks that forward calls of JAX functions leave for their gradients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Call = tuple[int, int]
 
 @dataclass(frozen=True)
 class Left:
-    """What one call left.
+    """Leavings of one call.
 
     Attributes:
         arity: how many inputs the call has.
@@ -53,5 +53,5 @@ class Stash:
         self._left[call] = left
 
     def get(self, call: Call) -> Left | None:
-        """What a call left; None where it left nothing."""
+        """The leavings of a call; None where there are none."""
         return self._left.get(call)

@@ -157,7 +157,7 @@ Inputs = tuple[Nodes, tuple[Nodes, ...], tuple[Carried, ...]]
 
 
 def _classified(found: Alike, reverse: bool, placement: ValuePlacement | None) -> Inputs | None:
-    """What all layers take, what each takes, and what goes from layer to layer; None where something is neither."""
+    """Inputs that all layers take, that each takes, and that go from layer to layer; None where something is neither."""
     shared, layered, carried = dict[fx.Node, None](), dict[Nodes, None](), list[Carried]()
     inside = {node for nodes in found.parts for node in nodes}
     places = [{node: place for place, node in enumerate(nodes)} for nodes in found.parts]
@@ -198,7 +198,7 @@ def _is_view(node: fx.Node) -> bool:
 
 
 def _of_state(graph: fx.Graph, state: Iterable[fx.Node]) -> set[fx.Node]:
-    """What is computed of the state alone: casts and transposes of weights."""
+    """Values that are computed of the state alone: casts and transposes of weights."""
     found, constant = set(state), set[fx.Node]()
     for node in graph.nodes:
         if node.op != "call_function" or "draw" in node.meta:

@@ -108,7 +108,7 @@ def _runs(labels: Sequence[int], start: int, end: int) -> Iterator[Run]:
     """The longest run between two places, and those beside it."""
     periods = range(1, _LONGEST_PERIOD + 1)
     found = (_run(labels[:end], at, period) for at in range(start, end) for period in periods)
-    best = max(found, key=lambda run: run.count * run.period, default=None)
+    best = max(found, key=lambda one: one.count * one.period, default=None)
     if best is not None and best.count:
         yield from _runs(labels, start, best.start)
         yield best

@@ -94,7 +94,7 @@ class _Order:
 
 
 def _alone(step: Step, histories: Set[Nodes]) -> Iterable[fx.Node]:
-    """What a step takes, but for what a loop before it hands over as a whole."""
+    """Nodes that a step takes, but for those that a loop before it hands over as a whole."""
     if not isinstance(step, LayerLoop):
         return step.all_input_nodes
     layered = (node for nodes in step.layered if nodes not in histories for node in nodes)
