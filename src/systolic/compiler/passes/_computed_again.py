@@ -67,7 +67,7 @@ def computing_again(found: Alike, places: Mapping[fx.Node, Place]) -> list[Nodes
 
 
 def _positions(loop: LayerLoop, wanted: set[int]) -> set[int]:
-    """Positions of a layer's nodes that are computed again: cheap ones, of what is handed out anyway or of something smaller."""
+    """Positions of nodes that are computed again: cheap ones, of what is handed out anyway or of something smaller."""
     nodes = loop.layers[loop.model]
     inside = {node: position for position, node in enumerate(nodes)}
     from_before = {one.source for one in loop.carried}
