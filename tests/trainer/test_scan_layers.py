@@ -194,10 +194,11 @@ def test_eager_runs_say_that_it_has_no_effect() -> None:
         trainer(compile=False, scan_layers=True)
 
 
+@pytest.mark.tables
 def test_a_program_grows_little_with_its_layers() -> None:
     sizes: dict[bool, list[int]] = {}
     for scan in (False, True):
-        for layers in (4, 8):
+        for layers in (3, 5):
             programs = Programs()
             trainer(callbacks=[programs], scan_layers=scan, max_steps=1).fit(blocks(0.1, layers), words())
             sizes.setdefault(scan, []).append(len(programs.text.splitlines()))
