@@ -19,7 +19,7 @@ class _Nothing:
 _SWITCHES = (
     "enable_checkpointing", "enable_progress_bar", "enable_model_summary", "deterministic", "benchmark", "inference_mode",
     "use_distributed_sampler", "detect_anomaly", "barebones", "sync_batchnorm", "compile", "advice", "pad_batches",
-    "enable_autolog_hparams",
+    "enable_autolog_hparams", "scan_layers",
 )  # fmt: skip
 
 _ROWS: tuple[Case, ...] = (

@@ -93,6 +93,7 @@ class TrainerConfig:
     recompile_limit: int
     reload_dataloaders_every_n_epochs: int
     remat: str | RematPolicy
+    scan_layers: bool
     sharding: ModelParallel | None
     slurm: SLURMEnvironment | None
     steps_per_dispatch: int
@@ -183,6 +184,8 @@ def configuration(
     checked = _checked(quick, **others)
     if not compile and checked["remat"] != "none":
         warnings.warn("compile=False runs eager PyTorch: `remat` has no effect there, memory stays as it is.", stacklevel=4)
+    if not compile and checked["scan_layers"]:
+        warnings.warn("compile=False runs eager PyTorch: `scan_layers` has no effect there.", stacklevel=4)
     quiet = enable_progress_bar is False or not compile
     starting = f"Starting the devices (accelerator={accelerator!r}, devices={devices!r})"
     with contextlib.nullcontext() if quiet else telling(starting):
@@ -345,6 +348,7 @@ class TrainerSettings:
     recompile_limit: int
     reload_dataloaders_every_n_epochs: int
     remat: str | RematPolicy
+    scan_layers: bool
     steps_per_dispatch: int
     sync_batchnorm: bool
     use_distributed_sampler: bool

@@ -112,6 +112,7 @@ def _compiled(run: Run, placement: Placement, step: Step, stage: Stage, results:
     engine = Engine(step, lambda: scope, placement, CompileNotice(run, stage))
     engine.check = step.padded.require_mask_used if run.config.pad_batches and stage is not Stage.PREDICT else None
     engine.remat = choose_remat(run.config.remat)
+    engine.scan_layers = run.config.scan_layers
     if stage is Stage.FIT:
         engine.varying = run.varying
     engine.program_limit, engine.name_of = run.config.recompile_limit, tensor_name

@@ -27,7 +27,7 @@ def require_known_arguments(function: Callable[..., Any], unknown: dict[str, Any
 
 _FLAGS = {
     "advice", "barebones", "compile", "detect_anomaly", "enable_autolog_hparams", "inference_mode", "pad_batches",
-    "sync_batchnorm", "use_distributed_sampler",
+    "scan_layers", "sync_batchnorm", "use_distributed_sampler",
 }  # fmt: skip
 _OPTIONAL_FLAGS = {"benchmark", "enable_checkpointing", "enable_model_summary", "enable_progress_bar"}
 

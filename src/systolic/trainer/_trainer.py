@@ -52,6 +52,8 @@ class Trainer(TrainerProperties, TrainerSettings):
         remat: what the backward pass computes once more in place of keeping it, to save memory: "none", "dots" (keep products
             and convolutions), "full" (keep the borders of repeated blocks), or a function that takes an op such as
             `torch.ops.aten.mm.default` and says whether to keep its results; docs/memory.md.
+        scan_layers: lower and compile equal layers in a row (of a ModuleList or Sequential, three or more) once, as one loop,
+            with the same numbers; docs/memory.md says when that pays.
         grace_period: after SIGTERM, how many seconds a run may take to save and end; it is ended then.
         advice: warn once each when training waits for data, compiles again and again, or waits for a line of yours.
         steps_per_dispatch: how many training steps one call of the devices runs, with the results of single steps. Worth
@@ -124,6 +126,7 @@ class Trainer(TrainerProperties, TrainerSettings):
         steps_per_dispatch: int = 1,
         recompile_limit: int = 64,
         remat: str | RematPolicy = "none",
+        scan_layers: bool = False,
         grace_period: float = 30.0,
         advice: bool = True,
         pad_batches: bool = False,

@@ -59,6 +59,7 @@ class Captured:
         reads: which attributes of modules the step reads.
         appended: ids of lists that the step appends to.
         speculations: conditions on values of the devices under which the graph is valid.
+        scan_layers: whether repeated layers are lowered as one loop.
         draws: calls of `random` and `numpy.random`, whose numbers come behind those of `symbol_paths`.
         replaced: slots whose place gets another object, to whose own one the step does not write.
         drawn: constants that take the arrays among what they give, before every step.
@@ -78,6 +79,7 @@ class Captured:
     reads: AttributeReads
     appended: set[int] = field(default_factory=set)
     speculations: list[Speculation] = field(default_factory=list)
+    scan_layers: bool = False
     draws: Sequence[Draw] = ()
     drawn: Sequence[torch.Tensor] = ()
     replaced: set[int] = field(default_factory=set)

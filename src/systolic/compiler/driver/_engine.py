@@ -125,6 +125,7 @@ class Engine:
         varying: which plain numbers its programs take as inputs.
         name_of: names the tensors of the arguments in reasons for compiling.
         remat: what backward passes compute once more in place of keeping it; None leaves the program as it is.
+        scan_layers: whether repeated layers become one loop.
         check: is called with each new capture, and may refuse it.
         memory_limit: a program that needs more bytes on one device is refused after it was compiled; None asks nothing.
         temporary_bytes: what the largest program needs on each device besides its arguments and results.
@@ -148,6 +149,7 @@ class Engine:
         self.program_limit: int | None = None
         self.check: Callable[[Captured], None] | None = None
         self.remat: Remat | None = None
+        self.scan_layers = False
         self.name_of: NameOf = argument
         self._flops: dict[str, int] = {}
         self._entries: list[_Entry] = []
@@ -374,6 +376,7 @@ class Engine:
         """Remember which numbers can be variable, and freeze the others."""
         if self.remat is not None:
             apply_remat(captured, self.remat)
+        captured.scan_layers = self.scan_layers
         self.varying.proved(variable)
         return captured
 

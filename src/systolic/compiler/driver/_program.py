@@ -42,8 +42,9 @@ from ..capture import (
     templates_of,
 )
 from ..lowering import SCOPE, Check, LoweringContext, ValuePlacement, interpret, is_fine
-from ..passes import split_state, with_heads_in_place, with_rows_by_batch
+from ..passes import split_state, with_heads_in_place, with_masks_by_shape, with_rows_by_batch
 from ._check_watch import CheckWatch
+from ._layer_scan import order_with_loops
 from ._number_words import number_of, number_record, words
 
 
@@ -68,6 +69,7 @@ class Layout:
         results: groups of outputs that share an array each.
         returned: how many of these groups are what the caller gets; effects keep the others.
         draws: whether the program needs a random key.
+        scans: whether repeated layers are one loop.
     """
 
     inputs: tuple[tuple[str, Any], ...]
@@ -77,6 +79,7 @@ class Layout:
     results: tuple[tuple[int, ...], ...]
     returned: int
     draws: bool
+    scans: bool
 
     @property
     def shardings(self) -> tuple[Sharding, ...]:
@@ -265,7 +268,9 @@ def _lay_out(captured: Captured, cells: list[Cell]) -> tuple[list[Buffer], Layou
     returned, kept_results = _result_groups(captured)
     results = tuple(returned + kept_results)
     donated, left = (tuple(buffer.array.sharding for buffer in some) for some in (changed, kept))
-    return buffers, Layout(tuple(inputs), donated, left, updates, results, len(returned), _draws(captured.graph))
+    return buffers, Layout(
+        tuple(inputs), donated, left, updates, results, len(returned), _draws(captured.graph), captured.scan_layers
+    )
 
 
 def _result_groups(captured: Captured) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
@@ -347,7 +352,9 @@ def _step_function(
         graph = with_heads_in_place(graph, through_no_ops=len(placement.mesh.axis_names) == 1)
     if placement.mesh.size > 1:
         graph = with_rows_by_batch(graph)
+    graph = with_masks_by_shape(graph) if layout.scans else graph
     split = _split_state(graph, layout, placement)
+    order = order_with_loops(graph, [kind == "state" for kind, _ in layout.inputs], split) if layout.scans else None
 
     def step(
         donated: Sequence[jax.Array],
@@ -366,7 +373,7 @@ def _step_function(
         values = [_unpacked(buffers, i) if kind == "state" else sources[kind][i] for kind, i in layout.inputs]
         values += [number_of(scalars, record, name) for name in record.names or ()]
         with jax.default_matmul_precision(placement.matmul_precision):
-            computed = interpret(graph, values, context)
+            computed = interpret(graph, values, context, order)
         before = outcome
         checks[:], outcome = context.checks.made, context.checks.outcome(before)
         new = [_packed([_update(buffers, p, o, computed) for p, o in pieces]) for pieces in layout.updates]

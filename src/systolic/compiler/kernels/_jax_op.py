@@ -6,7 +6,7 @@ import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -221,7 +221,23 @@ def calls_of(graph: fx.Graph, function: Callable[..., Any]) -> Iterator[tuple[fx
                 yield node, jax.tree.unflatten(plain.structure, leaves)
 
 
-def _vjp(kernel: Kernel, wanted: tuple[int, ...], inputs: Sequence[Any]) -> tuple[list[Any], Callable[..., Any]]:
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class _Pullback:
+    """From cotangents of the differentiable results to those of the wanted inputs, in PyTorch's convention.
+
+    A pytree of what it keeps, so that a loop over layers can keep it for each of them.
+    """
+
+    pull: Callable[[list[Any]], Sequence[Any]]
+    dtypes: tuple[Any, ...] = field(metadata={"static": True})
+
+    def __call__(self, cotangents: Sequence[Any]) -> tuple[Any, ...]:
+        pairs = zip(cotangents, self.dtypes, strict=True)
+        return tuple(conjugate(g) for g in self.pull([conjugate(c.astype(dtype)) for c, dtype in pairs]))
+
+
+def _vjp(kernel: Kernel, wanted: tuple[int, ...], inputs: Sequence[Any]) -> tuple[list[Any], _Pullback]:
     """The results, and the pullback of the differentiable results to the wanted inputs, in PyTorch's convention."""
 
     def of_wanted(*values: Any) -> tuple[list[Any], list[Any]]:
@@ -232,12 +248,7 @@ def _vjp(kernel: Kernel, wanted: tuple[int, ...], inputs: Sequence[Any]) -> tupl
         return [r for r in results if jnp.issubdtype(r.dtype, jnp.inexact)], results
 
     smooth, pull, results = jax.vjp(of_wanted, *[jnp.asarray(inputs[i]) for i in wanted], has_aux=True)
-
-    def pullback(cotangents: Sequence[Any]) -> tuple[Any, ...]:
-        pairs = zip(cotangents, smooth, strict=True)
-        return tuple(conjugate(g) for g in pull([conjugate(c.astype(r.dtype)) for c, r in pairs]))
-
-    return results, pullback
+    return results, _Pullback(pull, tuple(result.dtype for result in smooth))
 
 
 def _leaves(kernel: Kernel, arrays: Sequence[Any]) -> list[Any]:
@@ -267,14 +278,13 @@ def _fake(inputs: Sequence[torch.Tensor], function: int, call: int) -> list[torc
 def _lower(inputs: Sequence[Any], function: int, call: int) -> list[Any]:
     described = _FUNCTIONS[function]
     kernel = described.kernel_for(current().platform)
-    stash = current().stash.setdefault(call, {}) if call != NO_CALL else {}
-    if described.forward in stash and not described.wanted:
-        arity, pull = stash[described.forward]
-        return pull(inputs[arity:])
+    stash = current().stash
     if not described.wanted:
-        return _leaves(kernel, inputs)
+        left = stash.get((call, described.forward)) if described.forward is not None else None
+        return _leaves(kernel, inputs) if left is None else left.pull(inputs[left.arity :])
     results, pull = _vjp(kernel, described.wanted, inputs)
-    stash[function] = (len(inputs), pull)
+    if call != NO_CALL:
+        stash.put((call, function), len(inputs), pull)
     return results
 
 

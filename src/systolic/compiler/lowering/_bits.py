@@ -16,27 +16,29 @@ import numpy as np
 from jax import lax
 
 
-def mask_key(key: jax.Array, number: int) -> jax.Array:
+def mask_key(key: jax.Array, number: int | jax.Array) -> jax.Array:
     """A key for `keep_mask` from a program's key: two words that differ for every `number`.
 
     Mixing in a constant costs two scalar operations, `jax.random.fold_in` a whole generator.
 
     Args:
         key: a typed JAX key, or its key data (uint32).
-        number: which of the program's masks it is for.
+        number: which of the program's masks it is for; an array (uint32) in a loop over layers, with the same result.
     """
     data = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
     words = data.reshape(-1).astype(jnp.uint32)
-    low, high = (np.uint32(_scattered(2 * number + half)) for half in (0, 1))
+    low, high = (_scattered(number * 2 + half) for half in (0, 1))
     return jnp.stack([words[0] ^ low, words[-1] + high])
 
 
-def _scattered(number: int) -> int:
-    """32 bits that look random, of a small number: `_finalised` for Python numbers."""
+def _scattered(number: int | jax.Array) -> np.uint32 | jax.Array:
+    """32 bits that look random, of a small number: `_finalised`, for Python numbers without an operation."""
+    if isinstance(number, jax.Array):
+        return _finalised(number.astype(jnp.uint32) * np.uint32(0x9E3779B1) + np.uint32(1))
     bits = (number * 0x9E3779B1 + 1) % 2**32
     bits = (bits ^ (bits >> 16)) * 0x7FEB352D % 2**32
     bits = (bits ^ (bits >> 15)) * 0x846CA68B % 2**32
-    return bits ^ (bits >> 16)
+    return np.uint32(bits ^ (bits >> 16))
 
 
 def keep_mask(key: jax.Array, probability: float | jax.Array, shape: Sequence[int]) -> jax.Array:

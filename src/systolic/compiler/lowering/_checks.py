@@ -7,6 +7,7 @@ value, which of the checks in its program found it, the word], with zero for the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -112,6 +113,16 @@ class Checks:
         else:
             found = jnp.broadcast_to(words.max(), (cores,))
         self._words.append(found)
+        self.made.append(check)
+
+    @property
+    def words(self) -> Sequence[jax.Array]:
+        """The word of each check on every core."""
+        return self._words
+
+    def add_layers(self, words: jax.Array, check: Check) -> None:
+        """A check that a loop made in each of its layers: the words have a first dimension for these."""
+        self._words.append(words.max(0))
         self.made.append(check)
 
     def outcome(self, before: jax.Array) -> jax.Array:

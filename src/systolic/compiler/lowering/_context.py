@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import fx
 
 from ._bits import mask_key
 from ._checks import Checks, name_of
+from ._stash import Stash
 from ._value_placement import Gathered, ValuePlacement
 
 
@@ -33,6 +34,8 @@ class LoweringContext:
         stash: pullbacks of already lowered forward calls, so that their backward need not run the forward again.
         checks: what the lowered ops require of their arguments' values.
         gathered: split state as the ops compute with it, so far.
+        draws: inside a loop over layers: the numbers of random ops, which differ from layer to layer.
+        names: the same for scopes: what a module's path begins with, and the name of all layers.
     """
 
     key: jax.Array | None = None
@@ -43,9 +46,11 @@ class LoweringContext:
     placement: ValuePlacement | None = None
     output: Any = None
     node: fx.Node | None = None
-    stash: dict[int, Any] = field(default_factory=dict)
+    stash: Stash = field(default_factory=Stash)
     checks: Checks = field(default_factory=Checks)
     gathered: Gathered = field(default_factory=dict)
+    draws: Mapping[fx.Node, jax.Array] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
     _drawing: tuple[fx.Node | None, int] = (None, 0)
 
     def next_key(self) -> jax.Array:
@@ -58,12 +63,22 @@ class LoweringContext:
         assert self.key is not None, "a random op was lowered in a program without a key"
         return mask_key(self.key, self._next_number())
 
-    def _next_number(self) -> int:
+    def _next_number(self) -> int | jax.Array:
         # counted within the op and not over the program: else an op that is computed again would draw another mask
         count = self._drawing[1] + 1 if self._drawing[0] is self.node else 0
         self._drawing = (self.node, count)
-        draw = self.node.meta.get("draw", 0) if self.node is not None else 0
-        return draw * _KEYS_PER_OP + count
+        if self.node is None:
+            return count
+        draw = self.draws.get(self.node)
+        return (self.node.meta.get("draw", 0) if draw is None else draw) * _KEYS_PER_OP + count
+
+    def named(self, scope: str) -> str:
+        """A scope as it is written into the program."""
+        for path, name in self.names.items():
+            before, found, after = scope.partition(path)
+            if found and (not after or after[0] == "."):
+                return before + name + after
+        return scope
 
     def require_in_range(
         self,

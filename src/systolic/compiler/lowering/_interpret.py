@@ -2,122 +2,67 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-import torch
 from torch import fx
 
-from ...runtime import jax_dtype
-from ...utilities._torch_internals import OpOverload
-from ._channels_last import ChannelsLast, layout_aware, ordinary
+from ._channels_last import ordinary
 from ._context import LoweringContext, lowering_context
-from ._node_meta import LINE, SCOPE
-from ._table import find_lowering
+from ._evaluate import evaluate
+from ._layer_loop import LayerLoop, run_loop
+from ._layer_values import Values
+
+Step = fx.Node | LayerLoop
+"""What is done at once: one op, or a whole loop over layers."""
 
 
-def interpret(graph: fx.Graph, inputs: Sequence[Any], context: LoweringContext) -> Any:
+def interpret(graph: fx.Graph, inputs: Sequence[Any], context: LoweringContext, order: Sequence[Step] | None = None) -> Any:
     """Evaluate `graph` with each op replaced by its lowering.
 
     Args:
         graph: functional aten ops; placeholders in the order of `inputs`.
         inputs: one `jax.Array` (or number) per placeholder.
         context: what lowerings may ask about the program.
+        order: what is done, one after another, where it is not just the graph's nodes.
 
     Returns:
         What the graph returns, with `jax.Array`s for tensors.
     """
-    values: dict[fx.Node, Any] = {}
+    steps = list(graph.nodes) if order is None else order
+    values = Values()
     remaining = iter(inputs)
-    last_use = _last_uses(graph)
+    last_use = _last_uses(steps)
     with lowering_context(context):
-        for node in graph.nodes:
-            if node.op == "placeholder":
-                values[node] = next(remaining)
-            elif node.op == "call_function":
-                result = _call(node, values, context)
-                values[node] = result if context.placement is None else context.placement.of_result(node, result)
-            elif node.op == "output":
-                result = fx.map_arg(node.args[0], lambda source: ordinary(values[source]))
+        for step in steps:
+            if isinstance(step, LayerLoop):
+                run_loop(step, values, context)
+            elif step.op == "placeholder":
+                values[step] = next(remaining)
+            elif step.op == "call_function":
+                values[step] = evaluate(step, values, context)
+            elif step.op == "output":
+                result = fx.map_arg(step.args[0], lambda source: ordinary(values[source]))
                 return tuple(result) if isinstance(result, (list, tuple)) else result
             else:
-                raise AssertionError(f"unexpected node {node.op} {node.target} in a captured graph")
-            for dead in last_use.get(node, ()):
-                del values[dead]
+                raise AssertionError(f"unexpected node {step.op} {step.target} in a captured graph")
+            for dead in last_use.get(step, ()):
+                values.pop(dead, None)  # what loops hand to each other as a whole was never there alone
     raise AssertionError("graph without output")
 
 
-def _last_uses(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:
-    """For every node the inputs that nobody after it needs: they are dropped, so that a trace holds few tracers."""
-    last: dict[fx.Node, fx.Node] = {}
-    for node in graph.nodes:
-        for source in node.all_input_nodes:
-            last[source] = node
-    uses: dict[fx.Node, list[fx.Node]] = {}
+def inputs_of(step: Step) -> Iterable[fx.Node]:
+    """The nodes that a step takes."""
+    return step.inputs() if isinstance(step, LayerLoop) else step.all_input_nodes
+
+
+def _last_uses(steps: Sequence[Step]) -> dict[Step, list[fx.Node]]:
+    """For every step the inputs that nobody after it needs: they are dropped, so that a trace holds few tracers."""
+    last: dict[fx.Node, Step] = {}
+    for step in steps:
+        for source in inputs_of(step):
+            last[source] = step
+    uses: dict[Step, list[fx.Node]] = {}
     for source, user in last.items():
         uses.setdefault(user, []).append(source)
     return uses
-
-
-def _call(node: fx.Node, values: dict[fx.Node, Any], context: LoweringContext) -> Any:
-    target = node.target
-    if not isinstance(target, OpOverload):
-        # getitem, and the arithmetic on symbolic numbers that the tracer records as plain Python functions
-        args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
-        return _symbolic(target)(*args, **kwargs)
-    lowering = find_lowering(target)
-    assert lowering is not None, f"{target} passed capture without a lowering"
-    expected = node.meta.get("val")
-    context.output, context.node = expected, node
-    aware = layout_aware(node, lowering)
-    load = _loader(node, values, context)
-    args, kwargs = fx.map_arg((node.args, node.kwargs), load if aware else lambda source: ordinary(load(source)))
-    scope, line = node.meta.get(SCOPE), node.meta.get(LINE) if context.names_lines else None
-    with jax.named_scope(scope) if scope else contextlib.nullcontext(), _named_line(line):
-        return _as_announced((aware or lowering)(*args, **kwargs), expected, target)
-
-
-def _loader(node: fx.Node, values: dict[fx.Node, Any], context: LoweringContext) -> Callable[[fx.Node], Any]:
-    placement = context.placement
-    if placement is None:
-        return values.__getitem__
-    return lambda source: placement.for_user(node, source, values, context.gathered)
-
-
-def _named_line(line: str | None) -> contextlib.AbstractContextManager[Any]:
-    """Names what is traced inside after a line of the user's code: `.../[file:line]/add`."""
-    return jax.named_scope(f"[{line}]") if line else contextlib.nullcontext()
-
-
-def _symbolic(target: object) -> Any:
-    return _SYMBOLIC.get(target, target)
-
-
-_SYMBOLIC: dict[Any, Any] = {
-    torch.sym_float: lambda x: x.astype(jnp.float32) if isinstance(x, jax.Array) else float(x),
-    torch.sym_int: lambda x: x.astype(jnp.int64) if isinstance(x, jax.Array) else int(x),
-    torch.sym_max: jnp.maximum,
-    torch.sym_min: jnp.minimum,
-    torch.sym_ite: jnp.where,
-    torch.sym_not: jnp.logical_not,
-}
-
-
-def _as_announced(value: Any, expected: object, target: OpOverload) -> Any:
-    """Give a result the dtype that PyTorch announced; a wrong shape is our defect and stops here."""
-    if value is None:  # a gradient that nobody asked for; some ops announce it all the same
-        return None
-    if isinstance(expected, torch.Tensor):
-        dtype = jax_dtype(expected.dtype)
-        value = value.astype(dtype) if isinstance(value, ChannelsLast) else jnp.asarray(value, dtype)
-        assert value.shape == tuple(expected.shape), (
-            f"lowering of {target} gave shape {value.shape}, PyTorch has {tuple(expected.shape)}"
-        )
-        return value
-    if isinstance(expected, (list, tuple)):
-        assert len(value) == len(expected), f"lowering of {target} gave {len(value)} results, expected {len(expected)}"
-        return tuple(_as_announced(v, e, target) for v, e in zip(value, expected, strict=True))
-    return value

@@ -5,10 +5,13 @@ from ._activations import activations as activations
 from ._adam_update import rewrite_adam_updates as rewrite_adam_updates
 from ._attention_choice import PlainAttention as PlainAttention
 from ._attention_choice import plain_attention_calls as plain_attention_calls
+from ._computed_again import with_masks_by_shape as with_masks_by_shape
 from ._cross_entropy import join_cross_entropy as join_cross_entropy
 from ._flops import model_flops as model_flops
 from ._head_layout import with_heads_in_place as with_heads_in_place
 from ._held_back import hold_back_recomputations as hold_back_recomputations
+from ._layer_loops import layer_loops as layer_loops
+from ._layer_order import layer_order as layer_order
 from ._rematerialise import DOTS as DOTS
 from ._rematerialise import Remat as Remat
 from ._rematerialise import has_backward as has_backward
