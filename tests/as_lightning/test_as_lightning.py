@@ -76,16 +76,16 @@ def test_what_systolic_lacks_is_lightnings_own_and_a_guest(tmp_path: Path) -> No
         tmp_path,
         "import lightning as L\n"
         "from lightning.pytorch.callbacks import Callback\n"
-        "from lightning.pytorch.strategies import SingleDeviceStrategy\n"
+        "from lightning.pytorch.strategies import ParallelStrategy\n"
         "from lightning.pytorch.demos.boring_classes import BoringModel\n"
         "trainer = L.Trainer(accelerator='cpu', devices=1, max_epochs=1, limit_train_batches=2, logger=False,\n"
         "    limit_val_batches=0, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)\n"
         "trainer.fit(BoringModel())\n"
-        "print(SingleDeviceStrategy.__module__, Callback.__module__, type(trainer).__module__, trainer.global_step)\n",
+        "print(ParallelStrategy.__module__, Callback.__module__, type(trainer).__module__, trainer.global_step)\n",
     )
     found = done.stdout.split()
     assert found == [
-        "lightning.pytorch.strategies.single_device", "systolic.callbacks.callback", "systolic.trainer._trainer", "2",
+        "lightning.pytorch.strategies.parallel", "systolic.callbacks.callback", "systolic.trainer._trainer", "2",
     ], done.stderr  # fmt: skip
 
 
