@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import torch
 
 from ...utilities._torch_internals import tree_leaves
 from ._object_graph import ObjectGraph, SameAs, entries
+
+# a hook in the loader's thread may append to the same list while a step is traced; not one for each, since they may be copied
+_handing_over = threading.Lock()
 
 
 class GrownList(list[Any]):
@@ -19,6 +23,24 @@ class GrownList(list[Any]):
     """
 
     was_read = False
+    original: list[Any] | None = None
+
+    def append(self, item: Any, /) -> None:
+        """Append; to the list itself once that is back, where another thread has still got hold of this one."""
+        with _handing_over:
+            (super() if self.original is None else self.original).append(item)
+
+    def extend(self, items: Iterable[Any], /) -> None:
+        """Append several."""
+        found = list(items)
+        with _handing_over:
+            (super() if self.original is None else self.original).extend(found)
+
+    def give_back(self, original: list[Any], length: int) -> None:
+        """Hand over to the list that this stood for what was appended after so many items."""
+        with _handing_over:
+            original.extend(list.__getitem__(self, slice(length, None)))
+            self.original = original
 
     def __radd__(self, other: list[Any]) -> list[Any]:
         """Add it to a list, which would otherwise look into it directly."""
@@ -59,7 +81,8 @@ class GrownLists:
         self._objects = objects
         self._lists = {id(item): (path, item) for path, item in objects.lists.items() if id(item) in appended}
         self._stand_ins = {number: GrownList(item) for number, (_, item) in self._lists.items()}
-        self._lengths = {number: len(item) for number, (_, item) in self._lists.items()}
+        # not of the lists, to which another thread may have appended since
+        self._lengths = {number: len(stand_in) for number, stand_in in self._stand_ins.items()}
 
     def install(self) -> None:
         """Put the stand-ins in the places of the lists."""
@@ -74,7 +97,7 @@ class GrownLists:
         """Put the lists back, with what was appended."""
         self._replace({id(stand_in): self._lists[number][1] for number, stand_in in self._stand_ins.items()})
         for number, (_, item) in self._lists.items():
-            item.extend(list.__getitem__(self._stand_ins[number], slice(self._lengths[number], None)))
+            self._stand_ins[number].give_back(item, self._lengths[number])
 
     def _replace(self, others: Mapping[int, list[Any]]) -> None:
         for container in self._objects.containers.values():

@@ -42,6 +42,7 @@ from ..capture import (
 )
 from ..passes import Remat, model_flops
 from ._binding import bind, release
+from ._capture_lock import CAPTURE_LOCK
 from ._check_watch import CheckWatch
 from ._left_alone import left_alone
 from ._memory_limit import PlannedMemory, planned_memory, require_memory
@@ -271,15 +272,16 @@ class Engine:
 
     def _captured_entry(self, *call: Any) -> tuple[_Entry, list[Number]]:
         """Capture a call; once more where it turned out to read what was not watched."""
-        try:
-            return self._capture(*call)
-        except UnwatchedIsReadError as error:
-            self._read |= error.lists
-            self._appended -= error.lists
-            self._unread -= error.attributes
-            if error.lists:
-                self._entries.clear()  # they take these lists for ones that need no look
-            return self._capture(*call)
+        with CAPTURE_LOCK:
+            try:
+                return self._capture(*call)
+            except UnwatchedIsReadError as error:
+                self._read |= error.lists
+                self._appended -= error.lists
+                self._unread -= error.attributes
+                if error.lists:
+                    self._entries.clear()  # they take these lists for ones that need no look
+                return self._capture(*call)
 
     def _spares(self, signature: Signature) -> bool:
         """Whether a program is spared another trace: all that changed are attributes that its step leaves alone."""
@@ -318,8 +320,7 @@ class Engine:
         if forget_unused(guessed, captured):
             captured = self._captured(leaves, rebuild, numbers, roots, _values_of(leaves), forced)
         if not all(isinstance(slot.tensor, DeviceTensor) for slot in captured.slots):
-            # the loader's thread has given the objects tensors meanwhile: a hook of the user's keeps its batches
-            bind(captured.objects, self.placement)
+            bind(captured.objects, self.placement)  # a thread of the user's has given the objects tensors meanwhile
         if self.check is not None:
             self.check(captured)
         require_own_memory(captured, self.placement.shared_memory)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ...compiler import CAPTURE_LOCK
 from ...data import (
     ArrayBatches,
     BatchPadder,
@@ -103,7 +104,8 @@ def feed(
         if converts is not None:
             batch = converts.convert_input(batch)
         if transform is not None:
-            batch = transform(batch, dataloader_idx)
+            with CAPTURE_LOCK:
+                batch = transform(batch, dataloader_idx)
         whole = batch if pad is None else pad(batch)
         tensors, spec = flatten_batch(whole)
         statics = spec.statics if placement is not None else []
