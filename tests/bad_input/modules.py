@@ -91,7 +91,7 @@ OPTIMIZERS = (
     of_optimizers("{'optimiser': sgd}", "Did you mean 'optimizer'"),
     of_optimizers("{'optimizer': sgd, 'lr_schedular': 1}", "Did you mean 'lr_scheduler'"),
     of_optimizers("{'optimizer': sgd, 'mine': 1}", "Unknown key 'mine'", Warning),
-    of_optimizers("[sgd, SGD(self.parameters(), lr=1.0)]", "needs manual optimization"),
+    of_optimizers("[sgd, SGD(self.parameters(), lr=1.0)]", "only supported with manual optimization"),
     of_optimizers("([sgd], [3])", "doesn't follow PyTorch's LRScheduler"),
     of_optimizers("([sgd], ['cosine'])", "doesn't follow PyTorch's LRScheduler"),
     of_optimizers("([3], [])", "must return torch.optim.Optimizer objects"),

@@ -419,5 +419,5 @@ def test_an_end_to_it(tmp_path: Path) -> None:
 def test_what_is_refused() -> None:
     with pytest.raises(ValueError, match="expected 'raise' or 'rewind'"):
         SpikeDetection(action="skip")  # pyright: ignore
-    with pytest.raises(L.MisconfigurationException, match=r"max_rewinds=0\): expected 1 or more"):
+    with pytest.raises(L.MisconfigurationException, match=r"max_rewinds=0\): Must be >= 1, and an integer"):
         SpikeDetection(action="rewind", max_rewinds=0)

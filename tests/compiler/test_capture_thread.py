@@ -155,6 +155,8 @@ def test_draws_of_another_thread_are_not_the_steps(draw: Callable[[], Any]) -> N
     "draw",
     [
         lambda: random.shuffle(["a", "b", "c"]),
+        lambda: random.sample(["a", "b", "c"], 2),
+        lambda: np.random.choice(["a", "b", "c"]),
         lambda: imported_random(),
         lambda: np.random.bytes(1),
         lambda: np.random.shuffle(np.arange(4)),

@@ -53,10 +53,10 @@ def test_python_decisions_on_values() -> None:
     assert set(taken) == {True, False}
 
 
-def test_a_number_that_python_computes_with_names_the_line_when_compiled() -> None:
+def test_a_text_of_a_value_names_the_line_when_compiled() -> None:
     def training_step(self: Any, batch: Any, batch_idx: int) -> Any:
         loss = self.loss(batch)
-        return loss * (0.5 + float(loss.detach()))
+        return loss * float("%.1f" % loss.detach())
 
     module = regression(L.LightningModule, training_step=training_step)()
     with pytest.raises(L.DataDependentError, match=r"(?s)test_debugger.py:\d+ in training_step.*compile=False"):

@@ -152,7 +152,7 @@ class HostDraws:
         @functools.wraps(original)
         def draw(*args: Any, **kwargs: Any) -> Any:
             given = tuple(map(_argument, args)), tuple((k, _argument(v)) for k, v in kwargs.items())
-            if not _is_plain(given):
+            if not _is_plain(given) or not _has_numbers(name, *args, **kwargs):
                 return original(*args, **kwargs)  # the original draws, which is noticed and refused
             return self._drawn(Draw(library, name, *given))
 
@@ -205,6 +205,14 @@ def _is_number(value: object) -> bool:
 
 def _plain(value: int | float | np.integer | np.floating) -> Number:
     return float(value) if isinstance(value, float | np.floating) else int(value)
+
+
+def _has_numbers(name: str, *args: Any, **kwargs: Any) -> bool:
+    """Whether what a function takes some of, where it does, are numbers: others cannot be an array of the program."""
+    if name not in ("sample", "choices", "choice") or (not args and not kwargs.keys() & {"population", "a"}):
+        return True
+    population = args[0] if args else kwargs.get("population", kwargs.get("a"))
+    return isinstance(population, int | range) or np.asarray(population).dtype.kind in "iufb"
 
 
 def _is_plain(value: object) -> bool:
