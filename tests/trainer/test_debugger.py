@@ -56,7 +56,7 @@ def test_python_decisions_on_values() -> None:
 def test_a_text_of_a_value_names_the_line_when_compiled() -> None:
     def training_step(self: Any, batch: Any, batch_idx: int) -> Any:
         loss = self.loss(batch)
-        return loss * float("%.1f" % loss.detach())
+        return loss * float("%.1f" % loss.detach())  # noqa: UP031
 
     module = regression(L.LightningModule, training_step=training_step)()
     with pytest.raises(L.DataDependentError, match=r"(?s)test_debugger.py:\d+ in training_step.*compile=False"):
