@@ -44,9 +44,9 @@ class Text(Recorded):
     def __init__(self) -> None:
         super().__init__()
         self.table = torch.nn.Embedding(32, 16)
-        self.layers = torch.nn.TransformerEncoder(
-            torch.nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True), 2, enable_nested_tensor=False
-        )
+        # without biases: that of the keys has no gradient but rounding, which AdamW makes a step of
+        layer = torch.nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True, bias=False)
+        self.layers = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
         self.head = torch.nn.Linear(16, 32)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
