@@ -45,7 +45,7 @@ class Recorder(L.Callback):
         self.metrics.append({name: float(value) for name, value in trainer.callback_metrics.items()})
 
 
-def train(name: str, compiled: bool, devices: int = 1) -> Outcome:
+def train(name: str, compiled: bool, devices: int = 1, precision: Any = "32-true") -> Outcome:
     """Two epochs of six batches; the same numbers of Python and NumPy are drawn in every run."""
     torch.manual_seed(0)
     with warnings.catch_warnings():
@@ -59,7 +59,7 @@ def train(name: str, compiled: bool, devices: int = 1) -> Outcome:
     options: dict[str, Any] = {"devices": devices} if compiled else {"compile": False}
     trainer = L.Trainer(
         accelerator="cpu", max_epochs=EPOCHS, logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, callbacks=[recorder], **options,
+        enable_model_summary=False, callbacks=[recorder], precision=precision, **options,
     )  # fmt: skip
     random.seed(0)
     np.random.seed(0)
