@@ -68,19 +68,9 @@ class IteratedLoader(TrackedLoader):
 
     def __iter__(self) -> Iterator[Any]:
         self._iterator, state, self._state = iter(self.loader), self._state, None
-        if state is None:
-            return self._iterator
-        self._iterator.set_state(state)
-        return self._goes_on(self._iterator)
-
-    def _goes_on(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """The batches after the state, which another process may have told after the last one of its epoch."""
-        batch = _END
-        for batch in batches:
-            yield batch
-        if batch is _END:
-            self._iterator = iter(self.loader)
-            yield from self._iterator
+        if state is not None:
+            self._iterator.set_state(state)
+        return self._iterator
 
     def mark(self) -> Mark:
         """The iterator's state."""
