@@ -83,3 +83,12 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     report = yield
     _refuse_missing_proof(report)
     return report
+
+
+@pytest.fixture
+def one_thread() -> Generator[None, None, None]:
+    """For small batches: threads only wait for one another."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

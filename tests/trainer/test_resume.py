@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import shutil
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +26,7 @@ INSTANTS = (
 )  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Batches of four: threads only wait for one another."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def resume_everywhere(path: Path, kind: str, instants: tuple[str, ...], *, looks: bool = True, **options: Any) -> None:

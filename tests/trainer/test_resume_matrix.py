@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +29,7 @@ INSTANTS = (
 )  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Batches of four: threads only wait for one another."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def resume_everywhere(

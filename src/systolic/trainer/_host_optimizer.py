@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..compiler import Compile, Engine
+from ..compiler import Engine
 from ..exceptions import MisconfigurationException
 from ..utilities.rank_zero import rank_zero_info
 from ._anomaly import require_finite
-from ._step_engine import StepEngine, StepOutcome
+from ._step_engine import StepEngine, StepOutcome, WrappedEngine
 from ._steps import TrainStep, let_go_of_gradients, require_closure_called, step_optimizer
 
 if TYPE_CHECKING:
@@ -25,20 +25,17 @@ if TYPE_CHECKING:
 _TOLD_AT = 2  # the first step compiles
 
 
-class HostOptimizerEngine:
+class HostOptimizerEngine(WrappedEngine):
     """Runs training steps whose optimizer is on the host.
 
     Args:
         run: the run whose optimizer it is.
         step: what `engine` runs: with such an optimizer, the computation of loss and gradients alone.
         engine: the compiled engine.
-
-    Attributes:
-        engine: that engine.
     """
 
     def __init__(self, run: Run, step: TrainStep, engine: Engine) -> None:
-        self.engine = engine
+        super().__init__(engine)
         self._run, self._step = run, step
         self._steps = 0
 
@@ -88,26 +85,6 @@ class HostOptimizerEngine:
                 "the loss each time that it calls it. Return a loss, such as `0.0 * loss` for a batch to learn nothing from."
             )
         return value["output"]["loss"].cpu()  # host sync: the optimizer decides by the value
-
-    @property
-    def compiles(self) -> list[Compile]:
-        """Every compilation so far."""
-        return self.engine.compiles
-
-    def model_flops(self) -> int | None:
-        """FLOPs of one computation of loss and gradients."""
-        return self.engine.model_flops()
-
-    def flush(self) -> None:
-        """Nothing waits: every step has ended when `run` comes back."""
-
-    def verify(self) -> None:
-        """As for the engine."""
-        self.engine.verify()
-
-    def release(self) -> None:
-        """As for the engine."""
-        self.engine.release()
 
 
 def without_host_optimizer(engine: StepEngine) -> StepEngine:

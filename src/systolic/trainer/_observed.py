@@ -7,10 +7,9 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..compiler import Compile
 from ..profilers import Profiler
 from ._stage import Stage
-from ._step_engine import StepEngine, StepOutcome
+from ._step_engine import StepEngine, StepOutcome, WrappedEngine
 from .loops._feed import FedBatch
 
 
@@ -41,7 +40,7 @@ _ACTIONS = {
 }
 
 
-class ObservedEngine:
+class ObservedEngine(WrappedEngine):
     """An engine whose steps a profiler sees.
 
     Args:
@@ -51,7 +50,7 @@ class ObservedEngine:
     """
 
     def __init__(self, engine: StepEngine, profiler: Profiler, stage: Stage) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self._profiler = profiler
         self._stage, self._action = _ACTIONS[stage].stage, _ACTIONS[stage].step
 
@@ -63,32 +62,11 @@ class ObservedEngine:
         numbers: dict[str, Any],
     ) -> StepOutcome:
         """Run one step; arguments as for the engine."""
-        known, began = len(self._engine.compiles), time.perf_counter()
+        known, began = len(self.engine.compiles), time.perf_counter()
         with self._profiler.profile(self._action):
-            result = self._engine.run(leaves, structure, rebuild, numbers)
-        self._profiler.step_started(self._stage, result, began, self._engine.compiles[known:])
+            result = self.engine.run(leaves, structure, rebuild, numbers)
+        self._profiler.step_started(self._stage, result, began, self.engine.compiles[known:])
         return result
-
-    @property
-    def compiles(self) -> list[Compile]:
-        """Every compilation so far."""
-        return self._engine.compiles
-
-    def model_flops(self) -> int | None:
-        """FLOPs of the program that ran last."""
-        return self._engine.model_flops()
-
-    def flush(self) -> None:
-        """As for the engine."""
-        self._engine.flush()
-
-    def verify(self) -> None:
-        """As for the engine."""
-        self._engine.verify()
-
-    def release(self) -> None:
-        """As for the engine."""
-        self._engine.release()
 
 
 def observed_batches(batches: Iterator[FedBatch], profiler: Profiler | None, stage: Stage) -> Iterator[FedBatch]:

@@ -86,3 +86,38 @@ class StepEngine(Protocol):
     def release(self) -> None:
         """Give the objects ordinary CPU tensors again, with the current values."""
         ...
+
+
+class WrappedEngine:
+    """An engine around another one: what is said of programs is that one's.
+
+    Args:
+        engine: the other one.
+
+    Attributes:
+        engine: it.
+    """
+
+    def __init__(self, engine: StepEngine) -> None:
+        self.engine = engine
+
+    @property
+    def compiles(self) -> list[Compile]:
+        """Every compilation so far."""
+        return self.engine.compiles
+
+    def model_flops(self) -> int | None:
+        """As for the engine."""
+        return self.engine.model_flops()
+
+    def flush(self) -> None:
+        """As for the engine."""
+        self.engine.flush()
+
+    def verify(self) -> None:
+        """As for the engine."""
+        self.engine.verify()
+
+    def release(self) -> None:
+        """As for the engine."""
+        self.engine.release()
