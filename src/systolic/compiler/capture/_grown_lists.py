@@ -81,8 +81,8 @@ class GrownLists:
         self._objects = objects
         self._lists = {id(item): (path, item) for path, item in objects.lists.items() if id(item) in appended}
         self._stand_ins = {number: GrownList(item) for number, (_, item) in self._lists.items()}
-        # not of the lists, to which another thread may have appended since
-        self._lengths = {number: len(stand_in) for number, stand_in in self._stand_ins.items()}
+        # not of the lists, to which another thread may have appended since; not by `len`, which would count as reading
+        self._lengths = {number: list.__len__(stand_in) for number, stand_in in self._stand_ins.items()}
 
     def install(self) -> None:
         """Put the stand-ins in the places of the lists."""
