@@ -40,6 +40,10 @@ class OutOfMemoryError(RuntimeError):
     """The devices have too little memory for the step; the message says what was allocated and what to change."""
 
 
+class LoggerBlockedError(RuntimeError):
+    """A logger has not come back within the time that it is given, and training would wait for it for ever."""
+
+
 class PossibleUserWarning(UserWarning):
     """Something that is often a mistake, and sometimes meant; the name is Lightning's, for filters of warnings."""
 

@@ -10,6 +10,8 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
+from torch.utils.data import DataLoader, IterableDataset
+from trainer.resuming import columns
 from trainer.three_ways import loader, quiet_trainer, regression, run
 
 import systolic as L
@@ -214,3 +216,27 @@ def test_loaders_of_the_module() -> None:
     trainer.fit(module)
     assert (trainer.global_step, trainer.num_val_batches) == (2, [3])
     assert list(trainer.validate(module, verbose=False)[0]) == ["val_loss"]
+
+
+class Unsized(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        yield from zip(*columns(), strict=True)
+
+
+@pytest.mark.parametrize(
+    "options", [{"max_steps": 4}, {"max_steps": 4, "max_epochs": -1, "accumulate_grad_batches": 2}], ids=str
+)
+def test_steps_of_a_loader_without_a_length_are_estimated_as_by_lightning(options: dict[str, Any]) -> None:
+    seen: list[float] = []
+
+    def build_asking(base: Any) -> Any:
+        class Asking(build(base)):
+            def configure_optimizers(self) -> Any:
+                seen.append(self.trainer.estimated_stepping_batches)
+                return super().configure_optimizers()
+
+        return Asking
+
+    for kind in ("lightning", "compiled"):
+        run(kind, build_asking, train=DataLoader(Unsized(), batch_size=4), val=loader(12, seed=2), **options)
+    assert seen == [4, 4]

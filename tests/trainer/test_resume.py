@@ -12,7 +12,7 @@ import pytest
 import torch
 import torchmetrics
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, TensorDataset
-from trainer.resuming import LOADERS, SAMPLES, SavesEverywhere, assert_same, columns, require_equal, run
+from trainer.resuming import LOADERS, SAMPLES, Model, SavesEverywhere, assert_same, columns, require_equal, run
 from trainer.three_ways import QUIET, quiet_trainer, regression
 from trainer.three_ways import loader as plain_loader
 
@@ -42,6 +42,23 @@ def resume_everywhere(path: Path, kind: str, instants: tuple[str, ...], *, looks
 def test_a_run_resumes_at_the_next_batch(kind: str, tmp_path: Path) -> None:
     chosen = INSTANTS if "workers" not in kind and kind != "persistent" else INSTANTS[3:4] + INSTANTS[6:7] + INSTANTS[10:]
     resume_everywhere(tmp_path, kind, chosen, accumulate_grad_batches=2, val_check_interval=3)
+
+
+class Estimating(Model):
+    """Asks how many steps there will be, for which the loaders are looked at before they have their states back."""
+
+    def configure_optimizers(self) -> Any:
+        self.total_steps = 2 * int(self.trainer.estimated_stepping_batches)
+        return super().configure_optimizers()
+
+
+@pytest.mark.parametrize(
+    ("kind", "most"), [("own", 8), ("stream", 8), ("generator", -1), pytest.param("workers", -1, marks=pytest.mark.tables)]
+)
+def test_configure_optimizers_may_ask_for_the_number_of_steps(kind: str, most: int, tmp_path: Path) -> None:
+    """Other Trainers drop the states of loaders that are looked at there."""
+    options = {"accumulate_grad_batches": 2, "val_check_interval": 3, "max_steps": most, "make": Estimating}
+    resume_everywhere(tmp_path, kind, (INSTANTS[3], INSTANTS[5], INSTANTS[7], INSTANTS[11]), **options)
 
 
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.tables)])

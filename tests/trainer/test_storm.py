@@ -72,6 +72,7 @@ def test_a_termination_leaves_no_trace(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3 * 3600)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_storm_of_kills_leaves_no_trace(number: signal.Signals, tmp_path: Path) -> None:
-    storm(tmp_path, "compiled", 100, 120, number)
+    storm(tmp_path, "compiled", 200, 240, number)

@@ -9,6 +9,7 @@ from ._location import is_inside, is_remote, location, require_path
 from ._sharded_io import ShardedCheckpointIO
 from ._snapshot import send_parts, snapshot
 from ._storage import atomic_save, copy_atomically, link_atomically, load, remove
+from ._tolerant_io import TolerantCheckpointIO
 
 __all__ = [
     "AsyncCheckpointIO",
@@ -20,6 +21,7 @@ __all__ = [
     "Part",
     "ShardedCheckpointIO",
     "TensorEntry",
+    "TolerantCheckpointIO",
     "TorchCheckpointIO",
     "atomic_save",
     "convert",

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+import jax
+
 from . import _storage
 from ._location import PathLike, is_remote
 
@@ -108,7 +110,8 @@ class TorchCheckpointIO(CheckpointIO):
             MisconfigurationException: an option that local files do not have.
         """
         own = self.storage_options if is_remote(path) else {}
-        _storage.atomic_save(checkpoint, path, {**own, **(storage_options or {})})
+        with jax.profiler.TraceAnnotation("checkpoint: write"):
+            _storage.atomic_save(checkpoint, path, {**own, **(storage_options or {})})
 
     def load_checkpoint(self, path: PathLike, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
         """Read the file, to the CPU unless `map_location` says otherwise."""

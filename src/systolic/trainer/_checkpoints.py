@@ -6,6 +6,7 @@ import copy
 import warnings
 from typing import TYPE_CHECKING, Any
 
+import jax
 import numpy as np
 import torch
 
@@ -49,7 +50,7 @@ def _save(run: Run, path: Any, weights_only: bool, storage_options: Any) -> None
     if io.saves_from_devices:
         io.save_checkpoint(contents, path, storage_options)
     elif is_main_process():
-        with reading_together():
+        with jax.profiler.TraceAnnotation("checkpoint: copy"), reading_together():  # host sync: all of the state
             copied = snapshot(contents, detached=io.writes_later)
         io.save_checkpoint(copied, path, storage_options)
         del copied

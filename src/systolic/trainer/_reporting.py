@@ -15,6 +15,7 @@ from ..metrics import LogEntry, Results
 from ._defaults import watches_metrics
 from ._hooks import HookTable
 from ._host_log import HostLog
+from ._logger_limit import limited, logger_timeout
 from ._stage import Stage
 from ._step_engine import StepOutcome
 
@@ -37,6 +38,7 @@ class Reporting:
         self._run = run
         self._pending: deque[tuple[int, StepOutcome, Results]] = deque()
         self._host = HostLog()
+        self._logger_seconds = logger_timeout()
         self._latest: StepOutcome | None = None
         self._unread: dict[bool, tuple[StepOutcome, Results]] = {}
         self._bar_due = 0.0
@@ -128,8 +130,9 @@ class Reporting:
             metrics = {"epoch": self._run.counters.epoch, **metrics}
         self._run.record.logged(values, step)
         for logger in self._run.writers:
-            logger.log_metrics(metrics=metrics, step=step)
-            logger.save()
+            with limited(logger, self._logger_seconds):
+                logger.log_metrics(metrics=metrics, step=step)
+                logger.save()
 
     def host_value(self, entry: LogEntry, value: torch.Tensor, in_training: bool) -> None:
         """Take a value that was logged by a hook on the host that does not run for each batch."""
