@@ -25,7 +25,8 @@ gives every row to systolic and compares class and text, and another one checks 
 the answer, which says more: what was expected, what was received, where, and what to do.
 
 Taken without a word, and known: a `__len__` that is too small (the loader's word is taken, as in Lightning: reading on to find
-out could wait for a stream for ever); `time.time()` in a compiled step, which is that of the trace.
+out could wait for a stream for ever); a clock that a compiled step reads by a name of its own (`from time import time`, where
+`time.time()` and its kin are warned of), or `datetime.now()`: that of the trace.
 """
 
 

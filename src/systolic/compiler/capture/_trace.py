@@ -16,6 +16,7 @@ from torch import fx, nn
 from ...runtime import DeviceTensor
 from ...utilities._torch_internals import FakeTensorMode, decompose, dispatch_functionalize, make_fx
 from ._attribute_reads import AttributeReads
+from ._clocks import clocks_told
 from ._closed_over import ClosedOverTensors
 from ._effects import Append, Effect, Gradient, OptimizerState, RequiresGrad, SetItem, container_effects
 from ._explain import explained
@@ -257,7 +258,7 @@ class _Tracing:
         self.closed_over.active = True
         grown = GrownLists(self.objects, self.call.appended)
         grown.install()
-        with self.host_calls, self.draws.noted(), self.reads.noted(), traced_floats(self.call.floats):
+        with self.host_calls, clocks_told(), self.draws.noted(), self.reads.noted(), traced_floats(self.call.floats):
             try:
                 result = self.call.function(*arguments, **numbers)
             except Exception as error:
