@@ -149,7 +149,7 @@ _ROWS: tuple[Case, ...] = (
     # names
     of_trainer("Did you mean 'max_epochs'", TypeError, max_epoch=3),
     of_trainer("Did you mean 'logger'", TypeError, loger=False),
-    of_trainer("unknown argument `_Nothing`", TypeError, _Nothing=_Nothing()),
+    of_trainer("unexpected keyword argument '_Nothing'", TypeError, _Nothing=_Nothing()),
 )
 
 CASES = {"Arguments of the Trainer": _ROWS}

@@ -45,7 +45,7 @@ def save(run: Run, path: Any, weights_only: bool, storage_options: Any = None) -
 def _save(run: Run, path: Any, weights_only: bool, storage_options: Any) -> None:
     io = run.config.checkpoint_io
     io.wait()
-    contents = _contents(run, weights_only)  # everywhere: hooks add to it
+    contents = contents_of(run, weights_only)  # everywhere: hooks add to it
     if io.saves_from_devices:
         io.save_checkpoint(contents, path, storage_options)
     elif is_main_process():
@@ -86,7 +86,8 @@ def finish(run: Run) -> None:
         warnings.warn(f"A checkpoint was not written: {type(error).__name__}: {error}", stacklevel=2)
 
 
-def _contents(run: Run, weights_only: bool) -> dict[str, Any]:
+def contents_of(run: Run, weights_only: bool) -> dict[str, Any]:
+    """Everything that a checkpoint holds, with its tensors as they are."""
     module = run.module
     from .. import __version__
 

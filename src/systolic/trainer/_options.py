@@ -21,7 +21,8 @@ def require_known_arguments(function: Callable[..., Any], unknown: dict[str, Any
     for name in unknown:
         known = [p for p in inspect.signature(function).parameters if p not in ("self", "unknown")]
         raise TypeError(
-            f"Trainer got an unknown argument `{name}`.{suggest(name, known)} Expected some of: {', '.join(known)}."
+            f"Trainer.__init__() got an unexpected keyword argument {name!r}.{suggest(name, known)} Expected some of: "
+            f"{', '.join(known)}."
         )
 
 
@@ -62,7 +63,8 @@ def require_quick(value: object) -> int:
     if isinstance(value, int) and value >= 0:
         return int(value)
     raise MisconfigurationException(
-        "Invalid value for argument `fast_dev_run`. Expected True, False or an integer >= 0 (how many batches of each kind). "
+        "Invalid value for argument `fast_dev_run`. Expected True, False or an integer >= 0: how many batches of each kind are "
+        "used, which should be >= 0. "
         f"Received: {value!r}."
     )
 

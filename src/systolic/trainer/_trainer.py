@@ -397,4 +397,5 @@ class Trainer(TrainerProperties, TrainerSettings):
         model = _guests.module(model) if model is not None else self.lightning_module
         if model is None:
             raise TypeError(f"`trainer.{method}()` requires a `LightningModule` when none was fitted before: pass `model`.")
+        _defaults.require_module(model)
         return model

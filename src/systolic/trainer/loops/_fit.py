@@ -54,7 +54,8 @@ def begin_fit(run: Run, given: Any) -> None:
         with isolated_random_state():
             run.loaders_and_limits(Stage.VALIDATE)
         run.state.stage = RunningStage.TRAINING
-    run.load_training_data(given)
+    if run.train_loader is None:  # a setup hook may have asked for it, by `trainer.fit_loop.setup_data()`
+        run.load_training_data(given)
     run.prepare_training()
     run.hooks.both("on_fit_start")
     run.module.zero_grad()  # gradients from before are nobody's, unless a checkpoint brings some
