@@ -150,3 +150,21 @@ def test_fit_goes_on_from_what_an_exception_left(again: str | None) -> None:
     kinds = tuple(kind for kind in KINDS if kind != "lightning")
     told = again is None
     assert require_same(scenario, ("lightning", *kinds)) == (5, (9, 3, told, []))
+
+
+def test_a_callback_that_is_missing_when_training_goes_on() -> None:
+    def scenario(package: Package) -> Any:
+        savers = [package.checkpoint(monitor=name, filename=name) for name in ("epoch", "step")]
+        first = package.trainer(callbacks=savers, enable_checkpointing=True)
+        first.fit(package.module(), loader())
+        path = package.path / "here.ckpt"
+        first.save_checkpoint(path)
+
+        def asked(*present: int) -> bool:
+            run = package.trainer(max_epochs=2, callbacks=[savers[one] for one in present], enable_checkpointing=True)
+            words = f"Please add the following callbacks: [{savers[0].state_key!r}]"
+            return package.warned(lambda: run.fit(package.module(), loader(), ckpt_path=path), words)
+
+        return asked(1), asked(1, 0)
+
+    assert require_same(scenario) == (True, False)

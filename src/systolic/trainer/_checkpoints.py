@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ..callbacks import ModelCheckpoint
-from ..checkpoint import send_parts, snapshot
+from ..checkpoint import AsyncCheckpointIO, send_parts, snapshot
 from ..core import hyperparameters_of
 from ..diagnostics import SAVING
 from ..distributed import is_main_process
@@ -49,10 +49,14 @@ def _save(run: Run, path: Any, weights_only: bool, storage_options: Any) -> None
     if io.saves_from_devices:
         io.save_checkpoint(contents, path, storage_options)
     elif is_main_process():
-        with reading_together():
-            copied = snapshot(contents, detached=io.writes_later)
-        io.save_checkpoint(copied, path, storage_options)
-        del copied
+        if isinstance(io, AsyncCheckpointIO):
+            with reading_together():
+                io.save_checkpoint(contents, path, storage_options)  # which copies
+        else:
+            with reading_together():
+                copied = snapshot(contents, detached=io.writes_later)
+            io.save_checkpoint(copied, path, storage_options)
+            del copied
     else:
         with reading_together():
             send_parts(contents)
@@ -169,12 +173,14 @@ def load(run: Run, path: Any, weights_only: bool | None = None) -> dict[str, Any
 
 def _warn_of_missing_callbacks(run: Run, states: dict[str, Any]) -> None:
     present = {callback.state_key for callback in run.config.callbacks}
-    # one that keeps files is added by the Trainer itself: who goes on without it has switched it off, and loses nothing
-    missing = [key for key in states if key not in present and not key.startswith("ModelCheckpoint")]
+    # one that keeps files is added by the Trainer itself: who goes on without any has switched it off, and loses nothing
+    keeps = any(isinstance(callback, ModelCheckpoint) for callback in run.config.callbacks)
+    unasked = ModelCheckpoint().state_key if keeps else "ModelCheckpoint"
+    missing = [key for key in states if key not in present and not key.startswith(unasked)]
     if missing:
         warnings.warn(
-            f"The checkpoint holds the state of callbacks that this Trainer does not have: {missing}. To go on with them, "
-            "please add the following callbacks to Trainer(callbacks=[...]), with the arguments that they had.",
+            "The checkpoint holds the state of callbacks that this Trainer does not have. Please add the following callbacks: "
+            f"{missing}, with the arguments that they had, to Trainer(callbacks=[...]) to go on with them.",
             stacklevel=2,
         )
 
