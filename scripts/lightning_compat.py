@@ -50,6 +50,13 @@ REASONS: list[tuple[str, str, str]] = [
         "too few workers: whether training waits for data is measured, and told where it does",
         r"few_workers|persistent_workers",
     ),
+    ("on purpose", "a resume in the middle of an epoch is exact, and not warned of", r"mid_epoch"),
+    (
+        "on purpose",
+        "PyTorchProfiler's schedule counts the stage's own steps, in fit the training steps, and not validation's",
+        r"limited_steps|pytorch_profiler_trainer_fit",
+    ),
+    ("on purpose", "a profile shows the hooks that somebody overrode, and no empty ones", r"test_profile_callbacks"),
     (
         "other words",
         "the same error or warning, in other words",
@@ -76,13 +83,10 @@ REASONS: list[tuple[str, str, str]] = [
         "one process drives all devices: no ranks but 0, no sampler of a rank, values of the whole batch",
         r"spike_detection_integration\[1-2|DistributedSampler|sync_dist_true|distributed_files|not_rank_zero|DDPStrategy\)",
     ),
-    ("on purpose", "a resume in the middle of an epoch is exact, and not warned of", r"mid_epoch"),
     ("on purpose", "hyperparameters of a module inside another one are its own", r"ignore_under_composition"),
-    ("on purpose", "an unnecessary `dataloader_idx` is passed, not refused", r"invalid_dataloader_idx"),
     ("on purpose", "data that gives no batch at all is an error", r"EmptyLoaderError"),
     ("on purpose", "loaders one after the other are taken by fit", r"\[sequential-128\]"),
     ("on purpose", "a validation that was cut short begins anew, and its checkpoint says so", r"can_fail_during_validation"),
-    ("on purpose", "nobody is asked to add a ModelCheckpoint that was left out", r"incomplete_callbacks_list"),
     ("on purpose", "a CSVLogger that gets the version of a run continues its file", r"test_manual_versioning_file_exists"),
     ("differs", "another type of error", r"No (training )?data: pass|key_collision|colliding_hparams|gradient_clip_value"),
     (

@@ -111,7 +111,7 @@ def test_verbose(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_an_unknown_mode_is_refused() -> None:
-    with pytest.raises(MisconfigurationException, match="`mode` can be 'min' or 'max', got .*. Did you mean 'max'"):
+    with pytest.raises(MisconfigurationException, match="`mode` can be 'min' or 'max', but got .*. Did you mean 'max'"):
         EarlyStopping("v", mode="maxi")
 
 

@@ -122,3 +122,17 @@ def test_no_thread_is_left(tmp_path: Path) -> None:
 def test_the_interface_alone_saves_nothing(tmp_path: Path) -> None:
     with pytest.raises(NotImplementedError):
         CheckpointIO().save_checkpoint(CONTENTS, tmp_path / "a.ckpt")
+
+
+def test_values_are_those_of_the_call(tmp_path: Path) -> None:
+    inner = Gated()
+    io = AsyncCheckpointIO(inner)
+    weight, steps = torch.zeros(3), [1]
+    io.save_checkpoint({"state_dict": {"x": weight}, "steps": steps}, tmp_path / "a.ckpt")
+    weight.add_(1)
+    steps.append(2)
+    inner.may_go.set()
+    found = io.load_checkpoint(tmp_path / "a.ckpt")
+    assert found["state_dict"]["x"].tolist() == [0, 0, 0]
+    assert found["steps"] == [1]
+    io.teardown()

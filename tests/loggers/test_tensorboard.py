@@ -112,7 +112,7 @@ def test_graph_is_recorded_when_asked_for(example: Any, tmp_path: Path) -> None:
     assert events(logger.log_dir).Tags()["graph"]
 
 
-@pytest.mark.parametrize(("example", "found"), [(None, "is not set"), ({"x": 1}, "is a dict")])
+@pytest.mark.parametrize(("example", "found"), [(None, "was not given"), ({"x": 1}, "is a dict")])
 def test_graph_without_an_example_warns(example: Any, found: str, tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match=f"`model.example_input_array` attribute {found} for WithExample"):
         TensorBoardLogger(tmp_path, log_graph=True).log_graph(WithExample(example))

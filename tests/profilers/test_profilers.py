@@ -14,7 +14,7 @@ from systolic.profilers import AdvancedProfiler, PassThroughProfiler, Profiler, 
 from systolic.trainer._observed import observed_batches
 from systolic.trainer._stage import Stage
 
-ROWS = ("run_training_epoch", "run_training_batch", "train_dataloader_next", "XLAStrategy.training_step")
+ROWS = ("run_training_epoch", "run_training_batch", "train_dataloader_next", "SingleDeviceStrategy.training_step")
 
 
 class Hooked(Line):
@@ -63,7 +63,7 @@ def test_simple_counts_every_step() -> None:
     trainer(profiler=profiler, max_epochs=2).fit(Line(), batches(3))
     calls = {name: len(durations) for name, durations in profiler.recorded_durations.items()}
     assert calls["run_training_epoch"] == 2
-    assert calls["run_training_batch"] == calls["[Strategy]XLAStrategy.training_step"] == 6
+    assert calls["run_training_batch"] == calls["[Strategy]SingleDeviceStrategy.training_step"] == 6
     assert calls["[_TrainingEpochLoop].train_dataloader_next"] == 8  # each epoch asks once more, and gets no batch
     assert not profiler.current_actions
     assert "Mean duration (s)" in profiler.summary()
@@ -83,7 +83,7 @@ def test_advanced_names_the_functions(tmp_path: Path) -> None:
     profiler = AdvancedProfiler(dirpath=tmp_path, filename="deep", line_count_restriction=20, dump_stats=True)
     trainer(profiler=profiler).fit(Line(), batches(2))
     text = (tmp_path / "fit-deep.txt").read_text()
-    assert "Profile stats for: [Strategy]XLAStrategy.training_step" in text
+    assert "Profile stats for: [Strategy]SingleDeviceStrategy.training_step" in text
     assert "_engine.py" in text
     dumped = pstats.Stats(str(tmp_path / "fit-deep-run_training_epoch.prof"))
     assert dumped.get_stats_profile().func_profiles
@@ -136,7 +136,7 @@ def test_other_stages(stage: str) -> None:
     run = trainer(profiler=profiler)
     getattr(run, stage)(Evaluated(), batches(3))
     name = {"validate": "validation"}.get(stage, stage)
-    assert profiler.count(f"[Strategy]XLAStrategy.{name}_step") == 3
+    assert profiler.count(f"[Strategy]SingleDeviceStrategy.{name}_step") == 3
     assert profiler.stages == [f"setup {stage}", f"teardown {stage}"]
 
 
@@ -174,6 +174,6 @@ def test_without_a_profiler_nothing_is_wrapped() -> None:
 
 def test_unknown_profiler_lists_the_known_ones() -> None:
     with pytest.raises(
-        L.MisconfigurationException, match=r"argument `profiler`.*'simple'.*Received: 'simpel'.*[Dd]id you mean"
+        L.MisconfigurationException, match=r"`profiler` parameter of `Trainer`.*'simple'.*Received: 'simpel'.*[Dd]id you mean"
     ):
         trainer(profiler="simpel")

@@ -205,6 +205,19 @@ def test_names_of_loggers_callbacks_and_profilers_suffice(tmp_path: Path) -> Non
     assert [timer.time_remaining() for timer in timers] == [None]  # as in Lightning: beside a Timer, max_time counts nothing
 
 
+def test_a_cluster_and_options_of_strategies_may_be_named(tmp_path: Path) -> None:
+    cli = run(
+        OURS,
+        [
+            "--trainer.plugins=SLURMEnvironment", "--trainer.plugins.requeue_signal=SIGUSR2",
+            "--trainer.strategy=DDPStrategy", "--trainer.strategy.find_unused_parameters=true", "--trainer.logger=false",
+        ],
+        run=False,
+    )  # fmt: skip
+    assert cli.trainer._accelerator_connector.cluster_environment.requeue_signal.name == "SIGUSR2"
+    assert cli.config_init.trainer.strategy.find_unused_parameters is True
+
+
 def test_misspelt_arguments_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         run(OURS, ["fit", "--trainer.max_epocs=1"])

@@ -207,7 +207,7 @@ def test_no_tpu() -> None:
 
 
 def test_unknown_argument() -> None:
-    with pytest.raises(TypeError, match=r"unknown argument `max_epoch`. Did you mean 'max_epochs'\?"):
+    with pytest.raises(TypeError, match=r"unexpected keyword argument .max_epoch.\. Did you mean 'max_epochs'\?"):
         trainer(max_epoch=3)
 
 

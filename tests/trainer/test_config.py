@@ -28,6 +28,7 @@ SHOWN_OTHERWISE = {
     **{"sharding": "strategy", "numerics": "precision", "profiler": "profiler", "loggers": "loggers"},
     "max_time": "callbacks",  # a Timer among them
     "slurm": "config",
+    "environment": "config",
 }
 
 

@@ -61,16 +61,53 @@ def test_callbacks_need_not_take_it() -> None:
     model = regression(L.LightningModule, validation_step=lambda self, batch: None)()
     quiet_trainer(callbacks=[short]).validate(model, loader(count=8))
     assert short.seen == [0, 1]
+    indexed = regression(L.LightningModule, validation_step=lambda self, batch, batch_idx, dataloader_idx=0: None)()
     with pytest.raises(L.MisconfigurationException, match="on_validation_batch_end` of Short .* Add the argument"):
-        quiet_trainer(callbacks=[short]).validate(model, [loader(count=8), loader(count=8)])
+        quiet_trainer(callbacks=[short]).validate(indexed, [loader(count=8), loader(count=8)])
 
 
-def test_a_hook_that_requires_it_gets_it() -> None:
-    seen: list[int] = []
-    model = regression(
-        L.LightningModule,
-        test_step=lambda self, batch: None,
-        on_test_batch_start=lambda self, batch, batch_idx, dataloader_idx: seen.append(dataloader_idx),
-    )()
-    quiet_trainer().test(model, loader(count=8))
-    assert seen == [0, 0]
+def _step(self: Any, batch: Any, batch_idx: int) -> None:
+    """A step for one loader."""
+
+
+def _requires(self: Any, batch: Any, batch_idx: int, dataloader_idx: int) -> None:
+    """A step, or a hook before a batch, that cannot do without the number."""
+
+
+def _any(self: Any, batch: Any, batch_idx: int, *rest: Any) -> None:
+    """A step for any number of loaders."""
+
+
+@pytest.mark.parametrize("stage", ["validation", "test", "predict"])
+@pytest.mark.parametrize(
+    ("loaders", "step", "start"),
+    [(1, _requires, _any), (1, _any, _requires), (2, _step, _any), (2, _any, _step), (2, _any, _any), (1, _step, _step)],
+    ids=["step-one", "hook-one", "step-several", "hook-several", "any-several", "none-one"],
+)
+def test_what_does_not_fit_the_number_of_loaders_is_refused_as_by_lightning(
+    stage: str, loaders: int, step: Any, start: Any
+) -> None:
+    def scenario(package: Package) -> Any:
+        methods = {f"{stage}_step": step, f"on_{stage}_batch_start": start}
+        method = getattr(package.trainer(), {"validation": "validate"}.get(stage, stage))
+        try:
+            method(package.module(**methods), [loader(count=8) for _ in range(loaders)])
+        except RuntimeError as error:
+            return "dataloader_idx" in str(error)
+        return None
+
+    require_same(scenario)
+
+
+@pytest.mark.parametrize("default", [7, 3])
+def test_one_loader_leaves_a_steps_default_alone(default: int) -> None:
+    def scenario(package: Package) -> Any:
+        seen: list[int] = []
+
+        def predict_step(self: Any, batch: Any, batch_idx: int, dataloader_idx: int = default) -> None:
+            seen.append(dataloader_idx)
+
+        package.trainer().predict(package.module(predict_step=predict_step), loader(count=4))
+        return seen
+
+    require_same(scenario)

@@ -171,7 +171,7 @@ def test_without_optimizer() -> None:
     def build(base: Any) -> Any:
         return regression(base, configure_optimizers=configure_optimizers)
 
-    with pytest.warns(UserWarning, match="`configure_optimizers` of Regression returned None: fit runs without an optimizer"):
+    with pytest.warns(UserWarning, match="`configure_optimizers` of Regression returned None: fit will run with no optimizer"):
         outcome = compare(build)
     with pytest.warns(UserWarning, match="returned None"):
         before = run("eager", build, max_epochs=1)

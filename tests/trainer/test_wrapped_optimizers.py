@@ -71,3 +71,46 @@ def test_a_step_that_returns_none(manual: bool) -> None:
         return package.warned(lambda: package.trainer().fit(module, loader()), "training_step", "None")
 
     assert require_same(scenario) is not manual
+
+
+def test_an_optimizer_may_call_the_closure_without_gradients() -> None:
+    class Plain(torch.optim.SGD):
+        @torch.no_grad()
+        def step(self, closure: Any = None) -> Any:
+            loss = closure()
+            super().step()
+            return loss
+
+    def scenario(package: Package) -> Any:
+        module = package.module(configure_optimizers=lambda self: Plain(self.parameters(), lr=0.1))
+        package.trainer().fit(module, loader())
+        return module.state_dict()
+
+    require_same(scenario)
+
+
+def test_the_closure_is_passed_by_name() -> None:
+    class Strict(torch.optim.SGD):
+        def step(self, *, closure: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+            return super().step(closure)
+
+    def scenario(package: Package) -> Any:
+        module = package.module(configure_optimizers=lambda self: Strict(self.parameters(), lr=0.1))
+        module.automatic_optimization = False
+
+        def training_step(batch: Any, batch_idx: int) -> None:
+            optimizer = module.optimizers()
+
+            def closure() -> Any:
+                optimizer.zero_grad()
+                loss = module.loss(batch)
+                module.manual_backward(loss)
+                return loss
+
+            optimizer.step(closure=closure)
+
+        module.training_step = training_step
+        package.trainer().fit(module, loader())
+        return module.state_dict()
+
+    require_same(scenario)

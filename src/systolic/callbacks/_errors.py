@@ -24,5 +24,5 @@ def require_mode(asked_by: str, mode: str) -> None:
     """Refuse a mode other than `min` and `max`."""
     if mode not in ("min", "max"):
         raise MisconfigurationException(
-            f"{asked_by}(mode={mode!r}): `mode` can be 'min' or 'max', got {mode}.{suggest(mode, ('min', 'max'))}"
+            f"{asked_by}(mode={mode!r}): `mode` can be 'min' or 'max', but got {mode}.{suggest(mode, ('min', 'max'))}"
         )

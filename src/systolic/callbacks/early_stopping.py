@@ -117,19 +117,20 @@ class EarlyStopping(Callback):
     def on_train_epoch_end(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """Check, when checks belong to the end of the epoch."""
         if self._checks_on_train_epoch_end(trainer):
-            self._check(trainer)
+            self._run_early_stopping_check(trainer)
 
     def on_validation_end(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """Check, when checks belong to the end of validation."""
         if not self._checks_on_train_epoch_end(trainer):
-            self._check(trainer)
+            self._run_early_stopping_check(trainer)
 
     def _checks_on_train_epoch_end(self, trainer: TrainerLike) -> bool:
         if self._check_on_train_epoch_end is not None:
             return self._check_on_train_epoch_end
         return validates_once_an_epoch(trainer)
 
-    def _check(self, trainer: TrainerLike) -> None:
+    def _run_early_stopping_check(self, trainer: TrainerLike) -> None:
+        """Under Lightning's name, which subclasses override."""
         if not is_fitting(trainer) or trainer.fast_dev_run:
             return
         current = trainer.callback_metrics.get(self.monitor)

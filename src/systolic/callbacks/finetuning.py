@@ -29,7 +29,7 @@ class BaseFinetuning(Callback):
     """
 
     def __init__(self) -> None:
-        self._groups: dict[int, Groups] = {}
+        self._internal_optimizer_metadata: dict[int, Groups] = {}
         self._restarting = False
 
     def freeze_before_training(self, pl_module: nn.Module) -> None:
@@ -88,7 +88,8 @@ class BaseFinetuning(Callback):
         if len(found) < len(listed):
             warnings.warn(
                 f"The provided params to be frozen already exist in another group: {len(listed) - len(found)} of them are "
-                f"parameters of the {type(optimizer).__name__}. Give it only those that require gradients at the beginning: "
+                f"parameters of the {type(optimizer).__name__}. Did you init your optimizer in `configure_optimizers` with all "
+                "parameters? Give it only those that require gradients at the beginning: "
                 "filter(lambda p: p.requires_grad, self.parameters()).",
                 stacklevel=3,
             )
@@ -126,7 +127,7 @@ class BaseFinetuning(Callback):
         if self._restarting:
             named = dict(pl_module.named_parameters())
             for index, optimizer in enumerate(trainer.optimizers):
-                for group in self._groups.get(index, [])[len(optimizer.param_groups) :]:
+                for group in self._internal_optimizer_metadata.get(index, [])[len(optimizer.param_groups) :]:
                     optimizer.add_param_group({**group, "params": [named[name] for name in group["params"]]})
             self._restarting = False
 
@@ -135,18 +136,18 @@ class BaseFinetuning(Callback):
         names = {id(parameter): name for name, parameter in pl_module.named_parameters()}
         for index, optimizer in enumerate(trainer.optimizers):
             self.finetune_function(pl_module, trainer.current_epoch, optimizer)
-            self._groups[index] = [
+            self._internal_optimizer_metadata[index] = [
                 {**group, "params": [names[id(parameter)] for parameter in group["params"]]} for group in optimizer.param_groups
             ]
 
     def state_dict(self) -> dict[str, Any]:
         """The groups, with their parameters by name."""
-        return {"internal_optimizer_metadata": self._groups}
+        return {"internal_optimizer_metadata": self._internal_optimizer_metadata}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take up the groups, which the optimizers get before their state."""
         self._restarting = True
-        self._groups = state_dict["internal_optimizer_metadata"]
+        self._internal_optimizer_metadata = state_dict["internal_optimizer_metadata"]
 
 
 class BackboneFinetuning(BaseFinetuning):

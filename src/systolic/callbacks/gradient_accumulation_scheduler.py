@@ -59,8 +59,9 @@ class GradientAccumulationScheduler(Callback):
         """Refuse what the schedule would contradict."""
         if not pl_module.automatic_optimization:
             raise RuntimeError(
-                "GradientAccumulationScheduler needs automatic optimization: in manual optimization training_step decides when "
-                "to step. Remove it, or set automatic_optimization = True."
+                "Automatic gradient accumulation and the `GradientAccumulationScheduler` need automatic optimization: in "
+                "manual "
+                "optimization training_step decides when to step. Remove the callback, or set automatic_optimization = True."
             )
         written = ("optimizer_step", "optimizer_zero_grad")
         if self.going_to_accumulate_grad_batches() and any(overrides(pl_module, name, LightningModule) for name in written):
@@ -71,8 +72,9 @@ class GradientAccumulationScheduler(Callback):
             )
         if trainer.accumulate_grad_batches != 1:
             raise ValueError(
-                f"Trainer(accumulate_grad_batches={trainer.accumulate_grad_batches}) and the scheduler contradict. "
-                "Remove one of them; the callback's {0: N} means the same."
+                "You set `accumulate_grad_batches` and are using the `GradientAccumulationScheduler`: "
+                f"Trainer(accumulate_grad_batches={trainer.accumulate_grad_batches}) contradicts it. Remove one of them; the "
+                "callback's {0: N} means the same."
             )
         # a run that goes on in the middle of an epoch does not begin it
         trainer.accumulate_grad_batches = self.get_accumulate_grad_batches(trainer.current_epoch)

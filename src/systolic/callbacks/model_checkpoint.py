@@ -146,8 +146,8 @@ class ModelCheckpoint(Checkpoint):
             )
         if self.monitor is None and self.save_top_k not in (-1, 0, 1):
             raise MisconfigurationException(
-                f"ModelCheckpoint(save_top_k={self.save_top_k}, monitor=None): the best {self.save_top_k} by which "
-                "metric? Pass monitor='...', or save_top_k=1 (the newest), -1 (all) or 0 (none)."
+                f"ModelCheckpoint(save_top_k={self.save_top_k}, monitor=None) is not a valid configuration: the best "
+                f"{self.save_top_k} by which metric? Pass monitor='...', or save_top_k=1 (the newest), -1 (all) or 0 (none)."
             )
 
     @property

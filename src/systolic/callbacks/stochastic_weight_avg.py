@@ -224,9 +224,12 @@ class StochasticWeightAveraging(Callback):
         if configs:
             replaced = configs[0]
             if replaced.interval != "epoch" or replaced.frequency != 1:
-                rank_zero_warn(f"StochasticWeightAveraging steps its scheduler after every epoch; it replaces {replaced}.")
+                rank_zero_warn(
+                    "SWA is currently only supported with a scheduler that steps after every epoch: StochasticWeightAveraging "
+                    f"puts its own in the place of {replaced}."
+                )
             names = type(replaced.scheduler).__name__, type(scheduler).__name__
-            rank_zero_info(f"StochasticWeightAveraging puts {names[1]} in the place of {names[0]}")
+            rank_zero_info(f"Swapping scheduler `{names[0]}` for `{names[1]}` of StochasticWeightAveraging")
         configs[:] = [LRSchedulerConfig(scheduler)]
 
     def _scheduler(self, trainer: SchedulingTrainerLike) -> SWALR:
@@ -268,12 +271,14 @@ def _require_start(start: object) -> None:
     fits = (isinstance(start, int) and start >= 1) or (isinstance(start, float) and 0 <= start <= 1)
     if not fits:
         raise MisconfigurationException(
-            "`swa_epoch_start` expects the number of an epoch, from 1, or a part of max_epochs from 0.0 to 1.0. Received: "
-            f"{start!r}."
+            "`swa_epoch_start` expects a >0 integer or a float between 0 and 1: the number of an epoch, or a part of "
+            f"max_epochs. Received: {start!r}."
         )
 
 
 def _require_rates(rates: object) -> None:
     listed = rates if isinstance(rates, list) else [rates]
     if not all(isinstance(rate, float) and rate > 0 for rate in listed):
-        raise MisconfigurationException(f"`swa_lrs` expects a positive float, or a list of them. Received: {rates!r}.")
+        raise MisconfigurationException(
+            f"`swa_lrs` expects a positive float, or a list of positive floats. Received: {rates!r}."
+        )

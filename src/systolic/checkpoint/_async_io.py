@@ -9,6 +9,7 @@ from typing import Any
 from ..exceptions import MisconfigurationException
 from ._io import CheckpointIO, TorchCheckpointIO
 from ._location import MapLocation, PathLike, location
+from ._snapshot import snapshot
 
 
 class AsyncCheckpointIO(CheckpointIO):
@@ -31,6 +32,7 @@ class AsyncCheckpointIO(CheckpointIO):
     """
 
     writes_later = True
+    copies = True
 
     def __init__(self, checkpoint_io: CheckpointIO | None = None) -> None:
         self.checkpoint_io = TorchCheckpointIO() if checkpoint_io is None else checkpoint_io
@@ -45,9 +47,9 @@ class AsyncCheckpointIO(CheckpointIO):
         self._error: BaseException | None = None
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: PathLike, storage_options: object = None) -> None:
-        """Write the checkpoint soon. It must not change any more."""
+        """Copy what the checkpoint holds now, and write it soon."""
         self.wait()
-        self._submit(path, self.checkpoint_io.save_checkpoint, checkpoint, path, storage_options)
+        self._submit(path, self.checkpoint_io.save_checkpoint, snapshot(checkpoint, detached=True), path, storage_options)
 
     def load_checkpoint(
         self, path: PathLike, map_location: MapLocation = None, weights_only: bool | None = None

@@ -22,11 +22,13 @@ class CheckpointIO:
     Attributes:
         writes_later: whether `save_checkpoint` returns before the checkpoint is written. It is then given copies of
             everything that training could change.
+        copies: whether it makes these copies itself, before it returns, and is given what training goes on with.
         saves_from_devices: whether `save_checkpoint` is called in every process, with tensors that are still on the devices;
             else in the first one, with copies on the host.
     """
 
     writes_later = False
+    copies = False
     saves_from_devices = False
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: PathLike, storage_options: Any = None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import jax
 import torch
 
 from ..runtime import Cell, DeviceTensor, is_readable_alone
@@ -40,7 +41,8 @@ def snapshot(contents: object, *, detached: bool = False) -> Any:
             copies[key] = value.detach().clone()
         return copies[key]
 
-    return tree_map(leaf, contents)
+    with jax.profiler.TraceAnnotation("checkpoint: copy"):
+        return tree_map(leaf, contents)
 
 
 def send_parts(contents: object) -> None:

@@ -15,6 +15,8 @@ from torch import nn
 from ._arguments import calling_frame, init_arguments
 from ._given import given_to
 
+_PRIMITIVES = (bool, int, float, str)
+
 
 class AttributeDict(dict[str, Any]):
     """A dict whose entries are attributes, too."""
@@ -104,9 +106,10 @@ class HyperparametersMixin:
         names = [name for name, value in self._hparams.items() if isinstance(value, nn.Module)]
         if names:
             warnings.warn(
-                f"The hyperparameters {names} of {type(self).__name__} are modules. Their weights are in the state_dict "
-                f"already; leave them out with self.save_hyperparameters(ignore={names}), and give them to "
-                "load_from_checkpoint by name.",
+                f"Of the hyperparameters {names} of {type(self).__name__} each is an instance of `nn.Module` and is already "
+                "saved "
+                f"in checkpoints, in the state_dict. Leave them out with self.save_hyperparameters(ignore={names}), and give "
+                "them to load_from_checkpoint by name.",
                 stacklevel=3,
             )
 
@@ -185,7 +188,7 @@ def _as_container(values: Any) -> Hyperparameters:
     if isinstance(values, MutableMapping) or is_omegaconf(values):
         return values
     raise ValueError(
-        f"save_hyperparameters(value): Primitives {type(values)} are no hyperparameters. Expected a dict, a Namespace or an "
+        f"save_hyperparameters(value): Primitives {_PRIMITIVES} are no hyperparameters. Expected a dict, a Namespace or an "
         f"OmegaConf container, or names of arguments. Received: {type(values).__name__}. Wrap it, as in "
         f"save_hyperparameters({{'name': value}})."
     )

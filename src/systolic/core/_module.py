@@ -111,7 +111,9 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, DataHooks, _
         of_trainer: T | None = getattr(self.trainer, name)
         if given is not None and of_trainer is not None and given != of_trainer:
             raise MisconfigurationException(
-                f"clip_gradients({name}={given!r}) contradicts Trainer({name}={of_trainer!r}). Leave one of them out."
+                f"You set `Trainer({name}={of_trainer!r})` and have passed `clip_gradients({name}={given!r})`, which "
+                "contradict. "
+                "Leave one of them out."
             )
         return of_trainer if given is None else given
 
@@ -255,8 +257,14 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, DataHooks, _
             )
             return
         if self._trainer.barebones:
-            warnings.warn(f"self.log({name!r}, ...) does nothing under Trainer(barebones=True).", stacklevel=2)
+            warnings.warn(f"self.log({name!r}, ...) does nothing: `Trainer(barebones=True)` is configured.", stacklevel=2)
             return
+        if logger and not self._trainer.loggers:
+            warnings.warn(
+                f"You called `self.log({name!r}, ..., logger=True)` but have no logger: the value is for callbacks and the "
+                "progress bar only. Trainer(logger=...) adds one.",
+                stacklevel=2,
+            )
         if isinstance(batch_size, str | list | tuple | dict):
             raise TypeError(
                 f"self.log({name!r}, ..., batch_size={batch_size!r}): expected the number of samples in the batch, an integer."

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from comet_ml import CometExperiment
 
 FRAMEWORK_NAME = "systolic"
+_KNOWN_FRAMEWORK = "pytorch-lightning"
+"""Name under which Comet sorts what integrations of the module's interface send."""
 
 _log = logging.getLogger(__name__)
 _RENAMED = {"experiment_name": "name", "save_dir": "offline_directory"}
@@ -68,15 +70,15 @@ class CometLogger(Logger):
         os.environ["COMET_DISABLE_AUTO_LOGGING"] = "1"
         import comet_ml
 
-        kwargs, project, online = _modern(kwargs, project, online)
+        self._kwargs, project, online = _modern(kwargs, project, online)
         self._api_key = api_key
         self._workspace = workspace
-        self._project = project
+        self._project_name = project
         self._experiment_key = experiment_key
         self._mode: Literal["get_or_create", "get", "create"] | None = mode
         self._online = online
         self._prefix = prefix
-        self._config = comet_ml.ExperimentConfig(**kwargs)
+        self._comet_config = comet_ml.ExperimentConfig(**self._kwargs)
         self._experiment: CometExperiment | None = None
         if is_main_process():
             self._experiment = self._start()
@@ -87,14 +89,14 @@ class CometLogger(Logger):
         experiment = comet_ml.start(
             api_key=self._api_key,
             workspace=self._workspace,
-            project=self._project,
+            project=self._project_name,
             experiment_key=self._experiment_key,
             mode=self._mode,
             online=self._online,
-            experiment_config=self._config,
+            experiment_config=self._comet_config,
         )
         self._experiment_key = experiment.get_key()
-        self._project = experiment.project_name
+        self._project_name = experiment.project_name
         experiment.log_other("Created from", FRAMEWORK_NAME)
         return experiment
 
@@ -114,7 +116,7 @@ class CometLogger(Logger):
     @property
     def name(self) -> str | None:
         """Name of the project."""
-        return self._project
+        return self._project_name
 
     @property
     def version(self) -> str | None:
@@ -124,7 +126,7 @@ class CometLogger(Logger):
     @property
     def save_dir(self) -> str | None:
         """Directory of offline experiments."""
-        return self._config.offline_directory
+        return self._comet_config.offline_directory
 
     def log_hyperparams(self, params: dict[str, Any] | Namespace) -> None:
         """Record hyperparameters, flattened.
@@ -133,7 +135,9 @@ class CometLogger(Logger):
             params: nested or not; objects become text.
         """
         values = {key: plain(value) for key, value in as_dict(params).items()}
-        self.experiment.log_parameters(values, nested_support=True)
+        self.experiment.__internal_api__log_parameters__(
+            parameters=values, framework=_KNOWN_FRAMEWORK, flatten_nested=True, source="manual"
+        )
 
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
         """Record scalars.
@@ -145,11 +149,14 @@ class CometLogger(Logger):
         values: dict[str, Any] = {name: python_number(value) for name, value in metrics.items()}
         values = {name: int(value) if isinstance(value, bool) else value for name, value in values.items()}
         epoch: Any = values.pop("epoch", None)
-        self.experiment.log_metrics(values, prefix=self._prefix, step=None if step is None else int(step), epoch=epoch)
+        number = None if step is None else int(step)
+        self.experiment.__internal_api__log_metrics__(
+            values, epoch=epoch, step=number, prefix=self._prefix, framework=_KNOWN_FRAMEWORK
+        )
 
     def log_graph(self, model: Module, input_array: Tensor | None = None) -> None:
         """Record the module's graph."""
-        self.experiment.set_model_graph(model)
+        self.experiment.__internal_api__set_model_graph__(graph=model, framework=_KNOWN_FRAMEWORK)
 
     def finalize(self, status: str) -> None:
         """Send what is left; Comet's experiment goes on until `experiment.end()` or the process ends."""

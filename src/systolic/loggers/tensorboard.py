@@ -78,7 +78,7 @@ class TensorBoardLogger(VersionedLogger):
         """TensorBoard's writer, for images, histograms and the like; its first use makes the event file."""
         if self._experiment is None:
             # Importing TensorBoard takes a second, which a run without this logger need not pay.
-            from torch.utils.tensorboard.writer import SummaryWriter
+            from torch.utils.tensorboard import SummaryWriter
 
             if not is_url(self.log_dir):
                 make_directories(Path(self.log_dir))
@@ -136,10 +136,11 @@ class TensorBoardLogger(VersionedLogger):
             with exporting():
                 self.experiment.add_graph(model, example)
             return
-        found = "is not set" if example is None else f"is a {type(example).__name__}"
+        found = "was not given" if example is None else f"is a {type(example).__name__}"
+        trouble = "" if example is None else ", which can't be traced by TensorBoard"
         warnings.warn(
             "Could not log computational graph to TensorBoard: The `model.example_input_array` attribute "
-            f"{found} for {type(model).__name__}. "
+            f"{found} for {type(model).__name__}{trouble}. "
             "Set it to a tensor, or to a tuple of the positional arguments of forward().",
             stacklevel=2,
         )
@@ -149,6 +150,8 @@ class TensorBoardLogger(VersionedLogger):
         self.experiment.flush()
         path = os.path.join(self.log_dir, self.NAME_HPARAMS_FILE)
         if self._hparams_unsaved or not exists(path):
+            if not is_url(self.log_dir):
+                make_directories(Path(self.log_dir))
             replace_file(path, dump_yaml(self.hparams).encode())
             self._hparams_unsaved = False
 

@@ -79,8 +79,8 @@ class WandbLogger(Logger):
         require_package("wandb", "wandb", type(self).__name__)
         if offline and log_model:
             raise MisconfigurationException(
-                f"Providing log_model={log_model} and offline={offline} is an invalid configuration: checkpoints are uploaded, "
-                "and offline nothing is. Leave one of them out."
+                f"Providing log_model={log_model} and offline={offline} is an invalid configuration: checkpoints cannot be "
+                "uploaded in offline mode. Leave one of them out."
             )
         directory = save_dir or dir
         arguments: dict[str, Any] = {
@@ -126,7 +126,9 @@ class WandbLogger(Logger):
         axis = "global_step" if self._wandb_init.get("sync_tensorboard") else STEP
         if axis == STEP:
             run.define_metric(STEP)
-        run.define_metric("*", step_metric=axis, step_sync=axis == STEP or None)
+            run.define_metric("*", step_metric=STEP, step_sync=True)
+        else:
+            run.define_metric("*", step_metric=axis)
         return run
 
     def __getstate__(self) -> dict[str, Any]:

@@ -76,6 +76,8 @@ def read_configuration(module: nn.Module, returned: object, automatic: bool) -> 
     for optimizer in configuration.optimizers:
         _require_own_parameters(module, optimizer)
         _require_finite_rates(module, optimizer)
+    if not automatic:
+        _warn_of_what_nobody_reads(returned)
     for config in configuration.schedulers:
         if automatic:
             _require_steppable(config)
@@ -83,11 +85,29 @@ def read_configuration(module: nn.Module, returned: object, automatic: bool) -> 
     if not configuration.optimizers:
         what = "None" if returned is None else "no optimizer"
         warnings.warn(
-            f"`configure_optimizers` of {type(module).__name__} returned {what}: fit runs without an optimizer, and changes no "
-            "parameter. To train, return an optimizer.",
+            f"`configure_optimizers` of {type(module).__name__} returned {what}: fit will run with no optimizer, and changes "
+            "no parameter. To train, return an optimizer.",
             stacklevel=2,
         )
     return configuration
+
+
+def _warn_of_what_nobody_reads(returned: object) -> None:
+    """Warn of keys that say when and by what a scheduler steps: in manual optimization the module steps it itself."""
+    if isinstance(returned, (list, tuple)) and len(returned) == 2 and isinstance(returned[1], (list, tuple)):
+        given: Sequence[object] = returned[1]
+    else:
+        parts = returned if isinstance(returned, (list, tuple)) else [returned]
+        given = [part.get("lr_scheduler") for part in parts if isinstance(part, dict)]
+    for scheduler in given:
+        keys = [key for key in ("reduce_on_plateau", "monitor", "strict") if isinstance(scheduler, dict) and key in scheduler]
+        if keys:
+            warnings.warn(
+                f"The lr scheduler dict contains the key(s) {keys}, but the keys will be ignored in manual optimization: call "
+                "`self.lr_schedulers().step()` where the scheduler is to step.",
+                RuntimeWarning,
+                stacklevel=5,
+            )
 
 
 def _require_known_optimizer(scheduler: object, optimizers: list[Optimizer]) -> None:
@@ -139,10 +159,7 @@ def _require_optimizer(optimizer: object) -> Optimizer:
 
 
 def _read_dict(returned: dict[str, Any]) -> OptimizerConfiguration:
-    known = {"optimizer", "lr_scheduler", "monitor"}
-    for key in returned:
-        if key not in known:
-            _warn_of_key(key, "what `configure_optimizers` returned", known)
+    _warn_of_keys(returned, "optimizer configuration", {"optimizer", "lr_scheduler", "monitor"})
     if not isinstance(returned.get("optimizer"), Optimizer):
         raise MisconfigurationException(
             "The dict returned by `configure_optimizers` needs the key 'optimizer' with a torch.optim.Optimizer. "
@@ -154,13 +171,15 @@ def _read_dict(returned: dict[str, Any]) -> OptimizerConfiguration:
     return OptimizerConfiguration([returned["optimizer"]], [_read_scheduler(scheduler, returned.get("monitor"))])
 
 
-def _warn_of_key(key: object, where: str, known: set[str]) -> None:
-    """Pass over a key of somebody's own, as Lightning does, and refuse one that is probably misspelt."""
-    meant = suggest(str(key), known)
-    told = f"Unknown key {key!r} in {where}. Expected some of {sorted(known)}."
-    if meant:
-        raise MisconfigurationException(told + meant)
-    warnings.warn(f"{told} It is passed over.", RuntimeWarning, stacklevel=6)
+def _warn_of_keys(given: dict[str, Any], where: str, known: set[str]) -> None:
+    """Pass over keys of somebody's own, as Lightning does, and refuse one that is probably misspelt."""
+    unknown = [key for key in given if key not in known]
+    for key in unknown:
+        if meant := suggest(str(key), known):
+            raise MisconfigurationException(f"Unknown key {key!r} in the {where}. Expected some of {sorted(known)}.{meant}")
+    if unknown:
+        told = f"Found unsupported keys in the {where}: {{{', '.join(map(repr, unknown))}}}. Expected some of {sorted(known)}."
+        warnings.warn(f"{told} They are passed over.", RuntimeWarning, stacklevel=6)
 
 
 def _read_scheduler(given: object, monitor: str | None = None) -> LRSchedulerConfig:
@@ -168,9 +187,7 @@ def _read_scheduler(given: object, monitor: str | None = None) -> LRSchedulerCon
         config = LRSchedulerConfig(given, monitor=monitor)
     else:
         known = {f.name for f in fields(LRSchedulerConfig)}
-        for key in given:
-            if key not in known:
-                _warn_of_key(key, "the 'lr_scheduler' dict of `configure_optimizers`", known)
+        _warn_of_keys(given, "lr scheduler dict", known)
         if "scheduler" not in given:
             raise MisconfigurationException(
                 "The lr scheduler dict must have the key \"scheduler\": it is the 'lr_scheduler' of `configure_optimizers`."
@@ -178,7 +195,7 @@ def _read_scheduler(given: object, monitor: str | None = None) -> LRSchedulerCon
         config = LRSchedulerConfig(**{"monitor": monitor, **{key: value for key, value in given.items() if key in known}})
     if config.interval not in ("epoch", "step"):
         raise MisconfigurationException(
-            f"The 'interval' of an lr_scheduler is 'epoch' or 'step'. Received: {config.interval!r}."
+            f'The "interval" key in lr scheduler dict must be "epoch" or "step". Received: {config.interval!r}.'
         )
     if not isinstance(config.frequency, int) or config.frequency < 1:
         raise MisconfigurationException(
@@ -197,7 +214,7 @@ def _require_steppable(config: LRSchedulerConfig) -> None:
         )
     if config.reduce_on_plateau and config.monitor is None:
         raise MisconfigurationException(
-            "`configure_optimizers` must name the metric for ReduceLROnPlateau: return "
+            "`configure_optimizers` must include a monitor when a `ReduceLROnPlateau` scheduler is used: return "
             "{'optimizer': optimizer, 'lr_scheduler': scheduler, 'monitor': 'val_loss'}."
         )
 

@@ -30,7 +30,7 @@ class LightningOptimizer:
 
     def step(self, closure: Callable[[], Any] | None = None, **kwargs: Any) -> Any:
         """Step the optimizer and count the step."""
-        result = self._optimizer.step(closure, **kwargs) if closure is not None else self._optimizer.step(**kwargs)
+        result = self._optimizer.step(closure=closure, **kwargs) if closure is not None else self._optimizer.step(**kwargs)
         if self._on_step is not None:
             self._on_step()
         return result

@@ -39,7 +39,12 @@ def make_profiler(profiler: object) -> Profiler | None:
         return profiler
     if isinstance(profiler, str) and profiler.lower() in _BY_NAME:
         return _BY_NAME[profiler.lower()]()
+    if isinstance(profiler, str):
+        raise MisconfigurationException(
+            "When passing string value for the `profiler` parameter of `Trainer`, it can only be one of "
+            f"{', '.join(map(repr, _BY_NAME))}. Received: {profiler!r}.{suggest(profiler, _BY_NAME)}"
+        )
     raise MisconfigurationException(
         f"Invalid value for argument `profiler`. Expected None, one of {', '.join(map(repr, _BY_NAME))}, or a "
-        f"systolic.profilers.Profiler. Received: {profiler!r}.{suggest(str(profiler), _BY_NAME)}"
+        f"systolic.profilers.Profiler. Received: {profiler!r}."
     )

@@ -85,4 +85,5 @@ class AdvancedProfiler(Profiler):
 
     def teardown(self, stage: str | None) -> None:
         """Forget what was measured, so that the next stage starts anew."""
+        super().teardown(stage)
         self.profiled_actions.clear()

@@ -6,9 +6,9 @@ import contextlib
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console
 
@@ -20,8 +20,9 @@ class Profiler(ABC):
     """Base class of profilers: override `start` and `stop`, and pass an instance to `Trainer(profiler=...)`.
 
     The Trainer starts and stops actions around what it does: `"run_training_epoch"`, `"run_training_batch"`,
-    `"[_TrainingEpochLoop].train_dataloader_next"`, `"[Strategy]XLAStrategy.training_step"` (the call of the compiled
-    step), and every overridden hook, as `"[Callback]<class>.<hook>"`, `"[LightningModule]<class>.<hook>"`.
+    `"[_TrainingEpochLoop].train_dataloader_next"`, `"[Strategy]DDPStrategy.training_step"` (the call of the compiled
+    step, by the name of Lightning's strategy), and every overridden hook, as `"[Callback]<class>.<hook>"`,
+    `"[LightningModule]<class>.<hook>"`.
 
     Args:
         dirpath: where `describe` writes; default: the Trainer's `log_dir`.
@@ -43,6 +44,9 @@ class Profiler(ABC):
         self.dirpath = dirpath
         self.filename = filename
         self._stage: str | None = None
+        self._local_rank: int | None = None
+        self._output_file: TextIO | None = None
+        self._write_stream: Callable[[str], object] | None = None
 
     @abstractmethod
     def start(self, action_name: str) -> None:
@@ -89,37 +93,64 @@ class Profiler(ABC):
     def describe(self) -> None:
         """Print the report, or write it where a `filename` was given."""
         summary = self.summary()
-        if not summary:
+        if summary:
+            self._prepare_streams()
+            assert self._write_stream is not None, "it was prepared"
+            self._write_stream(summary)
+        self._close_streams()
+
+    def _prepare_streams(self) -> None:
+        """Open where reports go: profilers written for Lightning call this, and write by `_write_stream`."""
+        if self._write_stream is not None:
             return
         if self.filename and self.dirpath:
-            path = self._path(".txt")
-            with path.open("a") as file:
-                file.write(summary)
+            self._output_file = self._path(".txt").open("a")
+            self._write_stream = self._output_file.write
         else:
-            Console(soft_wrap=True).print(summary, markup=False, highlight=False)
+            self._write_stream = _print
+
+    def _close_streams(self) -> None:
+        self._write_stream = None
+        if self._output_file is not None:
+            self._output_file.close()
+            self._output_file = None
 
     def setup(self, stage: str, local_rank: int | None = None, log_dir: str | None = None) -> None:
         """The Trainer begins a stage ("fit", "validate", "test", "predict").
 
         Args:
             stage: its name.
-            local_rank: there for profilers that were written for Lightning; one process has one profiler.
+            local_rank: the number of this process on its host, which is no part of the names of files: one process reports.
             log_dir: where the Trainer logs.
         """
-        self._stage = stage
+        self._stage, self._local_rank = stage, local_rank
         if self.dirpath is None and log_dir is not None and "://" not in log_dir:  # profilers write local files
             self.dirpath = log_dir
 
-    def teardown(self, stage: str | None) -> None:  # noqa: B027
-        """The Trainer ends a stage."""
+    def teardown(self, stage: str | None) -> None:
+        """The Trainer ends a stage: the file is closed."""
+        self._close_streams()
+
+    @property
+    def local_rank(self) -> int:
+        """The number of this process on its host."""
+        return self._local_rank or 0
 
     def _path(self, extension: str, action_name: str | None = None) -> Path:
         """A file of this profiler: stage, filename and action, without characters that some file system refuses."""
         assert self.dirpath is not None, "a file needs a directory"
         directory = Path(self.dirpath)
         make_directories(directory)
+        return directory / self._prepare_filename(action_name, extension)
+
+    def _prepare_filename(self, action_name: str | None = None, extension: str = ".txt") -> str:
+        """The last part of that path, under the name by which profilers written for Lightning ask for it."""
         parts = [part for part in (self._stage, self.filename, action_name) if part]
-        return directory / (re.sub(r'[\\/:*?"<>|\s_]+', "_", "-".join(parts) or "profile") + extension)
+        return re.sub(r'[\\/:*?"<>|\s_]+', "_", "-".join(parts) or "profile") + extension
+
+
+def _print(text: str) -> None:
+    Console(soft_wrap=True).print(text, markup=False, highlight=False)
 
 
 class PassThroughProfiler(Profiler):

@@ -101,9 +101,9 @@ class PyTorchProfiler(Profiler):
         self._metric: str = profiler_kwargs.pop("metric", "self_cpu_time_total")
         self._options = {"activities": [torch.profiler.ProfilerActivity.CPU], **profiler_kwargs}
         self._by_default = "schedule" not in profiler_kwargs
-        self._options.setdefault("schedule", torch.profiler.schedule(wait=1, warmup=1, active=3))
-        if self._options["schedule"] is not None:
-            _require_schedule(self._options["schedule"])
+        self._schedule = self._options.pop("schedule", torch.profiler.schedule(wait=1, warmup=1, active=3))
+        if self._schedule is not None:
+            _require_schedule(self._schedule)
         if self._export_to_flame_graph:
             self._options["with_stack"] = True
         self._options.setdefault("on_trace_ready", self._write)
@@ -116,7 +116,7 @@ class PyTorchProfiler(Profiler):
         if is_capture_thread():  # would become part of the program
             return
         if self.profiler is None:
-            self.profiler = torch.profiler.profile(**self._options)
+            self.profiler = torch.profiler.profile(**self._options, schedule=self._schedule)
             self.profiler.start()
             self.function_events = None
         if action_name not in self._open:
@@ -141,7 +141,7 @@ class PyTorchProfiler(Profiler):
             "of them are recorded.",
             stacklevel=2,
         )
-        self._options["schedule"] = None
+        self._schedule = None
         if self.profiler is not None:  # begun by the hooks before
             self._close_actions()
             self.profiler.stop()
@@ -190,6 +190,7 @@ class PyTorchProfiler(Profiler):
     def teardown(self, stage: str | None) -> None:
         """The Trainer ends a stage."""
         self._finish()
+        super().teardown(stage)
 
     def __getstate__(self) -> dict[str, Any]:
         # what is recorded belongs to this process
@@ -206,7 +207,8 @@ def _require_table_arguments(given: dict[str, Any]) -> dict[str, Any]:
     for key in given:
         if key in ("sort_by", "row_limit"):
             raise KeyError(
-                f"Found invalid table_kwargs key: {key}. The profiler has an argument for it: `sort_by_key` or `row_limit`."
+                f"Found invalid table_kwargs key: {key}. This is already a positional argument of the Profiler. Give "
+                f"PyTorchProfiler({'sort_by_key' if key == 'sort_by' else key}=...)."
             )
         if key not in _TABLE_ARGUMENTS:
             raise KeyError(f"Found invalid table_kwargs key: {key}. Should be within {sorted(_TABLE_ARGUMENTS)}.")

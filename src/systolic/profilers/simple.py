@@ -64,13 +64,20 @@ class SimpleProfiler(Profiler):
             header = ("Action", "Mean duration (s)", "Total time (s)")
             return f"{title}\n\n{_table(header, [(n, f'{mean:.5}', f'{total:.5}') for n, mean, _, total in rows])}\n"
         header = ("Action", "Mean duration (s)", "Num calls", "Total time (s)", "Percentage %")
-        body = [("Total", "-", str(sum(row[2] for row in rows)), f"{elapsed:.5}", "100 %")]
-        body += [(n, f"{mean:.5}", str(calls), f"{t:.5}", f"{100 * t / elapsed:.5}") for n, mean, calls, t in rows]
-        return f"{title}\n\n{_table(header, body)}\n"
+        total = ("Total", "-", str(sum(row[2] for row in rows)), f"{elapsed:.5}", "100 %")
+        body = [(n, f"{mean:.5}", str(calls), f"{t:.5}", f"{100 * t / elapsed:.5}") for n, mean, calls, t in rows]
+        return f"{title}\n\n{_table(header, body, [total])}\n"
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    line = "-" * (sum(widths) + 3 * len(widths) + 1)
-    texts = ["| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |" for row in (header, *rows)]
-    return "\n".join([line, texts[0], line, *texts[1:], line])
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]], totals: Sequence[Sequence[str]] = ()) -> str:
+    """Columns as Lightning's report has them: the first as wide as its longest cell, the others of 15 characters."""
+    first = max((len(row[0]) for row in rows), default=0)
+    head = _row(header, first)
+    line = "-" * (len(head) + 1)
+    above = [text for cells in totals for text in (_row(cells, first), line)]
+    return "\n".join([line, head, line, *above, *(_row(cells, first) for cells in rows), line])
+
+
+def _row(cells: Sequence[str], first: int) -> str:
+    widths = [first, *[15] * (len(cells) - 1)]
+    return "".join(f"|  {cell:<{width}}\t" for cell, width in zip(cells, widths, strict=True)).expandtabs() + "|"

@@ -19,10 +19,8 @@ from ..exceptions import MisconfigurationException
 from ..runtime import jax_devices, observing
 from .profiler import Profiler
 
-THROTTLE = "[Strategy]XLAStrategy.wait_for_earlier_step"
+THROTTLE = "[Strategy].wait_for_earlier_step"
 """The action of the wait between steps on simulated cores."""
-
-_STEP = "[Strategy]XLAStrategy.training_step"
 
 
 class XLAProfiler(Profiler):
@@ -88,7 +86,7 @@ class XLAProfiler(Profiler):
     def start(self, action_name: str) -> None:
         """Begin an action: training steps may start the trace, your own actions become metrics."""
         self._began[action_name] = time.perf_counter()
-        if action_name != _STEP or self.trace_steps is None:
+        if not _is_step(action_name) or self.trace_steps is None:
             return
         self._step_number += 1
         if self._step_number == self.trace_steps[0]:
@@ -102,7 +100,7 @@ class XLAProfiler(Profiler):
     def stop(self, action_name: str) -> None:
         """End an action."""
         seconds = time.perf_counter() - self._began.pop(action_name)
-        if self._annotation is not None and action_name == _STEP:
+        if self._annotation is not None and _is_step(action_name):
             self._annotation.__exit__(None, None, None)
             self._annotation = None
         if self.recorder is None:
@@ -167,6 +165,10 @@ class XLAProfiler(Profiler):
         paths[2].write_text(page(self.recorder, title, facts))
         saved = f"Saved as {paths[0]}, .json and .html"
         Console(soft_wrap=True).print(f"{summary}\n{saved}", markup=False, highlight=False)
+
+
+def _is_step(action_name: str) -> bool:
+    return action_name.startswith("[Strategy]") and action_name.endswith(".training_step")
 
 
 def _facts() -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from ._choice import STRATEGIES as STRATEGIES
 from ._choice import choose_strategy as choose_strategy
+from ._choice import name_of_strategy as name_of_strategy
 from ._data_parallel import DDPStrategy as DDPStrategy
 from ._data_parallel import SingleDeviceStrategy as SingleDeviceStrategy
 from ._data_parallel import checkpoint_io_of as checkpoint_io_of

@@ -22,6 +22,26 @@ STRATEGIES = tuple(_NAMED)
 """Names of strategies."""
 
 
+def name_of_strategy(strategy: ModelParallel | None, platform: str, devices: int) -> str:
+    """Name of the class of Lightning's that does the same on as many devices, which profilers show.
+
+    Args:
+        strategy: what `choose_strategy` returned.
+        platform: "cpu", "gpu" or "tpu".
+        devices: how many there are.
+
+    Example:
+        >>> name_of_strategy(None, "cpu", 1)
+        'SingleDeviceStrategy'
+    """
+    on_xla = "XLA" if platform == "tpu" else ""
+    if devices == 1:
+        return f"SingleDevice{on_xla}Strategy"
+    if strategy is None:
+        return f"{on_xla or 'DDP'}Strategy"
+    return "ModelParallelStrategy" if strategy.tensor != 1 else f"{on_xla}FSDPStrategy"
+
+
 def choose_strategy(strategy: object) -> ModelParallel | None:
     """The strategy for the Trainer's argument; None for data parallelism, with the whole state on every device.
 

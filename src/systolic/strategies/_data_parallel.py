@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from ..compat import is_lightnings_own, lightnings
@@ -17,6 +18,11 @@ class DDPStrategy:
     Args:
         checkpoint_io: the plugin that writes checkpoints, as `Trainer(plugins=...)` takes it.
         precision_plugin: there is none; precision is `Trainer(precision=...)`.
+        process_group_backend: kept, and nothing more; the same holds for the next four.
+        timeout: of messages between processes.
+        start_method: of processes.
+        find_unused_parameters: whether some have no gradient.
+        static_graph: whether the graph is the same in every step.
         **options: Lightning's further ones. They are about processes and their messages, of which there are none, and change
             nothing; those that would change what is computed are refused.
 
@@ -29,8 +35,21 @@ class DDPStrategy:
         True
     """
 
-    def __init__(self, *, checkpoint_io: Any = None, precision_plugin: Any = None, **options: Any) -> None:
+    def __init__(
+        self,
+        *,
+        checkpoint_io: Any = None,
+        precision_plugin: Any = None,
+        process_group_backend: str | None = None,
+        timeout: timedelta | None = None,
+        start_method: str = "popen",
+        find_unused_parameters: bool = False,
+        static_graph: bool = False,
+        **options: Any,
+    ) -> None:
         self.checkpoint_io = checkpoint_io
+        self.process_group_backend, self.timeout, self.start_method = process_group_backend, timeout, start_method
+        self.find_unused_parameters, self.static_graph = find_unused_parameters, static_graph
         _require_plain(type(self).__name__, precision_plugin, options)
 
 

@@ -31,8 +31,10 @@ def barebones_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
     for name in _OFF:
         if arguments[name] and name != "advice":
             raise ValueError(
-                f"`Trainer(barebones=True, {name}={arguments[name]!r})`: barebones switches everything off that may cost time, "
-                f"and `{name}` does. Leave one of the two out."
+                f"`Trainer(barebones=True, {name}={arguments[name]!r})` was passed: barebones switches everything off that may "
+                f"cost time, and `{name}` does. Leave one of the two out."
             )
-    rank_zero_info(f"Trainer(barebones=True) switches off what may cost time: {', '.join(_OFF)}, and self.log.")
+    rank_zero_info(
+        f"Now running in `Trainer(barebones=True)` mode. What may cost time is off: {', '.join(_OFF)}, and self.log."
+    )
     return {**arguments, **_OFF}

@@ -6,7 +6,7 @@ import os
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from ..callbacks import Checkpoint, ModelCheckpoint
+from ..callbacks import Checkpoint, ModelCheckpoint, OnExceptionCheckpoint
 from ..checkpoint import NoCheckpointError
 from ..distributed import broadcast
 from ..exceptions import MisconfigurationException
@@ -14,6 +14,9 @@ from ._requeue import newest_checkpoint
 
 if TYPE_CHECKING:
     from ._trainer import Trainer
+
+
+_ALSO_THERE = "There is also an on-exception checkpoint available, which only fit takes by default. "
 
 
 def choose(trainer: Trainer, method: str, ckpt_path: Any, module_given: bool) -> Any:
@@ -38,6 +41,15 @@ def choose(trainer: Trainer, method: str, ckpt_path: Any, module_given: bool) ->
                 "which a job of SLURM's writes before it goes back into the queue. Leave `ckpt_path` out: in such a job it is "
                 "taken where it is there."
             )
+    left = broadcast(_left_by_exceptions(trainer))
+    if ckpt_path is None and method == "fit" and left:
+        warnings.warn(
+            "trainer.fit() was called without `ckpt_path`. The last model of the previous `fit` call will be used: an "
+            "exception "
+            f"ended it, and OnExceptionCheckpoint saved {', '.join(left)}. Remove the file to begin anew.",
+            stacklevel=4,
+        )
+        ckpt_path = "last"
     if ckpt_path is None and module_given:
         return None
     if ckpt_path is not None and not (isinstance(ckpt_path, os.PathLike) or (isinstance(ckpt_path, str) and ckpt_path)):
@@ -48,7 +60,8 @@ def choose(trainer: Trainer, method: str, ckpt_path: Any, module_given: bool) ->
     if ckpt_path is None:
         warnings.warn(
             f"trainer.{method}() was called without a module and without `ckpt_path`. The best model of the previous `fit` "
-            f"call will be used. To say which weights you mean, pass the module, ckpt_path='best' or ckpt_path='last'.",
+            f"call will be used. {_ALSO_THERE if left else ''}To say which weights you mean, pass the module, "
+            "ckpt_path='best' or ckpt_path='last'.",
             stacklevel=4,
         )
         ckpt_path = "best"
@@ -57,6 +70,13 @@ def choose(trainer: Trainer, method: str, ckpt_path: Any, module_given: bool) ->
     if ckpt_path == "last":
         return _last(trainer, method)
     return ckpt_path
+
+
+def _left_by_exceptions(trainer: Trainer) -> list[str]:
+    """Checkpoints that the Trainer's callbacks saved when an exception ended a run."""
+    paths = [callback.ckpt_path for callback in trainer.callbacks if isinstance(callback, OnExceptionCheckpoint)]
+    io = trainer.checkpoint_io
+    return [path for path in paths if os.path.basename(path) in io.names_in(os.path.dirname(path) or ".")]
 
 
 def _best(trainer: Trainer, method: str) -> str:
@@ -73,7 +93,9 @@ def _best(trainer: Trainer, method: str) -> str:
         )
     if len(callbacks) > 1:
         warnings.warn(
-            f"{asked}: the Trainer has {len(callbacks)} ModelCheckpoint callbacks; this is the best checkpoint of the first.",
+            f"{asked}: the Trainer has {len(callbacks)} ModelCheckpoint callbacks. The best checkpoint path from first "
+            "checkpoint "
+            "callback is taken.",
             stacklevel=5,
         )
     path = getattr(callbacks[0], "best_model_path", "")
@@ -91,7 +113,7 @@ def _last(trainer: Trainer, method: str) -> str | None:
 
 
 def _last_here(trainer: Trainer, method: str) -> str | None:
-    found: set[str] = set()
+    found = set(_left_by_exceptions(trainer))
     for callback in trainer.callbacks:
         if isinstance(callback, ModelCheckpoint):
             found |= callback.find_last_checkpoints(trainer)

@@ -6,7 +6,6 @@ import copy
 import warnings
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 import torch
 
@@ -46,14 +45,18 @@ def save(run: Run, path: Any, weights_only: bool, storage_options: Any = None) -
 def _save(run: Run, path: Any, weights_only: bool, storage_options: Any) -> None:
     io = run.config.checkpoint_io
     io.wait()
-    contents = _contents(run, weights_only)  # everywhere: hooks add to it
+    contents = contents_of(run, weights_only)  # everywhere: hooks add to it
     if io.saves_from_devices:
         io.save_checkpoint(contents, path, storage_options)
     elif is_main_process():
-        with jax.profiler.TraceAnnotation("checkpoint: copy"), reading_together():  # host sync: all of the state
-            copied = snapshot(contents, detached=io.writes_later)
-        io.save_checkpoint(copied, path, storage_options)
-        del copied
+        if io.copies:
+            with reading_together():  # host sync: all of the state
+                io.save_checkpoint(contents, path, storage_options)
+        else:
+            with reading_together():  # host sync: all of the state
+                copied = snapshot(contents, detached=io.writes_later)
+            io.save_checkpoint(copied, path, storage_options)
+            del copied
     else:
         with reading_together():
             send_parts(contents)
@@ -87,7 +90,8 @@ def finish(run: Run) -> None:
         warnings.warn(f"A checkpoint was not written: {type(error).__name__}: {error}", stacklevel=2)
 
 
-def _contents(run: Run, weights_only: bool) -> dict[str, Any]:
+def contents_of(run: Run, weights_only: bool) -> dict[str, Any]:
+    """Everything that a checkpoint holds, with its tensors as they are."""
     module = run.module
     from .. import __version__
 
@@ -169,12 +173,14 @@ def load(run: Run, path: Any, weights_only: bool | None = None) -> dict[str, Any
 
 def _warn_of_missing_callbacks(run: Run, states: dict[str, Any]) -> None:
     present = {callback.state_key for callback in run.config.callbacks}
-    # one that keeps files is added by the Trainer itself: who goes on without it has switched it off, and loses nothing
-    missing = [key for key in states if key not in present and not key.startswith("ModelCheckpoint")]
+    # one that keeps files is added by the Trainer itself: who goes on without any has switched it off, and loses nothing
+    keeps = any(isinstance(callback, ModelCheckpoint) for callback in run.config.callbacks)
+    unasked = ModelCheckpoint().state_key if keeps else "ModelCheckpoint"
+    missing = [key for key in states if key not in present and not key.startswith(unasked)]
     if missing:
         warnings.warn(
-            f"The checkpoint holds the state of callbacks that this Trainer does not have: {missing}. To go on with them, "
-            "please add the following callbacks to Trainer(callbacks=[...]), with the arguments that they had.",
+            "The checkpoint holds the state of callbacks that this Trainer does not have. Please add the following callbacks: "
+            f"{missing}, with the arguments that they had, to Trainer(callbacks=[...]) to go on with them.",
             stacklevel=2,
         )
 

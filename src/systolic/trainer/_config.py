@@ -67,6 +67,7 @@ class TrainerConfig:
     grace_period: float
     deterministic: bool | str | None
     devices: list[Device]
+    environment: object
     enable_autolog_hparams: bool
     fast_dev_run: int | bool
     gradient_clip_algorithm: str | None
@@ -192,7 +193,7 @@ def configuration(
         found = devices_for(accelerator, devices) if compile else []
     require_nodes(num_nodes)  # after the processes have met
     platform = found[0].platform if found else "cpu"
-    plugins, precision, slurm = sort_plugins(plugins, precision)
+    plugins, precision, slurm, environment = sort_plugins(plugins, precision)
     if (of_strategy := checkpoint_io_of(strategy)) is not None:
         plugins.append(of_strategy)
     numerics = resolve_precision(precision, platform)
@@ -209,6 +210,7 @@ def configuration(
         default_root_dir=root,
         deterministic=deterministic,
         devices=found,
+        environment=environment,
         fast_dev_run=True if fast_dev_run == 1 else fast_dev_run,
         loggers=_defaults.loggers(logger, root, quick),
         matmul_precision=matmul_precision,

@@ -31,8 +31,9 @@ def require_trainable(config: TrainerConfig, model: Any) -> None:
         )
     if config.accumulate_grad_batches > 1:
         raise MisconfigurationException(
-            f"Trainer(accumulate_grad_batches={config.accumulate_grad_batches}) has no effect in manual optimization. "
-            "Remove it and step the optimizer every N-th batch in training_step."
+            "Automatic gradient accumulation is not supported for manual optimization: remove "
+            f"Trainer(accumulate_grad_batches={config.accumulate_grad_batches}) and step the optimizer every N-th batch in "
+            "training_step."
         )
 
 

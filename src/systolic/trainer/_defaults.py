@@ -11,7 +11,17 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from ..callbacks import Callback, Checkpoint, EarlyStopping, ModelCheckpoint, ModelSummary, ProgressBar, RichProgressBar, Timer
+from ..callbacks import (
+    Callback,
+    Checkpoint,
+    EarlyStopping,
+    ModelCheckpoint,
+    ModelSummary,
+    ProgressBar,
+    RichModelSummary,
+    RichProgressBar,
+    Timer,
+)
 from ..checkpoint import is_remote
 from ..compat import lightnings, require_current_hooks
 from ..core import CLASS_PATH_KEY, LightningDataModule, LightningModule
@@ -91,7 +101,7 @@ def callbacks(
     if bar is not False and not any(isinstance(c, ProgressBar) for c in listed):
         listed.append(RichProgressBar())
     if summary is not False and not any(isinstance(c, ModelSummary) for c in listed):
-        listed.append(ModelSummary())
+        listed.append(RichModelSummary())
     if max_time is not None:
         _add_clock(listed, max_time)
     if checkpointing is False and any(isinstance(c, Checkpoint) for c in listed):

@@ -11,6 +11,7 @@ from ..compiler import Attributes, Engine, choose_remat, scope_with_globals
 from ..exceptions import MisconfigurationException
 from ..metrics import Results
 from ..runtime import Placement, reading_together
+from ..strategies import name_of_strategy
 from ._compile_notice import CompileNotice
 from ._data_scope import datamodule_places
 from ._dispatch import multi_step
@@ -76,7 +77,8 @@ def make_engine(run: Run, step: Step, stage: Stage, results: Results) -> StepEng
     if isinstance(engine, Engine) and isinstance(step, TrainStep) and run.steps_on_host:
         engine = HostOptimizerEngine(run, step, engine)
     if config.profiler is not None:
-        engine = ObservedEngine(engine, config.profiler, stage)
+        strategy = name_of_strategy(config.sharding, config.platform, config.num_devices)
+        engine = ObservedEngine(engine, config.profiler, stage, strategy)
     engine = run.engines[stage] = multi_step(run, engine) if stage is Stage.FIT else engine
     return engine
 

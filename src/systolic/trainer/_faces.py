@@ -23,6 +23,10 @@ class StageLoop:
     def __init__(self, run: Run, stage: Stage) -> None:
         self._run, self._stage = run, stage
 
+    def setup_data(self) -> None:
+        """Ask for the loaders now, where they are not there yet."""
+        self._run.loaders_and_limits(self._stage)
+
     @property
     def max_batches(self) -> list[int | float]:
         """How many batches of each loader are used."""

@@ -160,15 +160,16 @@ def step_arguments(function: Bound, batch: Any, batch_idx: Any, dataloader_idx: 
         function: the step.
         batch: its first argument.
         batch_idx: its second one.
-        dataloader_idx: its third one, which a step with `*args` gets where there are several loaders.
+        dataloader_idx: its third one where there are several loaders, or the step cannot do without.
         several: whether there are.
     """
     parameters = [
         p for p in inspect.signature(function).parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
     ]
     variadic = any(p.kind is p.VAR_POSITIONAL for p in inspect.signature(function).parameters.values())
-    available = [batch, batch_idx, dataloader_idx]
-    return available[: 2 + several] if variadic else available[: max(1, len(parameters))]
+    required = any(p.name == "dataloader_idx" and p.default is p.empty for p in parameters)
+    available = [batch, batch_idx, dataloader_idx][: 2 + (several or required)]
+    return available if variadic else available[: max(1, len(parameters))]
 
 
 def profiled(hook: Callable[..., Any], profiler: Profiler, action: str) -> Callable[..., Any]:

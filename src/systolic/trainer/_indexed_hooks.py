@@ -7,12 +7,49 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from ..core import LightningModule
 from ..exceptions import MisconfigurationException
+from ..utilities._overrides import overrides
+from ._stage import Stage
 
 Bound = Callable[..., Any]
 
 INDEXED = frozenset(f"on_{stage}_batch_{end}" for stage in ("validation", "test", "predict") for end in ("start", "end"))
 """The hooks that may take the number of the loader."""
+
+
+class LoaderIndexError(MisconfigurationException, RuntimeError):
+    """A method takes the number of the loader where there is one loader, or not where there are several."""
+
+
+def require_index_as_needed(module: LightningModule, stage: Stage, several: bool) -> None:
+    """Refuse methods of a module that do not fit the number of loaders, as Lightning does.
+
+    Args:
+        module: the user's.
+        stage: VALIDATE, TEST or PREDICT.
+        several: whether there are several loaders.
+
+    Raises:
+        LoaderIndexError: names the method.
+    """
+    loaders = f"{stage.running.dataloader_prefix}_dataloader"
+    for name in (stage.step, stage.batch_start, stage.batch_end):
+        if not overrides(module, name, LightningModule):
+            continue
+        parameters = inspect.signature(getattr(module, name)).parameters
+        index, method = parameters.get("dataloader_idx"), f"{type(module).__name__}.{name}()"
+        if not several and index is not None and index.default is index.empty:
+            raise LoaderIndexError(
+                f"There is a single `{loaders}`, but you have included `dataloader_idx` in `{method}`. Give the argument a "
+                "default, `dataloader_idx=0`, or leave it out."
+            )
+        if several and index is None and not any(p.kind is p.VAR_POSITIONAL for p in parameters.values()):
+            raise LoaderIndexError(
+                f"There are several `{loaders}`s, and there is no `dataloader_idx` argument in `{method}`, which gets the "
+                "number "
+                "of a batch's loader. Add `dataloader_idx=0`."
+            )
 
 
 def with_index_where_taken(hook: Bound, name: str) -> Bound:

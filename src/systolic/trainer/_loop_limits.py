@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from . import _lightning_loops
 from ._faces import ValidationInFit
 from ._loop_progress import LoopProgress
+from ._stage import Stage
 
 if TYPE_CHECKING:
     from ._trainer import Trainer
@@ -103,6 +104,12 @@ class FitLoopLimits:
     def total_batch_idx(self) -> int:
         """The number of the training batch, counted over all epochs; -1 before the first."""
         return self.batch_progress.total.ready - 1
+
+    def setup_data(self) -> None:
+        """Ask for the training loaders now, where they are not there yet: setup hooks may want to look at them."""
+        run = self._trainer.run
+        if run.train_loader is None:
+            run.load_training_data(run.given.get(Stage.FIT))
 
     def state_dict(self) -> dict[str, Any]:
         """Progress of all loops of fit, as Lightning's checkpoints hold it."""

@@ -10,6 +10,7 @@ from ..callbacks import Checkpoint, EarlyStopping
 from ..core import LightningModule
 from ..loggers import LoggerProtocol
 from ..precision import Precision
+from ._connectors import AcceleratorConnector, CheckpointConnector, DataConnector
 from ._defaults import all_of
 from ._faces import LoggerFace, PredictLoop, StageLoop
 from ._stage import RunningStage, Stage, TrainerStatus
@@ -132,6 +133,21 @@ class TrainerMembers:
     def _logger_connector(self) -> LoggerFace:
         """Under Lightning's name, which its callbacks read."""
         return LoggerFace(self._run)
+
+    @property
+    def _data_connector(self) -> DataConnector:
+        """Under Lightning's name, by which libraries attach loaders before a run."""
+        return DataConnector(self._run.trainer)
+
+    @property
+    def _checkpoint_connector(self) -> CheckpointConnector:
+        """Under Lightning's name, by which libraries get what a checkpoint would hold."""
+        return CheckpointConnector(self._run.trainer)
+
+    @property
+    def _accelerator_connector(self) -> AcceleratorConnector:
+        """Under Lightning's name, by which libraries ask for the cluster."""
+        return AcceleratorConnector(self._run.trainer)
 
     def print(self, *args: Any, **kwargs: Any) -> None:
         """Print once, above the progress bar."""

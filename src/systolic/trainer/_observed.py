@@ -26,17 +26,13 @@ class _Actions:
 _ACTIONS = {
     Stage.FIT: _Actions(
         "training",
-        "[Strategy]XLAStrategy.training_step",
+        "training_step",
         "[_TrainingEpochLoop].train_dataloader_next",
         "run_training_batch",
     ),
-    Stage.VALIDATE: _Actions(
-        "validation", "[Strategy]XLAStrategy.validation_step", "[_EvaluationLoop].val_next", "run_validation_batch"
-    ),
-    Stage.TEST: _Actions("test", "[Strategy]XLAStrategy.test_step", "[_EvaluationLoop].test_next", "run_test_batch"),
-    Stage.PREDICT: _Actions(
-        "predict", "[Strategy]XLAStrategy.predict_step", "[_PredictionLoop].predict_next", "run_predict_batch"
-    ),
+    Stage.VALIDATE: _Actions("validation", "validation_step", "[_EvaluationLoop].val_next", "run_validation_batch"),
+    Stage.TEST: _Actions("test", "test_step", "[_EvaluationLoop].test_next", "run_test_batch"),
+    Stage.PREDICT: _Actions("predict", "predict_step", "[_PredictionLoop].predict_next", "run_predict_batch"),
 }
 
 
@@ -47,12 +43,13 @@ class ObservedEngine(WrappedEngine):
         engine: the compiled or the eager engine.
         profiler: what measures.
         stage: FIT, VALIDATE, TEST or PREDICT.
+        strategy: the name under which the call of the step is shown, as Lightning shows it.
     """
 
-    def __init__(self, engine: StepEngine, profiler: Profiler, stage: Stage) -> None:
+    def __init__(self, engine: StepEngine, profiler: Profiler, stage: Stage, strategy: str) -> None:
         super().__init__(engine)
         self._profiler = profiler
-        self._stage, self._action = _ACTIONS[stage].stage, _ACTIONS[stage].step
+        self._stage, self._action = _ACTIONS[stage].stage, f"[Strategy]{strategy}.{_ACTIONS[stage].step}"
 
     def run(
         self,

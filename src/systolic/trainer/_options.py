@@ -21,7 +21,8 @@ def require_known_arguments(function: Callable[..., Any], unknown: dict[str, Any
     for name in unknown:
         known = [p for p in inspect.signature(function).parameters if p not in ("self", "unknown")]
         raise TypeError(
-            f"Trainer got an unknown argument `{name}`.{suggest(name, known)} Expected some of: {', '.join(known)}."
+            f"Trainer.__init__() got an unexpected keyword argument {name!r}.{suggest(name, known)} Expected some of: "
+            f"{', '.join(known)}."
         )
 
 
@@ -62,7 +63,8 @@ def require_quick(value: object) -> int:
     if isinstance(value, int) and value >= 0:
         return int(value)
     raise MisconfigurationException(
-        "Invalid value for argument `fast_dev_run`. Expected True, False or an integer >= 0 (how many batches of each kind). "
+        "Invalid value for argument `fast_dev_run`. Expected True, False or an integer >= 0: how many batches of each kind are "
+        "used, which should be >= 0. "
         f"Received: {value!r}."
     )
 
@@ -113,7 +115,7 @@ def require_clipping(value: Any, algorithm: str | None) -> None:
 def require_integer(name: str, value: Any, minimum: int) -> int:
     """An integer of at least `minimum`; -1 as a minimum stands for "no limit"."""
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-        expected = "must be a non-negative integer or -1 (no limit)" if minimum == -1 else f"should be an int >= {minimum}"
+        expected = "must be a non-negative integer or -1 (no limit)" if minimum == -1 else f"should be an integer >= {minimum}"
         raise MisconfigurationException(f"Invalid value for argument `{name}`. `{name}` {expected}. Received: {value!r}.")
     return value
 

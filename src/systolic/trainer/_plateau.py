@@ -32,7 +32,9 @@ def monitored(run: Run, config: LRSchedulerConfig) -> torch.Tensor | None:
         )
     if value is None:
         warnings.warn(
-            f"ReduceLROnPlateau waits for the metric {config.monitor!r}, which was not logged: the learning rate stays.",
+            f"ReduceLROnPlateau conditioned on metric {config.monitor!r} which is not available but strict is False: the "
+            "learning rate stays.",
+            RuntimeWarning,
             stacklevel=2,
         )
     return value

@@ -39,6 +39,11 @@ def _newest_here(io: CheckpointIO, directory: str) -> str | None:
     return paths[0] if paths else None  # reading it says what is wrong
 
 
+def next_checkpoint(io: CheckpointIO, directory: str) -> str:
+    """The path of the next file for a job that goes back into the queue."""
+    return os.path.join(directory, f"hpc_ckpt_{broadcast(max(_numbers(io, directory), default=0)) + 1}.ckpt")
+
+
 def _numbers(io: CheckpointIO, directory: str) -> list[int]:
     """Those of the files that are there, the newest first."""
     return sorted((int(found[1]) for name in io.names_in(directory) if (found := _NAME.fullmatch(name))), reverse=True)
@@ -54,7 +59,7 @@ def requeue(run: Run) -> None:
     rank_zero_info(f"{slurm.requeue_signal.name}: saving, then this job goes back into SLURM's queue.")
     for logger in run.writers:
         logger.save()
-    path = os.path.join(directory, f"hpc_ckpt_{broadcast(max(_numbers(io, directory), default=0)) + 1}.ckpt")
+    path = next_checkpoint(io, directory)
     run.trainer.save_checkpoint(path)
     io.wait()  # SLURM may end the job as soon as it is in the queue
     if is_main_process():

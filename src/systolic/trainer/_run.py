@@ -173,7 +173,7 @@ class Run:
         self.step_log: tuple[str, StepLog] | None = None
         self.evaluated: EvaluatedLoaders | None = None
         self.module_state = ModuleState()
-        self.logged_hyperparameters = False
+        self.logged_hyperparameters = self.told_of_nothing = False
         self.is_shared = process_count() > 1 and (call is None or call.stage is not Stage.PREDICT)
         self.sharing: Sharing | None = None
         self.reporting = Reporting(self)

@@ -94,6 +94,7 @@ class TrainStep(Step):
         outputs: list[Any] = []
         finite: dict[str, Any] = {}
 
+        @torch.enable_grad()  # an optimizer may call it inside of a `step` that is written without gradients
         def closure() -> torch.Tensor | None:
             output = self.users(batch, batch_idx)
             loss = _loss_of(output)
@@ -115,8 +116,7 @@ class TrainStep(Step):
             return loss
 
         if optimizer is None or not self.updates or not self.learns or run.steps_on_host:
-            with torch.enable_grad():
-                closure()
+            closure()
         else:
             step_optimizer(run, optimizer, batch_idx, epoch, closure)
             require_closure_called(outputs)

@@ -10,6 +10,7 @@ from ..data._containers import map_leaves
 from ..distributed import agree, barrier, broadcast, process_count
 from ..exceptions import MisconfigurationException
 from ..utilities._suggest import suggest
+from ._connectors import connect
 
 if TYPE_CHECKING:
     from ..checkpoint import CheckpointIO
@@ -145,6 +146,43 @@ class Strategy:
         """Delete a checkpoint; the first process does."""
         if self.is_global_zero:
             self.checkpoint_io.remove_checkpoint(filepath)
+
+    @property
+    def launcher(self) -> None:
+        """None: nothing launches processes from inside of a script."""
+        return None
+
+    def connect(self, model: LightningModule) -> None:
+        """Make a module the trainer's before anything runs it, for scripts that look at its loaders then.
+
+        Args:
+            model: the module.
+        """
+        connect(self._trainer, model)
+
+    def setup_environment(self) -> None:
+        """Do nothing: the devices were started with the Trainer."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
+        """Write what `trainer._checkpoint_connector.dump_checkpoint` returned, or the like; the first process does.
+
+        Args:
+            checkpoint: the contents.
+            filepath: the path or URL.
+            storage_options: what the plugin takes besides.
+        """
+        if self.is_global_zero:
+            self.checkpoint_io.save_checkpoint(checkpoint, filepath, storage_options)
+
+    def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
+        """Read a checkpoint.
+
+        Args:
+            checkpoint_path: the path or URL.
+            weights_only: False also reads objects that are no plain values, from a checkpoint that you trust.
+        """
+        options = {} if weights_only is None else {"weights_only": weights_only}
+        return self.checkpoint_io.load_checkpoint(checkpoint_path, **options)
 
     def barrier(self, name: str | None = None) -> None:
         """Wait until all processes are here; one process waits for nobody."""

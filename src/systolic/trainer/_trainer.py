@@ -15,6 +15,7 @@ from ..compiler import RematPolicy
 from ..core import LightningDataModule, LightningModule
 from ..exceptions import MisconfigurationException
 from ..loggers import Logger
+from ..plugins.environments import SLURMEnvironment
 from ..preflight import PreflightReport
 from ..profilers import Profiler
 from ..runtime import Devices
@@ -132,7 +133,7 @@ class Trainer(TrainerProperties, TrainerSettings):
         pad_batches: bool = False,
         profiler: Profiler | str | None = None,
         matmul_precision: str | None = None,
-        plugins: CheckpointIO | Sequence[CheckpointIO] | None = None,
+        plugins: CheckpointIO | SLURMEnvironment | Sequence[CheckpointIO | SLURMEnvironment] | None = None,
         inference_mode: bool = True,
         deterministic: bool | str | None = None,
         benchmark: bool | None = None,
@@ -397,4 +398,5 @@ class Trainer(TrainerProperties, TrainerSettings):
         model = _guests.module(model) if model is not None else self.lightning_module
         if model is None:
             raise TypeError(f"`trainer.{method}()` requires a `LightningModule` when none was fitted before: pass `model`.")
+        _defaults.require_module(model)
         return model

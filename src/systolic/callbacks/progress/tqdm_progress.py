@@ -247,7 +247,7 @@ class TQDMProgressBar(SwitchedProgressBar):
         """Print above the bars; arguments are those of Python's `print`."""
         bar = next((bar for bar in self._bars.values() if bar is not None and not bar.disable), None)
         if bar is None:
-            print(*values, sep=sep, **kwargs)  # noqa: T201 - as Lightning's does
+            print(*values, **({} if sep == " " else {"sep": sep}), **kwargs)  # noqa: T201 - as Lightning's does
         else:
             bar.write((" " if sep is None else sep).join(map(str, values)), **kwargs)
 

@@ -13,6 +13,7 @@ from ...data import set_epoch, sharing_of
 from ...metrics import Results
 from .._common_start import share_generators
 from .._hook_changes import call_on_batch
+from .._indexed_hooks import require_index_as_needed
 from .._modes import evaluation_mode
 from .._padding import padder_for
 from .._stage import Stage
@@ -45,6 +46,7 @@ class EvaluationLoop:
         loaders, limits = run.evaluation_loaders(stage)
         if not any(limits):
             return []
+        require_index_as_needed(run.module, stage, len(loaders) > 1)
         seen, before = self._seen.copy(), self._seen.total()
         with self.begun(len(loaders)):
             loaders, limits = run.evaluation_loaders(stage)  # a finder of batch sizes has them made again in the first hooks

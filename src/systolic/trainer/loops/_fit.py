@@ -30,6 +30,7 @@ from ._due import Due
 from ._evaluate import EvaluationLoop
 from ._feed import FedBatch, feed
 from ._joint import in_step
+from ._nothing import is_nothing, pass_over
 from ._reading import begin_reading
 from ._rewind import go_back
 from ._runner import BatchRunner
@@ -54,7 +55,8 @@ def begin_fit(run: Run, given: Any) -> None:
         with isolated_random_state():
             run.loaders_and_limits(Stage.VALIDATE)
         run.state.stage = RunningStage.TRAINING
-    run.load_training_data(given)
+    if run.train_loader is None:  # a setup hook may have asked for it, by `trainer.fit_loop.setup_data()`
+        run.load_training_data(given)
     run.prepare_training()
     run.hooks.both("on_fit_start")
     run.module.zero_grad()  # gradients from before are nobody's, unless a checkpoint brings some
@@ -230,6 +232,11 @@ class FitLoop:
                 if self._leave_out(batch):
                     break
                 continue
+            if not batch.leaves and is_nothing(batch):
+                seen += 1
+                if self._go_past(batch, scheduled):
+                    break
+                continue
             if starts and self._batch_start(batch) == -1:
                 run.is_last_batch = True
                 if scheduled:
@@ -278,6 +285,17 @@ class FitLoop:
         if batch.is_last and run.module.automatic_optimization:
             self._advance("epoch", counters.epoch + 1, plateau=False)
         return self._ends_after(batch.index, trained=False)
+
+    def _go_past(self, batch: FedBatch, scheduled: bool) -> bool:
+        """Conclude a batch that is None. Whether the epoch ends early."""
+        run = self._run
+        self._phase(batch)
+        pass_over(run, batch, bool(self.step.updates))
+        if scheduled:
+            self._schedule(batch.index)
+        run.hooks.both("on_train_batch_end", None, None, batch.index)
+        run.hooks.callbacks("on_step_dispatched", batch.index)
+        return self._ends_after(batch.index)
 
     def _ends_after(self, index: int, trained: bool = True) -> bool:
         """Conclude a batch: the clock, validation, schedulers that read a metric. Whether the epoch ends early."""

@@ -14,6 +14,7 @@ from ...runtime import DeviceTensor
 from ...utilities._torch_internals import tree_map_only
 from .._batch_indices import NotingIndices, prediction_writers
 from .._hook_changes import call_on_batch
+from .._indexed_hooks import require_index_as_needed
 from .._modes import evaluation_mode
 from .._stage import Stage
 from .._steps import EvaluationStep
@@ -53,6 +54,7 @@ class PredictionLoop:
         with self.begun():
             loaders, limits = run.evaluation_loaders(_STAGE)  # a finder of batch sizes has them made again in the first hooks
             self.step.of_several = len(loaders) > 1
+            require_index_as_needed(run.module, _STAGE, self.step.of_several)
             for index, (loader, limit) in enumerate(zip(loaders, limits, strict=True)):
                 self.step.dataloader_idx = index
                 noting = NotingIndices(loader) if writers else None
