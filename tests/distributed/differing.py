@@ -59,7 +59,7 @@ class Line(L.LightningModule):
             self.scale = 2.0
         if self.act == "drifting":
             self.scale = 1.0 + batch_idx * (1 + self.rank)
-        if self.act == "reads" and self.rank == 0:
+        if self.act in ("reads", "reads alone") and self.rank == 0:
             assert "loss" in self.trainer.callback_metrics
         if self.act == "stops" and self.rank == 1 and batch_idx == 5:
             self.trainer.should_stop = True
@@ -67,8 +67,14 @@ class Line(L.LightningModule):
             self.trainer.strategy.barrier("alone")
         if self.act == "syncs" and self.rank == 1 and batch_idx == 5:
             self.scale = 3.0
-        if self.act == "syncs":
+        if self.act == "leaves" and self.rank == 1 and batch_idx == 5:
+            sys.exit(3)
+        if self.act in ("syncs", "leaves before a step"):
             assert float(outputs["loss"]) >= 0.0  # waits for the devices before the processes meet
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        if self.act == "leaves before a step" and self.rank == 1 and batch_idx == 5:
+            raise OSError("caught below")
 
     def on_train_epoch_end(self) -> None:
         if self.act in ("plateau", "early"):
@@ -82,13 +88,27 @@ class Line(L.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "monitor": "own"}}
 
 
+class Quiet(Line):
+    """Looks at no batch when it has ended: steps may wait for one another."""
+
+    on_train_batch_end = L.LightningModule.on_train_batch_end
+
+
+class Peeks(L.Callback):
+    """Reads, in the first process, what the step before has logged: it cannot wait any longer."""
+
+    def on_train_batch_start(self, trainer: L.Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        if trainer.is_global_zero:
+            assert batch_idx == 0 or "loss" in trainer.callback_metrics
+
+
 def loader_of(act: str, rank: int) -> DataLoader[Any]:
     rows = Rows(80).rows
     match act:
         case "length":
             return DataLoader(Rows(80 - 16 * rank), batch_size=2)
         case "slow":
-            return DataLoader(Rows(320, 0.02 * rank), batch_size=2)
+            return DataLoader(Rows(160, 0.02 * (1 + rank)), batch_size=2)
         case "other stream":
             return DataLoader(Stream(rows[rank::2]), batch_size=2)
         case "shorter stream":
@@ -102,8 +122,9 @@ def main(directory: Path, act: str) -> None:
     L.seed_everything(3 + (rank if act == "seed" else 0))
     if act == "version" and rank:
         torch.__version__ = "1.0"
-    module = Line(act, rank)
+    module = (Quiet if act == "peeks" else Line)(act, rank)
     callbacks: list[Any] = {
+        "peeks": [Peeks()],
         "early": [EarlyStopping("own", patience=0)],
         "timer": [Timer(duration={"seconds": 2 if rank else 1000})],
         "interval": [ModelCheckpoint(directory, train_time_interval=timedelta(seconds=0.5 + rank))],
@@ -113,9 +134,13 @@ def main(directory: Path, act: str) -> None:
         accelerator="cpu", devices=2, max_epochs=100000 if endless else 3, logger=False, enable_checkpointing=bool(callbacks),
         enable_progress_bar=False, enable_model_summary=False, default_root_dir=directory, callbacks=callbacks,
         gradient_clip_val=1.0 if act == "setting" and rank else None, advice=act == "slow",
-        max_time={"seconds": 2 if rank else 1000} if act == "max_time" else None,
+        max_time={"seconds": 2} if act == "max_time" else None,
+        steps_per_dispatch=2 if act in ("reads alone", "peeks") else 1,
     )  # fmt: skip
-    trainer.fit(module, loader_of(act, rank), DataLoader(Rows(10), batch_size=2))
+    try:
+        trainer.fit(module, loader_of(act, rank), DataLoader(Rows(10), batch_size=2))
+    except OSError:
+        return
     rate = trainer.optimizers[0].param_groups[0]["lr"]
     metrics = {name: round(float(value), 5) for name, value in sorted(trainer.callback_metrics.items())}
     same = distributed.gather("compare", (trainer.global_step, rate, metrics))
