@@ -88,20 +88,6 @@ class Line(L.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "monitor": "own"}}
 
 
-class Quiet(Line):
-    """Looks at no batch when it has ended: steps may wait for one another."""
-
-    on_train_batch_end = L.LightningModule.on_train_batch_end
-
-
-class Peeks(L.Callback):
-    """Reads, in the first process, what the step before has logged: it cannot wait any longer."""
-
-    def on_train_batch_start(self, trainer: L.Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
-        if trainer.is_global_zero:
-            assert batch_idx == 0 or "loss" in trainer.callback_metrics
-
-
 def loader_of(act: str, rank: int) -> DataLoader[Any]:
     rows = Rows(80).rows
     match act:
@@ -122,9 +108,8 @@ def main(directory: Path, act: str) -> None:
     L.seed_everything(3 + (rank if act == "seed" else 0))
     if act == "version" and rank:
         torch.__version__ = "1.0"
-    module = (Quiet if act == "peeks" else Line)(act, rank)
+    module = Line(act, rank)
     callbacks: list[Any] = {
-        "peeks": [Peeks()],
         "early": [EarlyStopping("own", patience=0)],
         "timer": [Timer(duration={"seconds": 2 if rank else 1000})],
         "interval": [ModelCheckpoint(directory, train_time_interval=timedelta(seconds=0.5 + rank))],
@@ -135,7 +120,7 @@ def main(directory: Path, act: str) -> None:
         enable_progress_bar=False, enable_model_summary=False, default_root_dir=directory, callbacks=callbacks,
         gradient_clip_val=1.0 if act == "setting" and rank else None, advice=act == "slow",
         max_time={"seconds": 2} if act == "max_time" else None,
-        steps_per_dispatch=2 if act in ("reads alone", "peeks") else 1,
+        steps_per_dispatch=2 if act == "reads alone" else 1,
     )  # fmt: skip
     try:
         trainer.fit(module, loader_of(act, rank), DataLoader(Rows(10), batch_size=2))

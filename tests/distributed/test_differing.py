@@ -62,7 +62,6 @@ def launch(directory: Path, act: str, *command: str) -> tuple[int, str]:
                 ("weights", ["the tensors of Line", "layer.weight is torch.float32 (1, 4) in process 0, torch.float32 (2, 4)"]),
                 ("setting", ["the Trainer's settings", "gradient_clip_val is None in process 0, 1.0 in process 1"]),
                 ("barrier", ["in different places", "wait for all (alone)", "conclude a batch"]),
-                ("peeks", ["in different places: process 1 wants to conclude a batch", "process 0 waits in step"]),
                 ("leaves", ["Process 1 of this run has ended, and process 0 wants to conclude a batch with it", "sys.exit()"]),
             ]
         ),

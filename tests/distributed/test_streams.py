@@ -58,7 +58,8 @@ def require_alike(kind: str, count: int, tmp_path: Path) -> None:
         assert one["total"] == pytest.approx(alone["total"], rel=1e-5)
         assert one["mean"] == pytest.approx(alone["mean"], rel=1e-5)
     together = sorted(value for one in found for batch in one["predictions"] for value in batch)
-    assert together == pytest.approx(sorted(value for batch in alone["predictions"] for value in batch), rel=1e-4)
+    # of sums that nearly cancel the rounding of their parts remains
+    assert together == pytest.approx(sorted(value for batch in alone["predictions"] for value in batch), rel=1e-4, abs=1e-6)
     sizes = [sum(one["sizes"]) for one in found]
     assert sum(sizes) == sum(alone["sizes"])
     assert max(sizes) - min(sizes) <= (8 if kind != "batches" else 16)
