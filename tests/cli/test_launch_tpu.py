@@ -180,6 +180,9 @@ def test_commands_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "which is none" in refused("--tpu", "mine", "--zone", "z", "--copy", str(tmp_path / "no"), "--", "true")
     assert "a directory with a name" in refused("--tpu", "mine", "--zone", "z", "--copy", "/", "--dry-run", "--", "true")
     assert "drives all of its chips" in refused("--tpu", "a", "--zone", "z", "--devices-per-process", "2", "--", "true")
+    assert "one process is started on every host" in refused(
+        "--tpu", "a", "--zone", "z", "--processes-per-host", "2", "--", "true"
+    )
     assert "--zone, --dry-run belongs to --tpu" in refused("--processes", "2", "--zone", "z", "--dry-run", "--", "true")
     assert "--startup-script FILE" in refused("--tpu", "a", "--zone", "z", "--fetch", "gs://b", "--", "true")
     assert "runs nothing" in refused("--tpu", "a", "--startup-script", str(tmp_path / "s"), "--", "true")

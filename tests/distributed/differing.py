@@ -59,7 +59,7 @@ class Line(L.LightningModule):
             self.scale = 2.0
         if self.act == "drifting":
             self.scale = 1.0 + batch_idx * (1 + self.rank)
-        if self.act == "reads" and self.rank == 0:
+        if self.act in ("reads", "reads alone") and self.rank == 0:
             assert "loss" in self.trainer.callback_metrics
         if self.act == "stops" and self.rank == 1 and batch_idx == 5:
             self.trainer.should_stop = True
@@ -67,8 +67,14 @@ class Line(L.LightningModule):
             self.trainer.strategy.barrier("alone")
         if self.act == "syncs" and self.rank == 1 and batch_idx == 5:
             self.scale = 3.0
-        if self.act == "syncs":
+        if self.act == "leaves" and self.rank == 1 and batch_idx == 5:
+            sys.exit(3)
+        if self.act in ("syncs", "leaves before a step"):
             assert float(outputs["loss"]) >= 0.0  # waits for the devices before the processes meet
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        if self.act == "leaves before a step" and self.rank == 1 and batch_idx == 5:
+            raise OSError("caught below")
 
     def on_train_epoch_end(self) -> None:
         if self.act in ("plateau", "early"):
@@ -88,7 +94,7 @@ def loader_of(act: str, rank: int) -> DataLoader[Any]:
         case "length":
             return DataLoader(Rows(80 - 16 * rank), batch_size=2)
         case "slow":
-            return DataLoader(Rows(320, 0.02 * rank), batch_size=2)
+            return DataLoader(Rows(160, 0.02 * (1 + rank)), batch_size=2)
         case "other stream":
             return DataLoader(Stream(rows[rank::2]), batch_size=2)
         case "shorter stream":
@@ -113,9 +119,13 @@ def main(directory: Path, act: str) -> None:
         accelerator="cpu", devices=2, max_epochs=100000 if endless else 3, logger=False, enable_checkpointing=bool(callbacks),
         enable_progress_bar=False, enable_model_summary=False, default_root_dir=directory, callbacks=callbacks,
         gradient_clip_val=1.0 if act == "setting" and rank else None, advice=act == "slow",
-        max_time={"seconds": 2 if rank else 1000} if act == "max_time" else None,
+        max_time={"seconds": 2} if act == "max_time" else None,
+        steps_per_dispatch=2 if act == "reads alone" else 1,
     )  # fmt: skip
-    trainer.fit(module, loader_of(act, rank), DataLoader(Rows(10), batch_size=2))
+    try:
+        trainer.fit(module, loader_of(act, rank), DataLoader(Rows(10), batch_size=2))
+    except OSError:
+        return
     rate = trainer.optimizers[0].param_groups[0]["lr"]
     metrics = {name: round(float(value), 5) for name, value in sorted(trainer.callback_metrics.items())}
     same = distributed.gather("compare", (trainer.global_step, rate, metrics))

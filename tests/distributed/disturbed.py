@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import jax
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -33,6 +34,17 @@ def die_in_save(number: int) -> None:
         replace(source, target, **options)
 
     os.replace = replace_or_die
+
+
+def die_when_connected() -> None:
+    """When JAX's service knows this process, and none of ours has told the others anything."""
+    initialize = jax.distributed.initialize
+
+    def initialize_and_die(**options: Any) -> None:
+        initialize(**options)
+        die()
+
+    jax.distributed.initialize = initialize_and_die
 
 
 class Line(L.LightningModule):
@@ -70,6 +82,8 @@ def main(directory: Path, who: int, moment: str) -> None:
         (directory / "died").touch()
     if moment == "start":
         die()
+    if moment == "connection":
+        die_when_connected()
     distributed.join_processes()
     if moment == "meeting":
         die()
@@ -87,6 +101,9 @@ def main(directory: Path, who: int, moment: str) -> None:
     if trainer.is_global_zero:
         torch.save(module.state_dict(), directory / "end.pt")
     sys.stdout.write(f"steps {trainer.global_step}\n")
+    if moment == "end":
+        time.sleep(2)  # the other one has come to its end
+        die()
 
 
 if __name__ == "__main__":

@@ -114,6 +114,8 @@ def loader_of(kind: str, count: int, index: int, processes: int) -> Any:
             return DataLoader(Rows(count), batch_size=2, drop_last=True)
         case "rows":
             return DataLoader(Rows(count), batch_size=2)
+        case "large rows":
+            return DataLoader(Rows(count), batch_size=1024)
         case "own streams":
             batch_size = 16 // processes
             return DataLoader(Stream(count, index, processes), batch_size=batch_size)
@@ -134,6 +136,7 @@ def main(directory: Path, kind: str, count: int, cores: int) -> None:
     trainer.fit(module, loader)
     [values] = trainer.validate(module, loader, verbose=False)
     predictions = trainer.predict(module, loader)
+    assert trainer.predict(module, loader, return_predictions=False) is None
     found = {
         "process": index,
         "losses": module.losses,

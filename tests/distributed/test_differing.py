@@ -62,6 +62,7 @@ def launch(directory: Path, act: str, *command: str) -> tuple[int, str]:
                 ("weights", ["the tensors of Line", "layer.weight is torch.float32 (1, 4) in process 0, torch.float32 (2, 4)"]),
                 ("setting", ["the Trainer's settings", "gradient_clip_val is None in process 0, 1.0 in process 1"]),
                 ("barrier", ["in different places", "wait for all (alone)", "conclude a batch"]),
+                ("leaves", ["Process 1 of this run has ended, and process 0 wants to conclude a batch with it", "sys.exit()"]),
             ]
         ),
     ],
@@ -70,6 +71,14 @@ def test_what_differs_is_named(act: str, expected: list[str], tmp_path: Path) ->
     code, said = launch(tmp_path, act)
     assert code == 1, said
     assert all(text in said for text in ["MisconfigurationException", *expected]), said
+
+
+# promise 25: X#7974, one that ended is not waited for in a step that cannot finish without it
+@pytest.mark.tables
+def test_a_process_that_ends_alone_is_named(tmp_path: Path) -> None:
+    code, said = launch(tmp_path, "leaves before a step")
+    assert code == 1, said
+    assert "Process 1 of this run has ended after 7 dispatched steps, and others wait for it in step 8." in said, said
 
 
 @pytest.mark.tables
@@ -90,7 +99,13 @@ def test_other_code_is_named(tmp_path: Path) -> None:
 @pytest.mark.tables
 @pytest.mark.parametrize(
     ("act", "expected"),
-    [("reads", "ended at 30 "), ("stops", "ended at 6 "), ("early", "ended at 20 "), ("plateau", "ended at 30 0.0125 ")],
+    [
+        ("reads", "ended at 30 "),
+        ("reads alone", "ended at 30 "),
+        ("stops", "ended at 6 "),
+        ("early", "ended at 20 "),
+        ("plateau", "ended at 30 0.0125 "),
+    ],
 )
 def test_all_decide_alike(act: str, expected: str, tmp_path: Path) -> None:
     code, said = launch(tmp_path, act)
@@ -101,7 +116,7 @@ def test_all_decide_alike(act: str, expected: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.tables
-@pytest.mark.parametrize("act", ["timer", "interval"])
+@pytest.mark.parametrize("act", ["timer", "interval", "max_time"])
 def test_clocks_of_one_process_count_for_all(act: str, tmp_path: Path) -> None:
     code, said = launch(tmp_path, act)
     assert code == 0, said

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,6 +40,23 @@ def test_hosts_with_several_processes(
     assert [one["place"] for one in found] == places
     for what in ("data", "module"):
         assert sorted(path.name for path in tmp_path.glob(f"{what} *")) == [f"{what} {process}" for process in prepared]
+
+
+@pytest.mark.tables
+def test_the_launcher_plays_hosts_with_several_processes(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "systolic", "launch", "--processes", "3", "--processes-per-host", "2", "--"]
+    run = subprocess.run(
+        [*command, sys.executable, str(SCRIPT), str(tmp_path), "per node", "2"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONWARNINGS": "ignore"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout
+    places = [json.loads(line[4:])["place"] for line in sorted(run.stdout.splitlines()) if '{"place"' in line]
+    assert places == [[0, 0, 0, 2, 3], [1, 0, 1, 2, 3], [2, 1, 0, 2, 3]]
+    assert sorted(path.name for path in tmp_path.glob("data *")) == ["data 0", "data 2"]
 
 
 @pytest.mark.tables

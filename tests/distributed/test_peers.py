@@ -88,23 +88,36 @@ def test_systolics_own_variables_come_first(monkeypatch: pytest.MonkeyPatch) -> 
         ("tpu", "localhost,other", {"coordinator": "localhost:8482", "processes": 2, "process": 1, "own_gpus": None}),
         ("tpu", "localhost", None),
         ("cpu", "localhost,other", None),  # a slice's hosts belong together for runs on TPUs alone
+        # tpu7x: two processes on each of two hosts
+        (
+            "tpu",
+            "localhost:8471,localhost:8472,other:8471,other:8472",
+            {"coordinator": "localhost:8482", "processes": 4, "process": 1, "own_gpus": None},
+        ),
     ],
 )
 def test_hosts_of_a_slice(kind: str, hosts: str, expected: Any) -> None:
-    slice_of = {"TPU_WORKER_HOSTNAMES": hosts, "TPU_WORKER_ID": "1", "JAX_FORCE_TPU_INIT": "1", "JAX_PLATFORMS": "cpu"}
-    if "," in hosts:
-        slice_of |= {"MEGASCALE_NUM_SLICES": "1", "MEGASCALE_SLICE_ID": "0", "MEGASCALE_COORDINATOR_ADDRESS": ""}
-    run = subprocess.run(
+    run = seen_on_a_slice(kind, hosts, ("1", "0", "") if "," in hosts else None)
+    assert run.returncode == 0, run.stderr
+    seen = json.loads(run.stdout.splitlines()[-1])
+    assert seen == (None if expected is None else expected | {"told_by": "the hosts of the TPU slice"})
+
+
+def seen_on_a_slice(kind: str, hosts: str, slices: tuple[str, str, str] | None) -> subprocess.CompletedProcess[str]:
+    """What the process 1 of a slice finds; of several slices it is told how many, which one, and the coordinator."""
+    variables = {"TPU_WORKER_ID": "1", "JAX_FORCE_TPU_INIT": "1", "JAX_PLATFORMS": "cpu"}
+    variables["TPU_PROCESS_ADDRESSES" if ":" in hosts else "TPU_WORKER_HOSTNAMES"] = hosts
+    names = ("MEGASCALE_NUM_SLICES", "MEGASCALE_SLICE_ID", "MEGASCALE_COORDINATOR_ADDRESS")
+    if slices is not None:
+        variables |= dict(zip(names, slices, strict=True))
+    return subprocess.run(
         [sys.executable, str(HERE / "peers_seen.py"), kind],
-        env=os.environ | slice_of | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        env=os.environ | variables | {"PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
     )
-    assert run.returncode == 0, run.stderr
-    seen = json.loads(run.stdout.splitlines()[-1])
-    assert seen == (None if expected is None else expected | {"told_by": "the hosts of the TPU slice"})
 
 
 def waiting_in_vain(process: int, **more: str) -> subprocess.CompletedProcess[str]:
@@ -157,6 +170,32 @@ def test_who_came_is_named() -> None:
     assert "Came: 2 of the 3 others: 127.0.0.1 (2 processes)." in said[0], said[0]
 
 
+@pytest.mark.tables
+@pytest.mark.parametrize("killed", [0, 1])
+def test_one_that_dies_while_all_meet_leaves_nobody_waiting_for_ever(killed: int) -> None:
+    """Two of three have come when one of them is killed."""
+    told = {"SYSTOLIC_PROCESSES": "3", "PYTHONPATH": os.pathsep.join(sys.path)}
+    port = free_port()
+    started = [
+        subprocess.Popen(
+            [sys.executable, str(HERE / "arriving.py"), "30"],
+            env=os.environ | told | {"SYSTOLIC_COORDINATOR": f"127.0.0.1:{port}", "SYSTOLIC_PROCESS": str(process)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for process in range(2)
+    ]
+    assert started[killed].stderr is not None
+    started[killed].stderr.readline()  # it waits for the others
+    started[killed].kill()
+    _, said = started[1 - killed].communicate(timeout=300)
+    started[killed].wait()
+    started[killed].stderr.close()
+    assert started[1 - killed].returncode == 1, said
+    assert "waited 30 seconds" in said
+    assert "not all others came" in said
+
+
 def test_connections_are_read_from_the_systems_table() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as ours:
         taken, _ = server.accept()
@@ -184,6 +223,19 @@ def test_variables_that_an_earlier_job_has_left_are_refused(told: dict[str, str]
         require_sound_slices({f"MEGASCALE_{name}": value for name, value in told.items()})
     require_sound_slices({})
     require_sound_slices({"MEGASCALE_NUM_SLICES": "2", "MEGASCALE_SLICE_ID": "1", "MEGASCALE_COORDINATOR_ADDRESS": "a:1"})
+
+
+@pytest.mark.tables
+def test_a_coordinator_that_is_gone_is_named_with_the_variables_that_told_of_it() -> None:
+    run = seen_on_a_slice("tpu", "localhost,other", ("2", "0", "gone.invalid:8080"))
+    assert run.returncode == 1, run.stdout
+    assert "systolic: looks for the host of process 0 for" in run.stderr
+    assert "Failed to recognize coordinator address gone.invalid" in run.stderr
+    expected = (
+        "It was told of several slices by MEGASCALE_COORDINATOR_ADDRESS=gone.invalid:8080, MEGASCALE_NUM_SLICES=2, "
+        "MEGASCALE_SLICE_ID=0. If an earlier job has left these, unset them."
+    )
+    assert expected in run.stderr.splitlines()[-1]
 
 
 def test_a_wait_for_slices_names_the_variables_that_told_of_them() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from ._arrived import arrived
 from ._failure import EXIT_CODE
-from ._peers import Peers
+from ._peers import Peers, told_of_slices
 
 _SECONDS_OF_SILENCE = 10
 
@@ -49,8 +49,8 @@ def _watch(met: threading.Event, peers: Peers, seconds: float) -> None:
         f"systolic: MisconfigurationException: {who} waited {seconds:g} seconds at {peers.coordinator}, and not all others "
         f"came. Expected: {peers.processes} processes that start the same script and reach that address. "
         f"{_of_others(peers, came)} Another one was not started, has failed before, or cannot reach the host of process 0. "
-        "For a run of this process alone, remove the variables that say otherwise.\n"
-        f"{_of_slices()}"
+        "For a run of this process alone, remove the variables that say otherwise. "
+        f"{told_of_slices(os.environ)}\n"
     )
     sys.stderr.flush()
     os._exit(EXIT_CODE)
@@ -74,12 +74,3 @@ def _of_others(peers: Peers, came: Counter[str] | None) -> str:
         return "See which of them said nothing."
     several = (f"{address} ({count} processes)" if count > 1 else address for address, count in sorted(came.items()))
     return f"Came: {came.total()} of the {peers.processes - 1} others{': ' if came else ''}{', '.join(several)}."
-
-
-def _of_slices() -> str:
-    """A line about variables that an earlier job may have left: whoever obeys them waits for slices that are gone."""
-    told = sorted(name for name in os.environ if name.startswith("MEGASCALE_"))
-    if not told:
-        return ""
-    values = ", ".join(f"{name}={os.environ[name]}" for name in told)
-    return f"systolic: it was told of several slices by {values}. If an earlier job has left these, unset them.\n"

@@ -23,10 +23,11 @@ class Beats:
     Args:
         client: of the coordination service.
         process: the number of this process.
+        processes: how many there are.
     """
 
-    def __init__(self, client: Any, process: int) -> None:
-        self._client, self._process = client, process
+    def __init__(self, client: Any, process: int, processes: int) -> None:
+        self._client, self._process, self._processes = client, process, processes
         self._count, self._due = 0, 0.0
         self._seen: dict[str, tuple[str, float]] = {}
         self._named: set[str] = set()
@@ -48,8 +49,9 @@ class Beats:
             self._client.key_value_set(f"{_NAME}/{self._process}", _ENDED, True)
 
     def _watch(self, now: float) -> None:
-        for name, text in self._client.key_value_dir_get(_NAME):
-            process = name.rpartition("/")[2]
+        told = {name.rpartition("/")[2]: text for name, text in self._client.key_value_dir_get(_NAME)}
+        for process in map(str, range(self._processes)):  # also who has never told anything: it may have died at once
+            text = told.get(process, "")
             before, since = self._seen.get(process, ("", now))
             self._seen[process] = (text, now if text != before else since)
             if text != _ENDED and text == before and now - since >= _SILENT_SECONDS:

@@ -2,7 +2,8 @@
 
 Left to itself JAX waits at its exit until all processes are there, and these wait for the failed one in a collective of the
 devices: for five minutes nobody says anything, then all abort. Here the one that fails writes why into the key-value store of
-the coordination service and leaves at once; a thread in each of the others looks there, names it and leaves, too.
+the coordination service and leaves at once; a thread in each of the others looks there, names it and leaves, too. One that
+comes to its end in good order says where, and waits: others may need it, or the service, which lives in process 0.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from ._beats import Beats
 from ._places import PLACES
 from ._touch import Touch
 
-_NAME = "systolic/failed"
+_NAME, _ALL_ENDED = "systolic/failed", "systolic/all ended"
 _SECONDS_BETWEEN_LOOKS = 0.5
+_SECONDS_BETWEEN_LOOKS_AT_THE_END, _LOOK_MS = 0.1, 1000
+_SILENT_SECONDS = 60
 _SECONDS_FOR_OTHERS = 2.0
 """How long process 0 stays, in which the coordination service lives: the others could not read why the run ended."""
 
@@ -37,13 +40,14 @@ class FailureWatch:
     Args:
         client: of the coordination service.
         process: the number of this process.
+        processes: how many there are.
         host: of the first process.
     """
 
-    def __init__(self, client: Any, process: int, host: str) -> None:
+    def __init__(self, client: Any, process: int, processes: int, host: str) -> None:
         self._client = client
-        self._process = process
-        self._beats = Beats(client, process)
+        self._process, self._processes = process, processes
+        self._beats = Beats(client, process, processes)
         self._ended = threading.Event()
         self._touch = Touch(client, process, host)
         self._threads = [
@@ -55,23 +59,64 @@ class FailureWatch:
     def start(self) -> None:
         """From now on errors that nobody catches end all processes."""
         sys.excepthook = self._tell
-        self._beats.beat()  # now: who dies at once has lived
+        try:
+            self._beats.beat()
+        except jax.errors.JaxRuntimeError:
+            if self._process == 0:
+                raise
+            self._leave_without_first()
         for thread in self._threads:
             thread.start()
         # registered after JAX's own, so run before it: the store is still there when the thread looks for the last time
         atexit.register(self._end)
 
     def _end(self) -> None:
+        try:
+            self._wait_for_the_others()
+        except jax.errors.JaxRuntimeError:
+            if self._process == 0:
+                raise
+            self._leave_without_first()
         self._ended.set()
         self._touch.end()
         for thread in self._threads:
             thread.join()  # a call of the service that returns while Python ends would abort the process
         self._beats.end()
 
+    def _wait_for_the_others(self) -> None:
+        """However long it takes: JAX would wait for five minutes, and then abort what the others are still doing."""
+        PLACES.end(self._client, self._process)
+        due = time.monotonic() + _SILENT_SECONDS
+        while missing := self._missing():
+            if time.monotonic() >= due:
+                due += _SILENT_SECONDS
+                sys.stderr.write(f"systolic: process {self._process} has come to its end, and waits for {missing}.\n")
+                sys.stderr.flush()
+
+    def _missing(self) -> str:
+        """Who has not come to the end, where somebody has not; the first process asks all of them, the others ask it."""
+        if self._process:
+            try:
+                self._client.blocking_key_value_get(_ALL_ENDED, _LOOK_MS)
+            except jax.errors.JaxRuntimeError as error:
+                if "DEADLINE_EXCEEDED" not in str(error):
+                    raise
+                return "the others"
+            return ""
+        ended = PLACES.ended(self._client)
+        missing = [str(process) for process in range(self._processes) if process not in ended]
+        if missing:
+            time.sleep(_SECONDS_BETWEEN_LOOKS_AT_THE_END)
+        else:
+            self._client.key_value_set(_ALL_ENDED, "")
+        return f"{'process' if len(missing) == 1 else 'processes'} {', '.join(missing)}" if missing else ""
+
     def _tell(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         """Instead of Python's last words: these, then those to the others, then the end."""
         self._excepthook(kind, error, trace)
-        line = "".join(traceback.format_exception_only(kind, error)).strip()
+        self._fail("".join(traceback.format_exception_only(kind, error)).strip())
+
+    def _fail(self, line: str) -> None:
         self._client.key_value_set(f"{_NAME}/{self._process}", line)
         self._leave()
 
@@ -81,6 +126,7 @@ class FailureWatch:
                 failed = self._client.key_value_dir_get(_NAME)
                 PLACES.tell(self._client, self._process)
                 self._beats.beat()
+                left_behind = PLACES.left_behind(self._client)
             except jax.errors.JaxRuntimeError:
                 if self._process == 0:
                     raise
@@ -94,6 +140,9 @@ class FailureWatch:
                     f"ends with it. Its own output says more:\n{line}\n"
                 )
                 self._leave()
+            if left_behind:
+                sys.stderr.write(f"systolic: {left_behind}\n")
+                self._fail(left_behind)
 
     def _gone(self, process: int) -> None:
         """A process has ended without a word; the first one tells the others."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -15,6 +16,8 @@ COORDINATOR, PROCESSES, PROCESS = "SYSTOLIC_COORDINATOR", "SYSTOLIC_PROCESSES", 
 # Slurm's names for shells that somebody types into: a script that is started there is one process, however many tasks the
 # allocation could have
 _INTERACTIVE = ("bash", "interactive")
+
+_SECONDS_OF_SILENCE = 10
 
 _TPU_CLUSTERS = (GkeTpuCluster, GceTpuCluster)
 
@@ -111,8 +114,39 @@ def _of_slice(seconds: int) -> Peers | None:
     )  # on a TPU VM each of these questions goes over the network
     if cluster is None or processes == 1:
         return None
-    where = cluster.get_coordinator_address(seconds, _port())
-    return Peers(where, processes, cluster.get_process_id(), None, "the hosts of the TPU slice")
+    return Peers(_coordinator_of(cluster, seconds), processes, cluster.get_process_id(), None, "the hosts of the TPU slice")
+
+
+def _coordinator_of(cluster: type[GkeTpuCluster | GceTpuCluster], seconds: int) -> str:
+    """The place where the processes of a slice meet; JAX looks for that host by its name, and says nothing meanwhile."""
+    silent = min(_SECONDS_OF_SILENCE, seconds // 2)
+    try:
+        return cluster.get_coordinator_address(silent, _port())
+    except RuntimeError as error:
+        sys.stderr.write(f"systolic: looks for the host of process 0 for {seconds - silent} seconds more. {error}.\n")
+    try:
+        return cluster.get_coordinator_address(seconds - silent, _port())
+    except RuntimeError as error:
+        raise MisconfigurationException(
+            f"Nobody knows the host of process 0 by its name: {error}. Expected: the name of a host that runs. "
+            f"Start the script on all hosts of the slice. {told_of_slices(os.environ)}"
+        ) from error
+
+
+def told_of_slices(environment: Mapping[str, str]) -> str:
+    """A sentence about variables that an earlier job may have left: whoever obeys them waits for slices that are gone.
+
+    Args:
+        environment: where `MEGASCALE_*` are looked up.
+
+    Returns:
+        Nothing where there are none.
+    """
+    told = sorted(name for name in environment if name.startswith("MEGASCALE_"))
+    if not told:
+        return ""
+    values = ", ".join(f"{name}={environment[name]}" for name in told)
+    return f"It was told of several slices by {values}. If an earlier job has left these, unset them."
 
 
 def require_sound_slices(environment: Mapping[str, str]) -> None:

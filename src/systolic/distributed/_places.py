@@ -9,7 +9,12 @@ from typing import Any
 from ..exceptions import MisconfigurationException
 from ..utilities._jax_internals import global_state
 
-_NAME = "systolic/at"
+_NAME, _ENDED = "systolic/at", "systolic/ended"
+
+_WHOLE_SCRIPT = (
+    "Expected: every process runs the whole script. Look for sys.exit(), a return or an exception that is caught in process "
+    "{} alone."
+)
 
 
 class Place:
@@ -54,8 +59,25 @@ class Places:
             self._told = now
             client.key_value_set(f"{_NAME}/{process}", f"{now.questions} {now.steps}", True)
 
-    def require_no_step_ahead(self, process: int, question: int, asked: str) -> None:
-        """Refuse to wait for a process that waits for this one: in a step that this one has not come to.
+    def end(self, client: Any, process: int) -> None:
+        """Tell the others that this process has come to its end, and where.
+
+        Args:
+            client: of the coordination service.
+            process: the number of this process.
+        """
+        client.key_value_set(f"{_ENDED}/{process}", f"{self.own.questions} {self.own.steps}")
+
+    def ended(self, client: Any) -> dict[int, tuple[int, int]]:
+        """The processes that have come to their end: how many questions each had asked, and steps dispatched.
+
+        Args:
+            client: of the coordination service.
+        """
+        return _by_process(client, _ENDED)
+
+    def require_that_it_comes(self, process: int, question: int, asked: str) -> None:
+        """Refuse to wait for a process that will not come: it has ended, or waits in a step that this one has not come to.
 
         Args:
             process: who is waited for.
@@ -63,13 +85,14 @@ class Places:
             asked: what for.
 
         Raises:
-            MisconfigurationException: it has dispatched a step that this process has not.
+            MisconfigurationException: it has ended, or has dispatched a step that this process has not.
         """
-        told = dict(global_state.client.key_value_dir_get(_NAME)) if global_state.client is not None else {}
-        place = next((value for name, value in told.items() if name.rpartition("/")[2] == str(process)), None)
-        if place is None:
-            return
-        questions, steps = map(int, place.split())
+        if self.ended(global_state.client).get(process, (question + 1, 0))[0] <= question:
+            raise MisconfigurationException(
+                f"Process {process} of this run has ended, and process {global_state.process_id} wants to {asked} with it. "
+                f"{_WHOLE_SCRIPT.format(process)}"
+            )
+        questions, steps = _by_process(global_state.client, _NAME).get(process, (0, 0))
         if questions <= question and steps > self.own.steps:
             raise MisconfigurationException(
                 f"The processes are in different places: process {global_state.process_id} wants to {asked} after "
@@ -77,6 +100,28 @@ class Places:
                 "the same steps, of the same shapes, in every process. Look for an `if` on the rank in a step or a hook, and "
                 "for values of the module that differ between processes: each is part of the program."
             )
+
+    def left_behind(self, client: Any) -> str:
+        """An error where this process has dispatched a step for which another one, which has ended, will not come; or nothing.
+
+        Args:
+            client: of the coordination service.
+        """
+        for process, (_, steps) in self.ended(client).items():
+            if steps < self.own.steps:
+                return (
+                    f"Process {process} of this run has ended after {steps} dispatched steps, and others wait for it in step "
+                    f"{self.own.steps}. {_WHOLE_SCRIPT.format(process)}"
+                )
+        return ""
+
+
+def _by_process(client: Any, name: str) -> dict[int, tuple[int, int]]:
+    found: dict[int, tuple[int, int]] = {}
+    for key, place in client.key_value_dir_get(name):
+        questions, steps = map(int, place.split())
+        found[int(key.rpartition("/")[2])] = questions, steps
+    return found
 
 
 PLACES = Places()

@@ -101,5 +101,6 @@ def join_processes(
             initialization_timeout=arrival_seconds + _SECONDS_FOR_ERROR,
             heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
         )
-    FailureWatch(global_state.client, peers.process, peers.coordinator.rpartition(":")[0].strip("[]")).start()
+    host = peers.coordinator.rpartition(":")[0].strip("[]")
+    FailureWatch(global_state.client, peers.process, peers.processes, host).start()
     meet_hosts(global_state.client, peers.process, peers.processes, environment)

@@ -82,7 +82,7 @@ class Questions:
                 if theirs != asked:
                     raise _apart(process, asked, theirs)
                 return pickle.loads(base64.b64decode(value))
-            PLACES.require_no_step_ahead(process, number, asked)
+            PLACES.require_that_it_comes(process, number, asked)
             waited = time.monotonic() - began
             if patience is not None and waited > patience:
                 raise TimeoutError(
