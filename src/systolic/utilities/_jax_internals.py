@@ -16,6 +16,9 @@ from jax._src.clusters import SlurmCluster as SlurmCluster
 # the client of the coordination service that `jax.distributed.initialize` starts; it has no public name
 from jax._src.distributed import global_state as global_state
 
+# the singular value decomposition that programs for TPUs get: the public one traces it when a program is lowered only
+from jax._src.tpu.linalg import svd as svd
+
 # whether JAX has started its platforms, without starting them
 from jax._src.xla_bridge import backends_are_initialized as backends_are_initialized
 
