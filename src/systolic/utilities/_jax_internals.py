@@ -13,6 +13,9 @@ from jax._src.clusters import GkeTpuCluster as GkeTpuCluster
 from jax._src.clusters import OmpiCluster as OmpiCluster
 from jax._src.clusters import SlurmCluster as SlurmCluster
 
+# the programs inside of a program: loops, calls; `jax.extend` has it, too, but imports Pallas
+from jax._src.core import jaxprs_in_params as jaxprs_in_params
+
 # the client of the coordination service that `jax.distributed.initialize` starts; it has no public name
 from jax._src.distributed import global_state as global_state
 
@@ -30,9 +33,6 @@ from jax.experimental import topologies as topologies
 
 # whether an executable came from the cache on disk
 from jax.experimental.compilation_cache import compilation_cache as compilation_cache
-
-# the programs inside of a program: loops, calls
-from jax.extend.core import jaxprs_in_params as jaxprs_in_params
 
 # the type of what `jax.devices()` lists
 from jaxlib._jax import Device as Device
