@@ -1,9 +1,17 @@
-"""Train a small network on scikit-learn's handwritten digits; the same script on a laptop, a GPU and a TPU."""
+"""Train a small network on scikit-learn's handwritten digits; the same script on a laptop, a GPU and a TPU.
+
+$ python examples/digits.py --accelerator cpu --devices 8
+Trained on 8 cpu core(s).
+validation accuracy  96.7%
+throughput           11,699 samples/s, validation included
+compile time         2.9 s for 4 programs
+"""
 
 from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -59,13 +67,13 @@ def report(trainer: L.Trainer, seconds: float, samples: int) -> None:
     print("on a TPU             python examples/digits.py --accelerator tpu --devices 8")
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--accelerator", default="auto")
     parser.add_argument("--devices", default="auto")
     parser.add_argument("--batch-size", type=int, default=8, help="samples per core")
     parser.add_argument("--epochs", type=int, default=20)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
     L.seed_everything(0)
     trainer = L.Trainer(
         accelerator=arguments.accelerator, devices=arguments.devices, max_epochs=arguments.epochs, log_every_n_steps=10

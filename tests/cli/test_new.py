@@ -6,6 +6,7 @@ import ast
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,14 @@ def test_what_it_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
         ast.parse(path.read_text())
         assert "Project" not in path.read_text()
     assert capsys.readouterr().out.endswith("Train it: cd my-flowers && python train.py\n")
+
+
+def test_what_its_files_need_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("systolic.cli._new.find_spec", lambda name: None if name == "sklearn" else find_spec(name))
+    assert main(["new", "flowers"]) == 0
+    assert capsys.readouterr().out.endswith("Train it: pip install scikit-learn && cd flowers && python train.py\n")
 
 
 def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

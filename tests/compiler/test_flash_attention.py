@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -235,6 +237,12 @@ def test_what_the_kernels_do_not_know_is_left_to_the_plain_form(shapes: list[tup
 def test_masks_that_the_kernels_do_not_know(mask: jax.Array) -> None:
     x = jnp.zeros((2, 2, 128, 64), jnp.bfloat16)
     assert not flash_supports(x, x, x, mask, None)
+
+
+def test_importing_systolic_does_not_import_pallas() -> None:
+    script = "import sys, systolic; print(sorted(name for name in sys.modules if 'pallas' in name))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "[]\n", done.stderr
 
 
 @pytest.mark.parametrize(("topology", "supported"), [("v5e:2x2", True), ("v3:2x2", False)])

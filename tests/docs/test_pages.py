@@ -12,12 +12,11 @@ import sys
 import types
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
-import torch
 from docs.pages import DOCS, PAGES, ROOT, Block, blocks, name_of
 from fsspec.implementations.memory import MemoryFileSystem
-from torch.utils.data import DataLoader, TensorDataset
 
 import systolic as L
 
@@ -34,42 +33,29 @@ VARYING = (
 )
 
 
-class Model(L.LightningModule):
-    """What pages call `model` where they do not define one: four numbers to two."""
-
-    def __init__(self, width: int = 2) -> None:
-        super().__init__()
-        self.lr = 0.1
-        self.net = torch.nn.Linear(4, width)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.net(x)
-
-    def training_step(self, batch: list[torch.Tensor], batch_idx: int) -> torch.Tensor:
-        loss = torch.nn.functional.cross_entropy(self(batch[0]), batch[1])
-        self.log("loss", loss)
-        return loss
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(self.parameters(), lr=self.lr)
-
-
 def stage() -> dict[str, object]:
-    """The names that a page may use without saying where they come from."""
-    data = TensorDataset(torch.randn(64, 4), torch.randint(0, 2, (64,)))
-    return {
-        "L": L,
-        "torch": torch,
-        "F": torch.nn.functional,
-        "DataLoader": DataLoader,
-        "Path": Path,
-        "dataset": data,
-        "loader": DataLoader(data, batch_size=4),
-        "train_loader": DataLoader(data, batch_size=4),
-        "val_loader": DataLoader(data, batch_size=4),
-        "model": Model(),
-        "MyModule": Model,
-    }
+    """The names that a page may use without defining them: those of the start page, as its reader gets them."""
+    page = DOCS / "index.md"
+    after = page.read_text().splitlines().index("## Names in the code")
+    block = next(block for block in blocks(page) if block.is_run and block.line > after)
+    names: dict[str, object] = {"__name__": "page"}
+    exec(compile("\n" * block.line + block.text, str(page), "exec"), names)
+    return names
+
+
+def undefined(page: Path) -> set[str]:
+    """Names of the stage that a page's code uses before it has defined them."""
+    defined: set[str] = set()
+    used: set[str] = set()
+    for block in filter(lambda block: block.is_run, blocks(page)):
+        nodes = list(ast.walk(ast.parse(block.text)))
+        names = [node for node in nodes if isinstance(node, ast.Name)]
+        imported = [alias for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names]
+        made = [node.name for node in nodes if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+        here = {node.id for node in names if isinstance(node.ctx, ast.Store)} | {a.asname or a.name for a in imported} | {*made}
+        used |= {node.id for node in names if isinstance(node.ctx, ast.Load)} - defined - here
+        defined |= here
+    return used & stage().keys()
 
 
 def shown(text: str) -> str:
@@ -98,8 +84,9 @@ class Bucket(MemoryFileSystem):
 def put_a_checkpoint_in_a_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
     """`gs://` is a store in memory, with the checkpoint that docs/checkpoints.md goes on from."""
     monkeypatch.setitem(sys.modules["fsspec.registry"]._registry, "gs", Bucket)
+    names: dict[str, Any] = stage()
     trainer = L.Trainer(max_epochs=1, devices=1, logger=False, enable_progress_bar=False)
-    trainer.fit(Model(), DataLoader(TensorDataset(torch.randn(64, 4), torch.randint(0, 2, (64,))), batch_size=4))
+    trainer.fit(names["MyModule"](), names["loader"])
     trainer.save_checkpoint("gs://bucket/run6/last.ckpt")
 
 
@@ -123,7 +110,7 @@ def test_blocks_run_and_print_what_is_shown(page: Path, monkeypatch: pytest.Monk
     vars(module).update(stage())
     # whoever reads a page has an accelerator, or cores to simulate; what the Trainer chooses by itself depends on the machine
     monkeypatch.setenv("PL_TRAINER_ACCELERATOR", "cpu")
-    warnings.simplefilter("ignore", UserWarning)
+    warnings.simplefilter("error" if page.name == "index.md" else "ignore", UserWarning)  # nobody is to start with a warning
     if page.name == "checkpoints.md":
         put_a_checkpoint_in_a_bucket(monkeypatch)
     printed = ""
@@ -132,6 +119,11 @@ def test_blocks_run_and_print_what_is_shown(page: Path, monkeypatch: pytest.Monk
             printed = run(block, page, vars(module))
         elif block.title == "prints":
             assert shown(block.text) == shown(printed), f"{name_of(page)}:{block.line}"
+
+
+@pytest.mark.parametrize("page", [page for page in WITH_CODE if page.parent != ROOT], ids=name_of)
+def test_pages_say_where_undefined_names_come_from(page: Path) -> None:
+    assert not undefined(page) or "index.md#names-in-the-code" in page.read_text(), undefined(page)
 
 
 def test_every_page_is_in_the_navigation() -> None:

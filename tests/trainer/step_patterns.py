@@ -724,6 +724,7 @@ class Scripted(Step):
 def scripted(function: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.simplefilter("ignore", FutureWarning)  # what PyTorch 2.15 says it by
         return torch.jit.script(function)
 
 

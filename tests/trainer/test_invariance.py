@@ -42,8 +42,8 @@ def digits(devices: int, dropout: float) -> tuple[L.LightningModule, Any]:
 
 def text(devices: int, dropout: float) -> tuple[L.LightningModule, Any]:
     script = example("text")
-    size = script.Size(layers=1, heads=2, width=32, context=16, dropout=dropout)
-    return script.ByteGPT(size), script.loaders(GLOBAL_BATCH // devices, size.context)[0]
+    module = script.ByteGPT(layers=1, heads=2, width=32, context=16, dropout=dropout)
+    return module, script.loaders(GLOBAL_BATCH // devices, context=16)[0]
 
 
 def run(build: Any, devices: int, dropout: float) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:

@@ -6,12 +6,15 @@ import keyword
 import sys
 from argparse import ArgumentParser, Namespace
 from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
 
 from ..exceptions import MisconfigurationException
 from ._command import Command
 
 FILES = ("README.md", "data.py", "module.py", "test_train.py", "train.py")
+# what the written files import beside systolic, and the package that brings it
+_IMPORTED = {"sklearn": "scikit-learn"}
 # the templates are whole files that run; this is the name in them
 _NAME = "Project"
 
@@ -31,7 +34,9 @@ def _run(options: Namespace) -> int:
         text = (templates / f"{name}.txt").read_text()
         (folder / name).write_text(text.replace(_NAME, stem))
     listed = "\n".join(f"  {folder / name}" for name in FILES)
-    sys.stdout.write(f"{listed}\nTrain it: cd {folder} && python train.py\n")
+    wanted = [package for module, package in _IMPORTED.items() if find_spec(module) is None]
+    first = f"pip install {' '.join(wanted)} && " if wanted else ""
+    sys.stdout.write(f"{listed}\nTrain it: {first}cd {folder} && python train.py\n")
     return 0
 
 

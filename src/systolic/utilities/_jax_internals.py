@@ -13,8 +13,14 @@ from jax._src.clusters import GkeTpuCluster as GkeTpuCluster
 from jax._src.clusters import OmpiCluster as OmpiCluster
 from jax._src.clusters import SlurmCluster as SlurmCluster
 
+# the programs inside of a program: loops, calls; `jax.extend` has it, too, but imports Pallas
+from jax._src.core import jaxprs_in_params as jaxprs_in_params
+
 # the client of the coordination service that `jax.distributed.initialize` starts; it has no public name
 from jax._src.distributed import global_state as global_state
+
+# the singular value decomposition that programs for TPUs get: the public one traces it when a program is lowered only
+from jax._src.tpu.linalg import svd as svd
 
 # whether JAX has started its platforms, without starting them
 from jax._src.xla_bridge import backends_are_initialized as backends_are_initialized
@@ -27,9 +33,6 @@ from jax.experimental import topologies as topologies
 
 # whether an executable came from the cache on disk
 from jax.experimental.compilation_cache import compilation_cache as compilation_cache
-
-# the programs inside of a program: loops, calls
-from jax.extend.core import jaxprs_in_params as jaxprs_in_params
 
 # the type of what `jax.devices()` lists
 from jaxlib._jax import Device as Device

@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from compiler.lowering.op_check import check_op
+from jax.sharding import SingleDeviceSharding
+
+from systolic.compiler.lowering import LoweringContext
+from systolic.compiler.lowering._context import lowering_context
+from systolic.compiler.lowering._linalg import linalg_pinv, linalg_svd
+from systolic.preflight import parse_slice, slice_devices
 
 pytestmark = pytest.mark.thin(6)
 
@@ -73,6 +82,37 @@ def test_single(case: str) -> None:
     torch.manual_seed(1)
     a = torch.randn(4, 4) + 4 * torch.eye(4)
     check_op(SQUARE[case], a.requires_grad_(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("shape", [(6, 3), (3, 6), (2, 4, 4)])
+def test_the_decomposition_of_programs_for_tpus(shape: tuple[int, ...], full: bool) -> None:
+    a = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+    a[..., 1] = a[..., 0]  # a singular value of nearly zero
+    given = jnp.asarray(a.numpy())
+    with jax.enable_x64(True), lowering_context(LoweringContext(platform="tpu")):
+        u, s, vh = (torch.from_numpy(np.array(x)) for x in linalg_svd(given, full))
+        inverse = torch.from_numpy(np.array(linalg_pinv(given)))
+    expected = L.svd(a, full_matrices=full)
+    assert [x.shape for x in (u, s, vh)] == [x.shape for x in expected]
+    torch.testing.assert_close(s, expected.S, rtol=1e-5, atol=1e-5)
+    least = s.shape[-1]
+    torch.testing.assert_close(u[..., :least] * s[..., None, :] @ vh[..., :least, :], a, rtol=1e-5, atol=1e-5)
+    for one in (u, vh.mT):
+        torch.testing.assert_close(one.mT @ one, torch.eye(one.shape[-1]).expand_as(one.mT @ one), rtol=0, atol=1e-5)
+    torch.testing.assert_close(inverse, L.pinv(a), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.tables
+@pytest.mark.parametrize("function", [linalg_svd, linalg_pinv])
+def test_the_compiler_of_tpus_takes_the_decomposition(function: Callable[[jax.Array], Any]) -> None:
+    """With JAX's public function it refused a product of floats by int64, or ended the process."""
+    pytest.importorskip("libtpu")
+    given = jax.ShapeDtypeStruct((32, 8), jnp.float32, sharding=SingleDeviceSharding(slice_devices(parse_slice("v5e:1x1"))[0]))
+    with jax.enable_x64(True), lowering_context(LoweringContext(platform="tpu")):
+        text = jax.jit(function).lower(given).compile().as_text()
+    assert text is not None
+    assert "f32[32,8]" in text
 
 
 def test_householder_product() -> None:

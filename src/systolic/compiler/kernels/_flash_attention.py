@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import math
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -14,7 +16,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from ...sharding import TENSOR_AXIS, batch_spec
 from ..lowering._bits import mask_key
-from ._flash_kernels import FlashProblem, Operands, flash_backward, flash_forward
+from ._flash_problem import FlashProblem, Operands
 from ._plain_attention import Mask, plain_attention
 
 Shaped = jax.Array | jax.ShapeDtypeStruct
@@ -202,13 +204,18 @@ def _spec_of_mask(mask: jax.Array, split: PartitionSpec) -> PartitionSpec:
 Axes = str | tuple[str, ...]
 
 
+def _kernels() -> ModuleType:
+    """The kernels, imported with the first attention on a TPU: with Pallas they take half a second."""
+    return importlib.import_module("._flash_kernels", __package__)
+
+
 def _forward_of_core(
     settings: _Settings, heads: int, by_batch: Axes, by_heads: Axes,
     query: jax.Array, key: jax.Array, value: jax.Array, mask: Mask, draw: Mask,
 ) -> tuple[jax.Array, jax.Array]:  # fmt: skip
     problem = _problem(settings, heads, query, key, value, mask)
     operands = _operands(problem, query, key, value, mask, _seed(draw, query, by_batch, by_heads))
-    result, sums = flash_forward(problem, operands)
+    result, sums = _kernels().flash_forward(problem, operands)
     return result[:, :, : query.shape[2]], sums
 
 
@@ -219,7 +226,7 @@ def _backward_of_core(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:  # fmt: skip
     problem = _problem(settings, heads, query, key, value, mask)
     operands = _operands(problem, query, key, value, mask, _seed(draw, query, by_batch, by_heads))
-    found = flash_backward(problem, operands, _padded(result, problem.rows), sums, _padded(cotangent, problem.rows))
+    found = _kernels().flash_backward(problem, operands, _padded(result, problem.rows), sums, _padded(cotangent, problem.rows))
     of_query, of_key, of_value = (
         gradient[:, :, : like.shape[2]] for gradient, like in zip(found, (query, key, value), strict=True)
     )

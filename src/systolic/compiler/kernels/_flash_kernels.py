@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -22,50 +21,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from ..lowering._bits import hashed, keeps, row_bits
-
-
-@dataclass(frozen=True)
-class FlashProblem:
-    """Attention of one core, and how it is cut.
-
-    Attributes:
-        group: heads of the query that share one of the key.
-        all_heads: heads of the query on all cores.
-        lengths: of queries and keys, without what they are padded with.
-        rows: queries of a tile.
-        columns: keys of a tile.
-        heads: heads of the query that one step of the grid goes through.
-        causal: whether position i sees the positions up to i only.
-        scale: what scores are multiplied by.
-        dropout: the share of probabilities that is set to zero.
-        at_once: compute scores once for all gradients, and keep those of all queries of a head in vector memory, in float32;
-            else in two passes, of which one keeps those of a tile.
-        exact: multiply float32 as such, not rounded to bfloat16.
-        interpret: run the kernels without a TPU.
-    """
-
-    group: int
-    all_heads: int
-    lengths: tuple[int, int]
-    rows: int
-    columns: int
-    heads: int
-    causal: bool
-    scale: float
-    dropout: float
-    at_once: bool
-    exact: bool
-    interpret: bool
-
-    @property
-    def key_heads(self) -> int:
-        """Heads of the key that one step of the grid goes through."""
-        return max(1, self.heads // self.group)
-
-    @property
-    def tiles(self) -> tuple[int, int]:
-        """Tiles along queries and along keys."""
-        return -(-self.lengths[0] // self.rows), -(-self.lengths[1] // self.columns)
+from ._flash_problem import FlashProblem, Operands
 
 
 class _Tile(NamedTuple):
@@ -75,28 +31,6 @@ class _Tile(NamedTuple):
     column: jax.Array
     is_first: jax.Array
     is_last: jax.Array
-
-
-@dataclass(frozen=True)
-class Operands:
-    """Arrays of one core, padded to whole tiles.
-
-    Attributes:
-        query: (batch, heads, length, features).
-        key: (batch, key heads, other length, features).
-        value: (batch, key heads, other length, other features).
-        mask: (1 or batch, 1 or heads, 1 or other length, 1 or length), transposed as tiles are: 8-bit integers that say what
-            takes part, or numbers that are added; None for none.
-        seen: int32[1 or batch, tiles]: by columns, whether the mask lets anybody see anything in a tile; None to visit all.
-        seed: int32[4]: two words of the dropout's key, and the numbers of the first batch element and the first head.
-    """
-
-    query: jax.Array
-    key: jax.Array
-    value: jax.Array
-    mask: jax.Array | None
-    seen: jax.Array | None
-    seed: jax.Array
 
 
 # dimensions that a product sums over, of its left and its right operand

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import jax
@@ -10,6 +11,7 @@ import torch
 from jax import lax
 from jax.scipy.linalg import expm
 
+from ...utilities._jax_internals import svd
 from ._context import current
 from ._table import lowers, lowers_named
 
@@ -237,8 +239,22 @@ def linalg_svd(
     """Singular value decomposition."""
     if not compute_uv:
         return jnp.zeros(0, a.dtype), jnp.linalg.svd(a, compute_uv=False), jnp.zeros(0, a.dtype)
+    if current().platform == "tpu" and a.size and a.dtype in (jnp.float32, jnp.complex64):
+        return _svd_on_tpu(a, full_matrices)
     u, s, vh = jnp.linalg.svd(a, full_matrices=full_matrices)
     return u, s, vh
+
+
+def _svd_on_tpu(a: jax.Array, full_matrices: bool) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """JAX's own way, traced now and not when the program is lowered: with 64-bit types off.
+
+    With these on it multiplies floats by int64, which libtpu's compiler refuses, or ends the process over (0.0.50 does).
+    """
+    function = functools.partial(svd.svd, full_matrices=full_matrices)
+    for _ in a.shape[:-2]:
+        function = jax.vmap(function)
+    with jax.enable_x64(False):
+        return function(a)
 
 
 @lowers(aten._linalg_eigh.default)
@@ -274,7 +290,7 @@ def linalg_pinv(
         s, u = jnp.linalg.eigh(a, UPLO="L", symmetrize_input=False)
         vh = _adjoint(u)
     else:
-        u, s, vh = jnp.linalg.svd(a, full_matrices=False)
+        u, s, vh = linalg_svd(a)
     size = jnp.abs(s)
     largest = size.max(-1, keepdims=True, initial=0)
     # without a tolerance PyTorch derives one from the size, unless an absolute one is positive
