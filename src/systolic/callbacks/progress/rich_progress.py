@@ -223,6 +223,9 @@ class RichProgressBar(SwitchedProgressBar):
     def on_train_epoch_start(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """Begin a bar."""
         self._tell_finished()
+        self._begin_epoch(trainer)
+
+    def _begin_epoch(self, trainer: TrainerLike) -> None:
         self.train_progress_bar_id, self._train = self._begin(
             self.train_progress_bar_id, self._get_train_description(trainer.current_epoch), self.total_train_batches
         )
@@ -234,7 +237,9 @@ class RichProgressBar(SwitchedProgressBar):
         """Count, and redraw when it is time to."""
         if self._evaluation is not None:
             self._update(self._evaluated, self._evaluation.done + 1)
-        elif self._train is not None:
+        elif self._display is not None:
+            if self._train is None:  # a run goes on in the middle of an epoch, for which no hook tells its beginning
+                self._begin_epoch(trainer)
             self._update(self.train_progress_bar_id, batch_idx + 1)
             self._update_metrics(trainer, pl_module)
         if time.monotonic() >= self._due and self._display is not None:

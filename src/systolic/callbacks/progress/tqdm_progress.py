@@ -56,7 +56,7 @@ class TQDMProgressBar(SwitchedProgressBar):
         self._bars: dict[str, Tqdm | None] = dict.fromkeys(("train", "val", "test", "predict"))
         self._batches: list[int | float] = []
         self._loader = -1
-        self._has_begun = False
+        self._has_begun = self._in_epoch = False
         self._evaluated = ""
         self._label = ""
 
@@ -152,12 +152,17 @@ class TQDMProgressBar(SwitchedProgressBar):
     def on_train_start(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """Make the bar."""
         self.train_progress_bar = self.init_train_tqdm()
+        self._in_epoch = False
 
     def on_train_epoch_start(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """Begin the bar again."""
         if self._leave:
             self.train_progress_bar = self.init_train_tqdm()
-        _begin(self.train_progress_bar, f"Epoch {trainer.current_epoch}", self.total_train_batches)
+        self._begin_epoch(trainer)
+
+    def _begin_epoch(self, trainer: TrainerLike, done: int = 0) -> None:
+        _begin(self.train_progress_bar, f"Epoch {trainer.current_epoch}", self.total_train_batches, done)
+        self._in_epoch = True
 
     def on_step_dispatched(self, trainer: TrainerLike, pl_module: LightningModule, batch_idx: int) -> None:
         """Redraw the bar that moves, when it is time to."""
@@ -166,7 +171,12 @@ class TQDMProgressBar(SwitchedProgressBar):
                 self._next_loader()
             self._has_begun = True
             self._moved(self._bar(self._evaluated), batch_idx + 1)
-        elif self._bars["train"] is not None and self._moved(self.train_progress_bar, batch_idx + 1):
+            return
+        if self._bars["train"] is None:
+            return
+        if not self._in_epoch:  # of a run that goes on in the middle of one, for which no hook tells its beginning
+            self._begin_epoch(trainer, batch_idx)
+        if self._moved(self.train_progress_bar, batch_idx + 1):
             self.train_progress_bar.set_postfix(self.get_metrics(trainer, pl_module))
 
     def _moved(self, bar: Tqdm, done: int) -> bool:
@@ -252,10 +262,10 @@ class TQDMProgressBar(SwitchedProgressBar):
             bar.write((" " if sep is None else sep).join(map(str, values)), **kwargs)
 
 
-def _begin(bar: Tqdm, description: str, total: int | float) -> None:
+def _begin(bar: Tqdm, description: str, total: int | float, done: int = 0) -> None:
     bar.reset()
     bar.total = int(total) if math.isfinite(total) else None
-    bar.initial = 0
+    bar.initial = done  # the rate is of those after it
     bar.set_description(description)
 
 
