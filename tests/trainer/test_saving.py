@@ -274,7 +274,7 @@ print(json.dumps(measure.found))
 def test_saving_takes_one_host_copy_of_a_gigabyte(how: str, tmp_path: Path) -> None:
     """Measured in a process of its own: host memory grows by the size of the state and at most 20% more."""
     path = "objects://bucket" if how == "objects" else str(tmp_path / "bucket")
-    search = os.pathsep.join([str(Path(__file__).parents[1] / "checkpoint"), os.environ.get("PYTHONPATH", "")])
+    search = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, "-c", MEASURE, path, how, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": search})
     found = json.loads(done.stdout.splitlines()[-1])
