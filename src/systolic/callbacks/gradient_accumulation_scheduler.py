@@ -60,8 +60,8 @@ class GradientAccumulationScheduler(Callback):
         if not pl_module.automatic_optimization:
             raise RuntimeError(
                 "Automatic gradient accumulation and the `GradientAccumulationScheduler` need automatic optimization: in "
-                "manual "
-                "optimization training_step decides when to step. Remove the callback, or set automatic_optimization = True."
+                "manual optimization training_step decides when to step. Remove the callback, or set automatic_optimization = "
+                "True."
             )
         written = ("optimizer_step", "optimizer_zero_grad")
         if self.going_to_accumulate_grad_batches() and any(overrides(pl_module, name, LightningModule) for name in written):

@@ -107,9 +107,8 @@ class HyperparametersMixin:
         if names:
             warnings.warn(
                 f"Of the hyperparameters {names} of {type(self).__name__} each is an instance of `nn.Module` and is already "
-                "saved "
-                f"in checkpoints, in the state_dict. Leave them out with self.save_hyperparameters(ignore={names}), and give "
-                "them to load_from_checkpoint by name.",
+                f"saved in checkpoints, in the state_dict. Leave them out with self.save_hyperparameters(ignore={names}), and "
+                "give them to load_from_checkpoint by name.",
                 stacklevel=3,
             )
 

@@ -112,8 +112,7 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, DataHooks, _
         if given is not None and of_trainer is not None and given != of_trainer:
             raise MisconfigurationException(
                 f"You set `Trainer({name}={of_trainer!r})` and have passed `clip_gradients({name}={given!r})`, which "
-                "contradict. "
-                "Leave one of them out."
+                "contradict. Leave one of them out."
             )
         return of_trainer if given is None else given
 

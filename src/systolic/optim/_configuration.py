@@ -68,10 +68,9 @@ def read_configuration(module: nn.Module, returned: object, automatic: bool) -> 
     configuration = _read(returned)
     if automatic and len(configuration.optimizers) > 1:
         raise OldInterfaceError(
-            "Training with multiple optimizers is only supported with manual optimization. Set `self.automatic_optimization "
-            "= False` in "
-            "the module's __init__ and step the optimizers of `self.optimizers()` in training_step. "
-            f"Received: {len(configuration.optimizers)} optimizers."
+            "Training with multiple optimizers is only supported with manual optimization. Set `self.automatic_optimization = "
+            "False` in the module's __init__ and step the optimizers of `self.optimizers()` in training_step. Received: "
+            f"{len(configuration.optimizers)} optimizers."
         )
     for optimizer in configuration.optimizers:
         _require_own_parameters(module, optimizer)

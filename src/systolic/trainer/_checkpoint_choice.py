@@ -45,8 +45,7 @@ def choose(trainer: Trainer, method: str, ckpt_path: Any, module_given: bool) ->
     if ckpt_path is None and method == "fit" and left:
         warnings.warn(
             "trainer.fit() was called without `ckpt_path`. The last model of the previous `fit` call will be used: an "
-            "exception "
-            f"ended it, and OnExceptionCheckpoint saved {', '.join(left)}. Remove the file to begin anew.",
+            f"exception ended it, and OnExceptionCheckpoint saved {', '.join(left)}. Remove the file to begin anew.",
             stacklevel=4,
         )
         ckpt_path = "last"
@@ -94,8 +93,7 @@ def _best(trainer: Trainer, method: str) -> str:
     if len(callbacks) > 1:
         warnings.warn(
             f"{asked}: the Trainer has {len(callbacks)} ModelCheckpoint callbacks. The best checkpoint path from first "
-            "checkpoint "
-            "callback is taken.",
+            "checkpoint callback is taken.",
             stacklevel=5,
         )
     path = getattr(callbacks[0], "best_model_path", "")

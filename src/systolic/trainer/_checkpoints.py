@@ -35,8 +35,7 @@ def save(run: Run, path: Any, weights_only: bool, storage_options: Any = None) -
     if run.call is None:
         raise NothingToSaveError(
             "There is nothing to save before fit, validate, test or predict was called. Saving a checkpoint is only possible "
-            "if a "
-            "model is attached to the Trainer by one of these."
+            "if a model is attached to the Trainer by one of these."
         )
     with saving(run, path):
         _save(run, path, weights_only, storage_options)

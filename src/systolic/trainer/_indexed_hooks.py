@@ -47,8 +47,7 @@ def require_index_as_needed(module: LightningModule, stage: Stage, several: bool
         if several and index is None and not any(p.kind is p.VAR_POSITIONAL for p in parameters.values()):
             raise LoaderIndexError(
                 f"There are several `{loaders}`s, and there is no `dataloader_idx` argument in `{method}`, which gets the "
-                "number "
-                "of a batch's loader. Add `dataloader_idx=0`."
+                "number of a batch's loader. Add `dataloader_idx=0`."
             )
 
 
