@@ -83,9 +83,10 @@ def test_a_worker_that_dies_is_an_error_once(fate: str, compile: bool, tmp_path:
     with pytest.raises(kind, match=text) as caught:
         trainer.fit(Line(), DataLoader(Rows(fate), batch_size=4, num_workers=2))
     assert ended == [caught.value]
+    subprocess.run(["true"], check=True)  # PyTorch would raise it again with the end of any child
     assert 1 <= trainer.global_step <= 9  # PyTorch tells of a dead worker at once, with batches before it on their way
     assert systolic.checkpoint.load(tmp_path / "last.ckpt")["global_step"] in (trainer.global_step - 1, trainer.global_step)
-    finished = L.Trainer(**QUIET, compile=compile, logger=False)
+    finished = L.Trainer(**QUIET, compile=compile, logger=False, enable_checkpointing=False)
     finished.fit(Line(), DataLoader(Rows(), batch_size=4, num_workers=2), ckpt_path=tmp_path / "last.ckpt")
     assert finished.global_step == 40
 

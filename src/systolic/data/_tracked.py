@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -163,6 +164,7 @@ class WorkersLoader(TrackedLoader):
         self._skip: Skip | None = None
         self._known: Mark = {}
         self._resumed = False
+        self._reading: weakref.ref[Any] | None = None
 
     def __iter__(self) -> Iterator[Any]:
         self._start_workers()
@@ -171,11 +173,16 @@ class WorkersLoader(TrackedLoader):
             self._sampler.skip = skip
         left_out = self._sampler.skip
         if left_out is not None and left_out.is_under_way:
-            return map(self._taken, later_pass(lambda: iter(self._clone), left_out))
-        batches = iter(self._clone)
+            return map(self._taken, later_pass(self._read, left_out))
+        batches = self._read()
         if self._streams and skip is not None:
             _finish(skip)
         return map(self._taken, batches)
+
+    def _read(self) -> Iterator[Any]:
+        batches = iter(self._clone)
+        self._reading = weakref.ref(batches)
+        return batches
 
     def _start_workers(self) -> None:
         """Decide what new workers begin with; those that persist go on as they are."""
@@ -217,11 +224,15 @@ class WorkersLoader(TrackedLoader):
         """End workers that persist.
 
         Left to the garbage collector they hold it up for five seconds each: it closes their queues before it lets the loader
-        tell them through these to end.
+        tell them through these to end. Those of which one has died end, too: whenever any child of the process ends, PyTorch
+        would raise the error again in the main thread, whatever that does by then, while a traceback holds the iterator.
         """
         iterator, self._clone.__dict__["_iterator"] = self._clone.__dict__.get("_iterator"), None
         if iterator is not None:
             iterator._shutdown_workers()
+        reading = self._reading() if self._reading is not None else None
+        if reading is not None and any(worker.exitcode for worker in getattr(reading, "_workers", ())):
+            reading._shutdown_workers()
 
 
 class MergedTracked(TrackedLoader):
