@@ -202,7 +202,7 @@ BATCHES = (
         of_batch(given, says, answer, compile=compile)
         for compile in (False, True)
         for given, says, answer in (
-            ("None", "got the batch: None", TypeError),
+            ("None", "The train_dataloader yielded None", UserWarning),
             ("3", "got the batch: 3", TypeError),
             ("'text'", "got the batch: 'text'", TypeError),
             ("Opaque()", "got the batch: Opaque()", TypeError),

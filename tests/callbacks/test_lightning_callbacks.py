@@ -140,5 +140,8 @@ def test_on_exception_checkpoint(tmp_path: Any) -> None:
     with pytest.raises(ValueError, match="a mistake"):
         trainer.fit(module, loader(), loader())
     assert torch.load(saving.ckpt_path)["global_step"] == 5
-    quiet_trainer(callbacks=[saving], enable_checkpointing=True).fit(regression(L.LightningModule)(), loader())
+    again = quiet_trainer(callbacks=[saving], enable_checkpointing=True)
+    with pytest.warns(UserWarning, match=r"OnExceptionCheckpoint saved .*on_exception.ckpt"):
+        again.fit(regression(L.LightningModule)(), loader())
+    assert again.global_step == 5 * again.max_epochs  # not those of the first run once more
     assert not (tmp_path / "on_exception.ckpt").exists()

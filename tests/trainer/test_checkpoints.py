@@ -258,7 +258,12 @@ def test_predict() -> None:
         assert type(one["prediction"]) is torch.Tensor
         assert not one["prediction"].requires_grad
         torch.testing.assert_close(one["prediction"], other["prediction"], rtol=1e-5, atol=1e-6)
-    several = quiet_trainer().predict(module, [loader(10), loader(4)])
+
+    class OfSeveral(Sized):
+        def predict_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> Any:
+            return super().predict_step(batch, batch_idx)
+
+    several = quiet_trainer().predict(OfSeveral(), [loader(10), loader(4)])
     assert [len(outputs) for outputs in several] == [3, 1]
     assert quiet_trainer().predict(module, loader(10), return_predictions=False) is None
 

@@ -120,7 +120,12 @@ def test_prediction_returns_every_sample_once() -> None:
 
 def test_several_evaluation_loaders() -> None:
     loaders = [DataLoader(numbered(count), batch_size=4) for count in (103, 10)]
-    found = trainer(8).validate(Measured(), loaders, verbose=False)
+
+    class OfSeveral(Measured):
+        def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+            self.test_step(batch, batch_idx)
+
+    found = trainer(8).validate(OfSeveral(), loaders, verbose=False)
     assert [one[f"samples/dataloader_idx_{i}"] for i, one in enumerate(found)] == [103, 10]
 
 
