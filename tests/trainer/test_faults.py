@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
+from trainer.dying_worker import Line, Rows
 
 import systolic as L
 import systolic.checkpoint
@@ -29,28 +29,6 @@ QUIET: dict[str, Any] = {
     "accelerator": "cpu", "devices": 1, "enable_progress_bar": False, "enable_model_summary": False, "max_epochs": 4,
     "log_every_n_steps": 1, "advice": False,
 }  # fmt: skip
-
-
-class Line(L.LightningModule):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = torch.nn.Linear(4, 1)
-
-    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
-        loss = self.layer(batch).square().mean()
-        self.log("loss", loss)
-        return loss
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), lr=0.1)
-
-
-class Rows(Dataset[torch.Tensor]):
-    def __len__(self) -> int:
-        return 40
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        return torch.full((4,), index / 40)
 
 
 FATES = {
