@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -151,20 +152,25 @@ def test_a_process_whose_peers_stay_away_ends_with_an_error(process: int) -> Non
     assert "Check failure" not in run.stderr
 
 
-@pytest.mark.tables
-def test_who_came_is_named() -> None:
-    """Two of the three others come; all three wait long enough for each other to have started."""
-    told = {"SYSTOLIC_PROCESSES": "4", "PYTHONPATH": os.pathsep.join(sys.path)}
-    port = free_port()
-    started = [
+def arriving(numbers: Iterable[int], processes: int) -> list[subprocess.Popen[str]]:
+    """Some processes of a run, each of which waits half a minute for the others."""
+    told = {"SYSTOLIC_PROCESSES": str(processes), "PYTHONPATH": os.pathsep.join(sys.path)}
+    where = f"127.0.0.1:{free_port()}"
+    return [
         subprocess.Popen(
             [sys.executable, str(HERE / "arriving.py"), "30"],
-            env=os.environ | told | {"SYSTOLIC_COORDINATOR": f"127.0.0.1:{port}", "SYSTOLIC_PROCESS": str(process)},
+            env=os.environ | told | {"SYSTOLIC_COORDINATOR": where, "SYSTOLIC_PROCESS": str(number)},
             stderr=subprocess.PIPE,
             text=True,
         )
-        for process in (0, 1, 3)
+        for number in numbers
     ]
+
+
+@pytest.mark.tables
+def test_who_came_is_named() -> None:
+    """Two of the three others come; all three wait long enough for each other to have started."""
+    started = arriving((0, 1, 3), 4)
     said = [process.communicate(timeout=300)[1] for process in started]
     assert [process.returncode for process in started] == [1, 1, 1], said
     assert "Came: 2 of the 3 others: 127.0.0.1 (2 processes)." in said[0], said[0]
@@ -174,17 +180,7 @@ def test_who_came_is_named() -> None:
 @pytest.mark.parametrize("killed", [0, 1])
 def test_one_that_dies_while_all_meet_leaves_nobody_waiting_for_ever(killed: int) -> None:
     """Two of three have come when one of them is killed."""
-    told = {"SYSTOLIC_PROCESSES": "3", "PYTHONPATH": os.pathsep.join(sys.path)}
-    port = free_port()
-    started = [
-        subprocess.Popen(
-            [sys.executable, str(HERE / "arriving.py"), "30"],
-            env=os.environ | told | {"SYSTOLIC_COORDINATOR": f"127.0.0.1:{port}", "SYSTOLIC_PROCESS": str(process)},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for process in range(2)
-    ]
+    started = arriving(range(2), 3)
     assert started[killed].stderr is not None
     started[killed].stderr.readline()  # it waits for the others
     started[killed].kill()

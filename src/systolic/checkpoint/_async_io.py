@@ -7,12 +7,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from ..exceptions import MisconfigurationException
-from ._io import CheckpointIO, TorchCheckpointIO
+from ._io import CheckpointIO
 from ._location import MapLocation, PathLike, location
 from ._snapshot import snapshot
+from ._wrapping_io import WrappingCheckpointIO
 
 
-class AsyncCheckpointIO(CheckpointIO):
+class AsyncCheckpointIO(WrappingCheckpointIO):
     """Write checkpoints in a thread while training goes on.
 
     Everything happens in the order in which it was asked for: an old checkpoint is removed when the new one is
@@ -35,7 +36,7 @@ class AsyncCheckpointIO(CheckpointIO):
     copies = True
 
     def __init__(self, checkpoint_io: CheckpointIO | None = None) -> None:
-        self.checkpoint_io = TorchCheckpointIO() if checkpoint_io is None else checkpoint_io
+        super().__init__(checkpoint_io)
         if self.checkpoint_io.saves_from_devices:
             raise MisconfigurationException(
                 f"AsyncCheckpointIO({type(checkpoint_io).__name__}()): expected a plugin that writes copies on the host. This "
@@ -56,7 +57,7 @@ class AsyncCheckpointIO(CheckpointIO):
     ) -> dict[str, Any]:
         """Read a checkpoint, after those that are being written."""
         self.wait()
-        return self.checkpoint_io.load_checkpoint(path, map_location, weights_only)
+        return super().load_checkpoint(path, map_location, weights_only)
 
     def remove_checkpoint(self, path: PathLike) -> None:
         """Delete a checkpoint, after what was asked for before."""
@@ -72,22 +73,22 @@ class AsyncCheckpointIO(CheckpointIO):
 
     def exists(self, path: PathLike) -> bool:
         """Whether the checkpoint is there, or is being written."""
-        return location(path) in self._coming or self.checkpoint_io.exists(path)
+        return location(path) in self._coming or super().exists(path)
 
     def names_in(self, directory: PathLike) -> list[str]:
         """The names of the files in a directory, after those that are being written."""
         self.wait()
-        return self.checkpoint_io.names_in(directory)
+        return super().names_in(directory)
 
     def is_whole(self, path: PathLike) -> bool:
         """Whether a checkpoint is undamaged, after those that are being written."""
         self.wait()
-        return self.checkpoint_io.is_whole(path)
+        return super().is_whole(path)
 
     def modified(self, path: PathLike) -> float:
         """When a checkpoint was written, after those that are being written."""
         self.wait()
-        return self.checkpoint_io.modified(path)
+        return super().modified(path)
 
     def check(self) -> None:
         """Raise what has gone wrong in the background so far; waits for nothing."""
@@ -102,7 +103,7 @@ class AsyncCheckpointIO(CheckpointIO):
         self._pending.clear()
         self._coming.clear()
         self.check()
-        self.checkpoint_io.wait()
+        super().wait()
 
     def teardown(self) -> None:
         """Finish what was begun, and end the thread; raises what went wrong."""
@@ -112,7 +113,7 @@ class AsyncCheckpointIO(CheckpointIO):
             if self._executor is not None:
                 self._executor.shutdown()
                 self._executor = None
-            self.checkpoint_io.teardown()
+            super().teardown()
 
     def _submit(self, coming: PathLike | None, action: Callable[..., None], *arguments: Any) -> None:
         if self._executor is None:

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from ..exceptions import MisconfigurationException
-from ._io import CheckpointIO, TorchCheckpointIO
-from ._location import MapLocation, PathLike, location
+from ._io import CheckpointIO
+from ._location import PathLike, location
+from ._wrapping_io import WrappingCheckpointIO
 
 
-class TolerantCheckpointIO(CheckpointIO):
+class TolerantCheckpointIO(WrappingCheckpointIO):
     """Warn of a checkpoint that cannot be written, instead of ending the run.
 
     For runs that shall survive a full disk or a file system that is away for a while. Every save is tried. While saves fail,
@@ -35,7 +36,7 @@ class TolerantCheckpointIO(CheckpointIO):
     """
 
     def __init__(self, checkpoint_io: CheckpointIO | None = None, max_failures: int | None = None) -> None:
-        self.checkpoint_io = TorchCheckpointIO() if checkpoint_io is None else checkpoint_io
+        super().__init__(checkpoint_io)
         if self.checkpoint_io.saves_from_devices or self.checkpoint_io.writes_later:
             raise MisconfigurationException(
                 f"TolerantCheckpointIO({type(checkpoint_io).__name__}()): expected a plugin whose `save_checkpoint` has "
@@ -72,12 +73,6 @@ class TolerantCheckpointIO(CheckpointIO):
             if location(old) != self._newest:
                 self.remove_checkpoint(old)
 
-    def load_checkpoint(
-        self, path: PathLike, map_location: MapLocation = None, weights_only: bool | None = None
-    ) -> dict[str, Any]:
-        """Read a checkpoint; what is wrong with one that is asked for is an error."""
-        return self.checkpoint_io.load_checkpoint(path, map_location, weights_only)
-
     def remove_checkpoint(self, path: PathLike) -> None:
         """Delete a checkpoint; while saves fail, when one has succeeded."""
         if self.failures:
@@ -94,34 +89,6 @@ class TolerantCheckpointIO(CheckpointIO):
         """Link a checkpoint, unless it could not be written."""
         if location(source) not in self._missing:
             self._try("written", link, self.checkpoint_io.link_checkpoint, source, link)
-
-    def exists(self, path: PathLike) -> bool:
-        """Whether there is a checkpoint."""
-        return self.checkpoint_io.exists(path)
-
-    def names_in(self, directory: PathLike) -> list[str]:
-        """The names of the files in a directory."""
-        return self.checkpoint_io.names_in(directory)
-
-    def is_whole(self, path: PathLike) -> bool:
-        """Whether a checkpoint is undamaged."""
-        return self.checkpoint_io.is_whole(path)
-
-    def modified(self, path: PathLike) -> float:
-        """When a checkpoint was written, in seconds since 1970."""
-        return self.checkpoint_io.modified(path)
-
-    def check(self) -> None:
-        """Raise what the plugin inside has to tell."""
-        self.checkpoint_io.check()
-
-    def wait(self) -> None:
-        """Return when everything is written."""
-        self.checkpoint_io.wait()
-
-    def teardown(self) -> None:
-        """Finish what was begun."""
-        self.checkpoint_io.teardown()
 
     def _failed(self, path: PathLike, error: OSError) -> None:
         if self.max_failures is not None and self.failures >= self.max_failures:

@@ -231,7 +231,7 @@ class WorkersLoader(TrackedLoader):
         if iterator is not None:
             iterator._shutdown_workers()
         reading = self._reading() if self._reading is not None else None
-        if reading is not None and any(worker.exitcode for worker in getattr(reading, "_workers", ())):
+        if reading is not None and any(worker.exitcode for worker in reading._workers):
             reading._shutdown_workers()
 
 

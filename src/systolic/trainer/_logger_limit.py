@@ -58,18 +58,17 @@ def limited(logger: object, seconds: float) -> Iterator[None]:
         )
 
     free = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
-    if not seconds or not free or signal.getitimer(signal.ITIMER_REAL) != (0.0, 0.0):
-        with _named(logger):
+    with _named(logger):
+        if not seconds or not free or signal.getitimer(signal.ITIMER_REAL) != (0.0, 0.0):
             yield
-        return
-    signal.signal(signal.SIGALRM, alarm)
-    signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
-    try:
-        with _named(logger):
+            return
+        signal.signal(signal.SIGALRM, alarm)
+        signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
+        try:
             yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
 @contextlib.contextmanager

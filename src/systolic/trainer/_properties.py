@@ -287,9 +287,10 @@ class TrainerProperties(TrainerMembers):
         """How many optimizer steps fit will make; infinite where neither the loader's length nor `max_steps` says it."""
         config = self.config
         steps = float("inf") if config.max_steps == -1 else config.max_steps
-        if config.last_epoch == float("inf") or self.num_training_batches == float("inf"):
+        batches = float("inf") if config.last_epoch == float("inf") else self.num_training_batches
+        if batches == float("inf"):
             return steps
-        per_epoch = -(-self.num_training_batches // config.accumulate_grad_batches)
+        per_epoch = -(-batches // config.accumulate_grad_batches)
         return min(per_epoch * config.last_epoch, steps)
 
     @property
