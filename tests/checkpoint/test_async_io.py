@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +111,49 @@ def test_after_a_failed_save_the_old_checkpoint_stays(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No space left"):
         io.teardown()
     assert [p.name for p in tmp_path.iterdir()] == ["old.ckpt"]
+
+
+class OnDemand(ThreadPoolExecutor):
+    """Runs what it was given when the test says so: a schedule that threads may have."""
+
+    def __init__(self) -> None:
+        super().__init__(max_workers=1)
+        self.queue: list[tuple[Future[Any], Callable[[], Any]]] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self.queue.append((future, lambda: fn(*args, **kwargs)))
+        return future
+
+    def run_next(self) -> None:
+        future, action = self.queue.pop(0)
+        future.set_result(action())
+
+
+def test_the_old_checkpoint_stays_where_the_error_is_raised_before_its_removal_comes_up(tmp_path: Path) -> None:
+    old, executor = tmp_path / "old.ckpt", OnDemand()
+    TorchCheckpointIO().save_checkpoint(CONTENTS, old)
+    io = AsyncCheckpointIO(Failing())
+    io._executor = executor
+    io.save_checkpoint(CONTENTS, tmp_path / "new.ckpt")
+    io.copy_checkpoint(tmp_path / "new.ckpt", tmp_path / "last.ckpt")
+    io.remove_checkpoint(old)
+    executor.run_next()
+    with pytest.raises(OSError, match="No space left"):
+        io.check()
+    executor.run_next(), executor.run_next()
+    io.teardown()  # nothing more went wrong
+    assert [p.name for p in tmp_path.iterdir()] == ["old.ckpt"]
+    again = AsyncCheckpointIO(Failing())
+    again._executor = executor = OnDemand()
+    again.save_checkpoint(CONTENTS, tmp_path / "new.ckpt")
+    executor.run_next()
+    with pytest.raises(OSError, match="No space left"):
+        again.check()
+    again.remove_checkpoint(old)  # asked for after the error
+    executor.run_next()
+    again.teardown()
+    assert not old.exists()
 
 
 def test_no_thread_is_left(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ class AsyncCheckpointIO(WrappingCheckpointIO):
         self._pending: list[Future[None]] = []
         self._coming: set[str] = set()
         self._error: BaseException | None = None
+        self._errors_raised, self._failed_before = 0, -1  # what was asked for since an error was raised begins anew
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: PathLike, storage_options: object = None) -> None:
         """Copy what the checkpoint holds now, and write it soon."""
@@ -94,6 +95,7 @@ class AsyncCheckpointIO(WrappingCheckpointIO):
         """Raise what has gone wrong in the background so far; waits for nothing."""
         error, self._error = self._error, None
         if error is not None:
+            self._errors_raised += 1
             raise error
 
     def wait(self) -> None:
@@ -120,15 +122,19 @@ class AsyncCheckpointIO(WrappingCheckpointIO):
             self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="systolic-save")
         if coming is not None:
             self._coming.add(location(coming))
-        self._pending.append(self._executor.submit(self._run, action, [arguments]))
+        self._pending.append(self._executor.submit(self._run, action, [arguments], self._errors_raised))
 
-    def _run(self, action: Callable[..., None], held: list[tuple[Any, ...]]) -> None:
-        """In the thread. What follows a failure counts on a file that is not there: it is left out."""
+    def _run(self, action: Callable[..., None], held: list[tuple[Any, ...]], errors_raised: int) -> None:
+        """In the thread. What follows a failure counts on a file that is not there: it is left out.
+
+        That is all that was asked for before the error was raised, also where it is raised before the thread comes to it:
+        the removal of an older checkpoint, for which the newer one is missing.
+        """
         arguments = held.pop()  # the executor keeps `held` for a moment longer than the checkpoint may live
-        if self._error is not None:
+        if errors_raised == self._failed_before:
             return
         try:
             action(*arguments)
         except BaseException as error:
             error.add_note("This happened in the background, while a checkpoint was written (AsyncCheckpointIO).")
-            self._error = error
+            self._error, self._failed_before = error, errors_raised
