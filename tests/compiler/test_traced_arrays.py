@@ -83,6 +83,75 @@ def test_what_is_drawn_may_be_written_to() -> None:
     require_equal(noise_in_place)
 
 
+OF_ELEMENTS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "a constant": lambda x: x[:, :2] * torch.tensor([torch.tensor(1.0), 2.0]),
+    "a value": lambda x: x * torch.tensor([x.sum(), 2.0, 1, True]),
+    "rows": lambda x: torch.as_tensor(((x.sum(), 2), (x[0, 1], 3.0))),
+    "an iterated tensor": lambda x: torch.tensor(list(x[0])),
+    "whole numbers": lambda x: torch.tensor([x.argmax(), 2]),
+    "items": lambda x: torch.tensor([x.sum().item(), x[0, 0].item()]),
+    "an item": lambda x: torch.tensor(x.sum().item()) * x,
+    "one element": lambda x: torch.tensor([x.mean(0)[:1], 2.0]),
+    "a dtype": lambda x: torch.tensor([x.sum(), 2], dtype=torch.float64),
+    "the widest dtype": lambda x: torch.tensor([x.sum().double(), 0.1, x.argmax()]),
+    "numbers of NumPy": lambda x: torch.tensor([x.sum(), np.float64(0.1), np.int32(3)]),
+    "narrow": lambda x: torch.asarray([x.sum().bfloat16(), True]),
+}
+
+
+@pytest.mark.parametrize("name", OF_ELEMENTS)
+def test_a_tensor_is_made_of_elements(name: str) -> None:
+    require_equal(OF_ELEMENTS[name])
+
+
+@pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad:UserWarning")
+@pytest.mark.parametrize("make", [torch.tensor, torch.as_tensor, torch.asarray])
+def test_what_is_made_of_elements_has_no_gradient(make: Callable[[Any], torch.Tensor]) -> None:
+    def gradient(x: torch.Tensor) -> Any:
+        weight = torch.ones(4, requires_grad=True)
+        made = make([(x * weight).sum(), 2.0])
+        loss = ((x * weight).sum() * made.sum()) ** 2
+        return made.requires_grad * torch.ones(1), *torch.autograd.grad(loss, weight)
+
+    require_equal(gradient)
+
+
+def test_tensors_of_several_elements_are_refused_as_in_eager() -> None:
+    for call in (torch.tensor, systolic.jit(lambda x: torch.tensor([x, x]))):
+        with pytest.raises(ValueError, match="only one element tensors can be converted to Python scalars"):
+            call([torch.ones(3)] * 2 if call is torch.tensor else torch.ones(3))
+
+
+OF_TUPLES: dict[str, Callable[[torch.Tensor], Any]] = {
+    "numbers": lambda x: x[:, :2] * torch.tensor((0.4, 0.6)) + torch.as_tensor((1, 2)),
+    "rows of numbers": lambda x: x[:2, :2] @ torch.tensor(((1.0, 2.0), (3.0, 4.0))),
+    "drawn numbers": lambda x: x[:, :2] * torch.tensor((random.random(), np.random.rand())),
+    "places": lambda x: (x[0, 1], x[(slice(None), None)], x[[0, 1], (2, 3)]),
+}
+
+
+@pytest.mark.parametrize("name", OF_TUPLES)
+def test_tuples_are_what_they_were(name: str) -> None:
+    require_equal(OF_TUPLES[name])
+
+
+def write_at_places(x: torch.Tensor) -> torch.Tensor:
+    y = x.clone()
+    y[np.random.permutation(6)[:2]] = torch.from_numpy(np.random.rand(2, 4)).float()
+    y[1, 1:3] = np.random.rand()
+    return y
+
+
+def test_elements_are_written_at_places_that_are_drawn() -> None:
+    require_equal(write_at_places)
+
+
+def test_tensors_are_no_sequences_afterwards() -> None:
+    require_equal(DRAWN["permutation"])
+    assert "__getitem__" not in vars(torch.Tensor)
+    assert torch.tensor([torch.tensor(1.0), 2.0]).tolist() == [1.0, 2.0]
+
+
 OF_VALUES: dict[str, Callable[[torch.Tensor], Any]] = {
     "mean": lambda x: x * float(np.mean(x.numpy())),
     "methods": lambda x: x * x.numpy().std(axis=0).max().item(),
@@ -123,6 +192,7 @@ def test_the_name_float_is_pythons_afterwards() -> None:
         (lambda x: x * np.interp(x.numpy(), [0, 1], [0, 2]), DataDependentError),
         (lambda x: x * np.add.reduce(x.numpy()), DataDependentError),
         (lambda x: x.numpy(), DataDependentError),
+        (lambda x: x * torch.FloatTensor([x.sum(), 1.0, 2.0]), DataDependentError),
         (lambda x: x * len(np.random.bytes(3)), HiddenRandomnessError),
     ],
 )

@@ -49,6 +49,7 @@ def only_in_capture(replacement: Callable[..., Any], original: Callable[..., Any
 @contextlib.contextmanager
 def replaced(owner: object, name: str, replacement: Callable[..., Any]) -> Iterator[None]:
     """Inside the block, a function of a module or class is another one for the capturing thread."""
+    assert name not in ("__getitem__", "__setitem__"), "a class stays a sequence to Python once it had one of its own"
     original, is_own = getattr(owner, name), name in vars(owner)
     setattr(owner, name, only_in_capture(replacement, original))
     try:

@@ -21,6 +21,7 @@ from ...utilities._torch_internals import (
     tree_map_only,
 )
 from .._errors import CaptureError, user_line_of
+from ._made_tensors import MAKING, indexed
 from ._memory_writes import SET_DATA, assign_data, traced_set
 
 
@@ -52,7 +53,8 @@ class ClosedOverTensors(TorchFunctionMode):
         kwargs = kwargs or {}
         if not self.active:
             return func(*args, **kwargs)
-        args, kwargs = tree_map_only(torch.Tensor, self._stand_in, (args, kwargs))
+        args, kwargs = tree_map_only(torch.Tensor, self._stand_in, (indexed(func, args), kwargs))
+        func = MAKING.get(func, func)  # by whatever name the user's module imported it
         if func == SET_DATA or func is set_data:
             return self._set_data(*args)
         if not (args and id(args[0]) in self._state):

@@ -26,7 +26,7 @@ def explained() -> Iterator[None]:
             raise DataDependentError(_value_needed(user_line_of(error))) from None
         raise
     except RuntimeError as error:
-        if ".numpy() is not supported" in str(error):
+        if ".numpy() is not supported" in str(error) or "data is not allocated yet" in str(error):
             raise DataDependentError(host_needed(user_line_of(error))) from None
         if "doesn't have storage" in str(error):
             raise CaptureError(_without_storage(user_line_of(error))) from None

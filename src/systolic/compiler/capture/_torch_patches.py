@@ -43,6 +43,7 @@ from ..kernels import (
 from ._checkpointing import marking_recomputations
 from ._host_calls import deferred_handle, deferred_print, formatted, shown
 from ._host_math import symbolic_math
+from ._made_tensors import tensors_of_values
 from ._memory_writes import traced_set, traced_swap
 from ._packed_sequences import looking_at_positions
 from ._rng_numbering import numbering_draws
@@ -155,6 +156,7 @@ def capturing() -> Iterator[None]:
         stack.enter_context(marking_recomputations())
         stack.enter_context(looking_at_positions())
         stack.enter_context(arrays_of_tensors())
+        stack.enter_context(tensors_of_values())
         yield
 
 

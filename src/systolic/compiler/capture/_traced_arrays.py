@@ -143,48 +143,10 @@ def _array(original: Callable[..., Any]) -> Callable[..., Any]:
     return array
 
 
-def _unwrapped(value: Any, dtype: torch.dtype | None = None) -> Any:
-    """A value with tensors in place of traced arrays, in lists and tuples, too."""
-    if is_traced_array(value):
-        return value.tensor
-    if isinstance(value, list) and any(map(is_traced_array, value)):
-        stacked = torch.stack([torch.as_tensor(_unwrapped(one), dtype=dtype) for one in value])
-        # where it was not asked for another one, PyTorch gives Python's numbers its default dtype
-        is_pythons = stacked.is_floating_point() and all(hasattr(one, "is_pythons") or type(one) is float for one in value)
-        return stacked.to(torch.get_default_dtype()) if is_pythons and dtype is None else stacked
-    return tuple(map(_unwrapped, value)) if type(value) is tuple else value
-
-
-def _making(original: Callable[..., Any], *, copies: bool) -> Callable[..., Any]:
-    """A function that makes a tensor of an array or a list of numbers."""
-
-    @functools.wraps(original)
-    def make(data: Any, *args: Any, **kwargs: Any) -> Any:
-        tensor = _unwrapped(data, kwargs.get("dtype"))
-        if tensor is data:
-            return original(data, *args, **kwargs)
-        tensor = torch.as_tensor(tensor, *args, **{k: v for k, v in kwargs.items() if k in ("dtype", "device")})
-        return tensor.clone() if copies else tensor
-
-    return make
-
-
-def _indexing(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def index(self: torch.Tensor, places: Any, *value: Any) -> Any:
-        return original(self, _unwrapped(places), *map(_unwrapped, value))
-
-    return index
-
-
 @contextlib.contextmanager
 def arrays_of_tensors() -> Iterator[None]:
-    """Inside the block, tensors of the trace have arrays, and functions that take NumPy's take these."""
+    """Inside the block, tensors of the trace have arrays."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(replaced(torch.Tensor, "numpy", _numpy(torch.Tensor.numpy)))
         stack.enter_context(replaced(torch.Tensor, "__array__", _array(torch.Tensor.__array__)))
-        for name in ("__getitem__", "__setitem__"):
-            stack.enter_context(replaced(torch.Tensor, name, _indexing(getattr(torch.Tensor, name))))
-        for name, copies in (("from_numpy", False), ("as_tensor", False), ("asarray", False), ("tensor", True)):
-            stack.enter_context(replaced(torch, name, _making(getattr(torch, name), copies=copies)))
         yield

@@ -1,0 +1,108 @@
+"""`torch.tensor([loss, 2.0])` in a step: a tensor that is made of values of the trace.
+
+PyTorch reads the memory of every element, and there is none before the program runs. Here the elements are stacked, with the
+dtype that PyTorch would have chosen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from .._capture_thread import replaced
+from ._traced_arrays import is_traced_array
+
+
+@contextlib.contextmanager
+def tensors_of_values() -> Iterator[None]:
+    """Inside the block, functions that make tensors take values of the trace, also in lists and tuples."""
+    with contextlib.ExitStack() as stack:
+        for original, making in MAKING.items():
+            stack.enter_context(replaced(torch, original.__name__, making))
+        yield
+
+
+def indexed(func: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments of a function of PyTorch, with tensors in place of arrays of the trace where it takes places of a tensor.
+
+    `Tensor.__getitem__` itself is not replaced: a class that once had one of its own is a sequence to Python from then on, and
+    `torch.tensor` would ask the elements of a list for their lengths.
+    """
+    if func not in (torch.Tensor.__getitem__, torch.Tensor.__setitem__):
+        return args
+    tensor, places, *value = args
+    places = tuple(map(_place, places)) if type(places) is tuple else _place(places)
+    return (tensor, places, *map(_place, value))
+
+
+def _place(value: Any) -> Any:
+    if is_traced_array(value):
+        return value.tensor
+    is_list = isinstance(value, list) and any(map(is_traced_array, value))
+    return torch.stack([torch.as_tensor(one) for one in value]) if is_list else value
+
+
+def _making(original: Callable[..., Any], *, copies: bool) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def make(data: Any, *args: Any, **kwargs: Any) -> Any:
+        asked = args[0] if args else kwargs.get("dtype")
+        leaves = [] if isinstance(data, torch.Tensor) else list(_leaves(data))
+        if is_traced_array(data):
+            tensor = data.tensor.clone() if copies else data.tensor
+        elif any(map(_is_of_trace, leaves)):
+            tensor = _stacked(data, asked or functools.reduce(torch.promote_types, map(_dtype, leaves)))
+        else:
+            return original(data, *args, **kwargs)
+        tensor = torch.as_tensor(tensor, *args, **{key: kwargs[key] for key in ("dtype", "device") if key in kwargs})
+        return tensor.requires_grad_() if kwargs.get("requires_grad") else tensor
+
+    return make
+
+
+MAKING: dict[Callable[..., Any], Callable[..., Any]] = {
+    torch.tensor: _making(torch.tensor, copies=True),
+    **{function: _making(function, copies=False) for function in (torch.as_tensor, torch.asarray, torch.from_numpy)},
+}
+"""By function of PyTorch that makes a tensor: the one that takes values of the trace, too."""
+
+
+def _leaves(data: Any) -> Iterator[Any]:
+    if isinstance(data, list | tuple):
+        for one in data:
+            yield from _leaves(one)
+    else:
+        yield data
+
+
+def _is_of_trace(leaf: object) -> bool:
+    return isinstance(leaf, torch.Tensor | torch.SymFloat | torch.SymInt) or is_traced_array(leaf)
+
+
+def _dtype(leaf: Any) -> torch.dtype:
+    """The dtype that PyTorch takes for an element, where it was not asked for another one."""
+    if isinstance(leaf, torch.SymFloat):
+        return torch.get_default_dtype()
+    if is_traced_array(leaf):
+        is_pythons = hasattr(leaf, "is_pythons") and leaf.tensor.is_floating_point()
+        return torch.get_default_dtype() if is_pythons else leaf.tensor.dtype
+    if isinstance(leaf, torch.SymInt):
+        return torch.int64
+    return leaf.dtype if isinstance(leaf, torch.Tensor) else torch.as_tensor(leaf).dtype
+
+
+def _stacked(data: Any, dtype: torch.dtype) -> torch.Tensor:
+    if isinstance(data, list | tuple):
+        return torch.stack([_stacked(one, dtype) for one in data]).detach()
+    if isinstance(data, torch.SymFloat | torch.SymInt):
+        return torch.scalar_tensor(data, dtype=dtype)
+    if is_traced_array(data):
+        return data.tensor.to(dtype)
+    if isinstance(data, torch.Tensor):
+        if data.numel() != 1:  # PyTorch's words
+            raise ValueError("only one element tensors can be converted to Python scalars")
+        return data.reshape(()).to(dtype)
+    return torch.scalar_tensor(data, dtype=dtype)
