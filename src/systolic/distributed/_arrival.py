@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ._arrived import arrived
-from ._failure import EXIT_CODE
+from ._last_words import EXIT_CODE
 from ._peers import Peers, told_of_slices
 
 _SECONDS_OF_SILENCE = 10

@@ -21,6 +21,7 @@ from typing import Any
 import jax
 
 from ._beats import Beats
+from ._last_words import EXIT_CODE, first_is_gone
 from ._places import PLACES
 from ._touch import Touch
 
@@ -30,8 +31,6 @@ _SECONDS_BETWEEN_LOOKS_AT_THE_END, _LOOK_MS = 0.1, 1000
 _SILENT_SECONDS = 60
 _SECONDS_FOR_OTHERS = 2.0
 """How long process 0 stays, in which the coordination service lives: the others could not read why the run ended."""
-
-EXIT_CODE = 1
 
 
 class FailureWatch:
@@ -155,10 +154,7 @@ class FailureWatch:
 
     def _leave_without_first(self) -> None:
         if not self._ended.is_set():
-            sys.stderr.write(
-                f"systolic: process 0 of this run is gone: it was killed, or its host or the network failed. Process "
-                f"{self._process} ends with it. Start the same command again; ckpt_path='last' goes on from the last save.\n"
-            )
+            sys.stderr.write(first_is_gone(self._process))
             self._leave()
 
     def _leave(self) -> None:

@@ -50,7 +50,9 @@ def _making(original: Callable[..., Any], *, copies: bool) -> Callable[..., Any]
     @functools.wraps(original)
     def make(data: Any, *args: Any, **kwargs: Any) -> Any:
         asked = args[0] if args else kwargs.get("dtype")
-        leaves = [] if isinstance(data, torch.Tensor) else list(_leaves(data))
+        if isinstance(data, torch.Tensor):
+            return original(data, *args, **kwargs)
+        leaves = list(_leaves(data))
         if is_traced_array(data):
             tensor = data.tensor.clone() if copies else data.tensor
         elif any(map(_is_of_trace, leaves)):
@@ -97,8 +99,6 @@ def _dtype(leaf: Any) -> torch.dtype:
 def _stacked(data: Any, dtype: torch.dtype) -> torch.Tensor:
     if isinstance(data, list | tuple):
         return torch.stack([_stacked(one, dtype) for one in data]).detach()
-    if isinstance(data, torch.SymFloat | torch.SymInt):
-        return torch.scalar_tensor(data, dtype=dtype)
     if is_traced_array(data):
         return data.tensor.to(dtype)
     if isinstance(data, torch.Tensor):
