@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import warnings
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
@@ -232,6 +232,17 @@ def test_objects_that_weights_only_refuses_are_named_when_saving_and_when_loadin
     with pytest.raises(CheckpointFormatError, match=r"test_files\.Opaque.*weights_only=False"):
         load(path)
     assert isinstance(load(path, weights_only=False)["hyper_parameters"]["o"], Opaque)
+
+
+@pytest.mark.filterwarnings("error")
+def test_every_save_is_looked_at_for_objects(tmp_path: Path) -> None:
+    """Only the first plain one is read again: later ones that name nothing new are known to be plain."""
+    atomic_save(checkpoint(), tmp_path / "a.ckpt")
+    for when in range(2):
+        with pytest.warns(UserWarning, match="PurePosixPath"):
+            atomic_save(checkpoint() | {"extra": {"when": when, "path": PurePosixPath("x")}}, tmp_path / "a.ckpt")
+        atomic_save(checkpoint() | {"extra": {"cwhen\nnow\n": when}}, tmp_path / "a.ckpt")  # text that looks like a name
+        atomic_save(checkpoint() | {"extra": torch.device("cpu")}, tmp_path / "a.ckpt")
 
 
 def test_a_missing_file_is_named_with_its_neighbours(tmp_path: Path) -> None:

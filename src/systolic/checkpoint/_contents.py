@@ -6,6 +6,7 @@ import errno
 import io
 import os
 import pickle
+import re
 import warnings
 import zipfile
 import zlib
@@ -14,6 +15,7 @@ from typing import IO, Any
 import torch
 from torch.serialization import get_unsafe_globals_in_checkpoint
 
+from ..utilities._torch_internals import ArchiveReader
 from ._errors import CheckpointFormatError
 from ._location import MapLocation
 
@@ -65,6 +67,13 @@ def read(
     return checkpoint
 
 
+# The instructions of a pickle that name a class or function, found by their bytes: reading a file as PyTorch does takes Python
+# milliseconds, in a thread beside the steps. What only looks like such a name is read once more than it had to be.
+_NAMED = re.compile(rb"(?=c([\w.<>\-\x80-\xff]+)\n([\w.<>\-\x80-\xff]+)\n)")
+_PLAIN: set[tuple[bytes, bytes]] = set()
+"""What was named in files that PyTorch has read without `weights_only=False`."""
+
+
 def _require_checkpoint(checkpoint: object, name: str, is_part: bool) -> None:
     if not isinstance(checkpoint, dict):
         raise CheckpointFormatError(
@@ -112,8 +121,13 @@ def _has_checksums(archive: zipfile.ZipFile) -> bool:
 
 def warn_if_not_plain(file: File, name: str) -> None:
     """Warn when a file needs `weights_only=False` to be read. Of tensors nothing is read."""
+    named = set(_NAMED.findall(ArchiveReader(file).get_record("data.pkl")))
+    if named <= _PLAIN:
+        return
+    _rewind(file)
     try:
         torch.load(file, map_location="meta", weights_only=True)
+        _PLAIN.update(named)
     except pickle.UnpicklingError:
         warnings.warn(
             f"{name!r} holds more than tensors and plain values ({_unsafe_names(file)}), so "

@@ -96,6 +96,9 @@ from torch.utils.data._utils.worker import _generate_state as _generate_state
 _C: Any = torch._C
 _torch: Any = torch
 
+# what `torch.load` reads records of a file with
+ArchiveReader = _C.PyTorchFileReader
+
 # the node of autograd whose backward runs now; None outside of a backward
 current_autograd_node = _C._current_autograd_node
 
