@@ -95,6 +95,7 @@ OF_ELEMENTS: dict[str, Callable[[torch.Tensor], Any]] = {
     "a dtype": lambda x: torch.tensor([x.sum(), 2], dtype=torch.float64),
     "the widest dtype": lambda x: torch.tensor([x.sum().double(), 0.1, x.argmax()]),
     "numbers of NumPy": lambda x: torch.tensor([x.sum(), np.float64(0.1), np.int32(3)]),
+    "like another one": lambda x: x.double().new_tensor([x.sum(), 2]) * x[:, :2].new_tensor((1, x.argmax())),
     "narrow": lambda x: torch.asarray([x.sum().bfloat16(), True]),
 }
 

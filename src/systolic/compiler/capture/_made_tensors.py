@@ -23,6 +23,7 @@ def tensors_of_values() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for original, making in MAKING.items():
             stack.enter_context(replaced(torch, original.__name__, making))
+        stack.enter_context(replaced(torch.Tensor, "new_tensor", _making_alike(torch.Tensor.new_tensor)))
         yield
 
 
@@ -61,6 +62,16 @@ def _making(original: Callable[..., Any], *, copies: bool) -> Callable[..., Any]
             return original(data, *args, **kwargs)
         tensor = torch.as_tensor(tensor, *args, **{key: kwargs[key] for key in ("dtype", "device") if key in kwargs})
         return tensor.requires_grad_() if kwargs.get("requires_grad") else tensor
+
+    return make
+
+
+def _making_alike(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def make(self: torch.Tensor, data: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(data, torch.Tensor) or not any(map(_is_of_trace, _leaves(data))):
+            return original(self, data, *args, **kwargs)
+        return torch.tensor(data, **{"dtype": self.dtype, "device": self.device} | kwargs)
 
     return make
 
