@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable
 from typing import Any
@@ -103,6 +104,20 @@ OF_ELEMENTS: dict[str, Callable[[torch.Tensor], Any]] = {
 @pytest.mark.parametrize("name", OF_ELEMENTS)
 def test_a_tensor_is_made_of_elements(name: str) -> None:
     require_equal(OF_ELEMENTS[name])
+
+
+def deep_copies(x: torch.Tensor) -> Any:
+    pair = copy.deepcopy({"a": x, "b": x})
+    pair["a"].add_(1)
+    weight = copy.deepcopy(torch.ones(4, requires_grad=True))
+    (weight * x).sum().backward()
+    return x, pair["b"], weight.grad
+
+
+def test_deep_copies_are_tensors_of_their_own() -> None:
+    require_equal(deep_copies)
+    with pytest.raises(RuntimeError, match="Only Tensors created explicitly by the user"):
+        systolic.jit(lambda x: copy.deepcopy(x * torch.ones(3, requires_grad=True)))(torch.ones(3))
 
 
 @pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad:UserWarning")

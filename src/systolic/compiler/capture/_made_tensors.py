@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ...utilities._torch_internals import FunctionalTensor
 from .._capture_thread import replaced
 from ._traced_arrays import is_traced_array
 
@@ -24,6 +25,7 @@ def tensors_of_values() -> Iterator[None]:
         for original, making in MAKING.items():
             stack.enter_context(replaced(torch, original.__name__, making))
         stack.enter_context(replaced(torch.Tensor, "new_tensor", _making_alike(torch.Tensor.new_tensor)))
+        stack.enter_context(replaced(torch.Tensor, "__deepcopy__", _copying(torch.Tensor.__deepcopy__)))
         yield
 
 
@@ -74,6 +76,17 @@ def _making_alike(original: Callable[..., Any]) -> Callable[..., Any]:
         return torch.tensor(data, **{"dtype": self.dtype, "device": self.device} | kwargs)
 
     return make
+
+
+def _copying(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def deepcopy(self: torch.Tensor, memo: dict[int, Any]) -> Any:
+        if not (isinstance(self, FunctionalTensor) and self.is_leaf) or id(self) in memo:
+            return original(self, memo)
+        memo[id(self)] = self.detach().clone().requires_grad_(self.requires_grad)
+        return memo[id(self)]
+
+    return deepcopy
 
 
 MAKING: dict[Callable[..., Any], Callable[..., Any]] = {
