@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -11,6 +14,8 @@ from ._io import CheckpointIO
 from ._location import MapLocation, PathLike, location
 from ._snapshot import snapshot
 from ._wrapping_io import WrappingCheckpointIO
+
+_NICENESS = 10
 
 
 class AsyncCheckpointIO(WrappingCheckpointIO):
@@ -119,7 +124,7 @@ class AsyncCheckpointIO(WrappingCheckpointIO):
 
     def _submit(self, coming: PathLike | None, action: Callable[..., None], *arguments: Any) -> None:
         if self._executor is None:
-            self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="systolic-save")
+            self._executor = ThreadPoolExecutor(1, thread_name_prefix="systolic-save", initializer=_yield_to_the_step)
         if coming is not None:
             self._coming.add(location(coming))
         self._pending.append(self._executor.submit(self._run, action, [arguments], self._errors_raised))
@@ -138,3 +143,9 @@ class AsyncCheckpointIO(WrappingCheckpointIO):
         except BaseException as error:
             error.add_note("This happened in the background, while a checkpoint was written (AsyncCheckpointIO).")
             self._error, self._failed_before = error, errors_raised
+
+
+def _yield_to_the_step() -> None:
+    """In the thread that writes: where cores are short, the step comes first. Only Linux has priorities of threads."""
+    if sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)

@@ -116,7 +116,12 @@ class FailureWatch:
         self._fail("".join(traceback.format_exception_only(kind, error)).strip())
 
     def _fail(self, line: str) -> None:
-        self._client.key_value_set(f"{_NAME}/{self._process}", line)
+        try:
+            self._client.key_value_set(f"{_NAME}/{self._process}", line)
+        except jax.errors.JaxRuntimeError:
+            if self._process == 0:
+                raise
+            self._leave_without_first()  # which may be all that went wrong
         self._leave()
 
     def _look(self) -> None:

@@ -1,19 +1,17 @@
-"""The first process dies while the others connect: JAX aborts them in a thread of C++ with a stack; these words name it.
+"""The first process dies, and JAX aborts the others in a thread of C++, with a stack of it; these words name who died.
 
-From the moment that JAX is connected its client aborts the process as soon as the service is gone. `FailureWatch` is faster
-than that, but it starts after the connection. Python's own handlers of signals run between two of Python's instructions, too
-late for an abort, so this one is a function of C, through ctypes.
+`FailureWatch` is faster than JAX's client from its first look on, and this is for the moments before. Python's own handlers of
+signals run between two of Python's instructions, too late for an abort, so this one is a function of C, through ctypes.
 """
 
 from __future__ import annotations
 
-import contextlib
+import atexit
 import ctypes
 import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator
 
 from ._peers import Peers
 
@@ -22,32 +20,29 @@ _CONNECT_SECONDS = 5.0
 _Handler = ctypes.CFUNCTYPE(None, ctypes.c_int)
 
 
-@contextlib.contextmanager
-def naming_the_first(peers: Peers) -> Iterator[None]:
-    """Inside, a process that JAX aborts because the first one is gone says so, and ends with an error.
+def name_the_first(peers: Peers) -> None:
+    """From now on a process that is aborted because the first one is gone says so, and ends with an error.
 
     Args:
         peers: who meets.
     """
     if peers.process == 0:
-        yield
         return
-
-    def aborted(_: int) -> None:
-        if _answers(peers.coordinator):
-            return  # another reason: the abort goes on
-        sys.stderr.write(first_is_gone(peers.process))
-        sys.stderr.flush()
-        os._exit(EXIT_CODE)
-
-    handler = _Handler(aborted)  # kept alive by this frame as long as C may call it
     set_handler = ctypes.CDLL(None).signal
     set_handler.restype, set_handler.argtypes = ctypes.c_void_p, [ctypes.c_int, ctypes.c_void_p]
+
+    def aborted(number: int) -> None:
+        if not _answers(peers.coordinator):
+            sys.stderr.write(first_is_gone(peers.process))
+            sys.stderr.flush()
+            os._exit(EXIT_CODE)
+        set_handler(number, before)  # another reason: as if this one had not been here
+        signal.raise_signal(number)
+
+    handler = _Handler(aborted)
     before = set_handler(signal.SIGABRT, ctypes.cast(handler, ctypes.c_void_p))
-    try:
-        yield
-    finally:
-        set_handler(signal.SIGABRT, before)
+    # While Python ends a thread of C that calls it would wait for ever. This also keeps `handler` alive until then.
+    atexit.register(lambda: handler and set_handler(signal.SIGABRT, before))
 
 
 def first_is_gone(process: int) -> str:

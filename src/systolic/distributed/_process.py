@@ -13,7 +13,7 @@ from ..utilities._jax_internals import global_state
 from ._arrival import waiting_for
 from ._failure import FailureWatch
 from ._hosts import meet_hosts
-from ._last_words import naming_the_first
+from ._last_words import name_the_first
 from ._peers import find_peers
 
 if TYPE_CHECKING:
@@ -93,16 +93,16 @@ def join_processes(
     if peers is None:
         return
     host = peers.coordinator.rpartition(":")[0].strip("[]")
-    with naming_the_first(peers):
-        with waiting_for(peers, arrival_seconds):
-            jax.distributed.initialize(
-                coordinator_address=peers.coordinator,
-                num_processes=peers.processes,
-                process_id=peers.process,
-                local_device_ids=peers.own_gpus,
-                cluster_detection_method="deactivate",  # it would take one GPU of a host whose only process this is
-                initialization_timeout=arrival_seconds + _SECONDS_FOR_ERROR,
-                heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
-            )
-        FailureWatch(global_state.client, peers.process, peers.processes, host).start()
-        meet_hosts(global_state.client, peers.process, peers.processes, environment)
+    name_the_first(peers)
+    with waiting_for(peers, arrival_seconds):
+        jax.distributed.initialize(
+            coordinator_address=peers.coordinator,
+            num_processes=peers.processes,
+            process_id=peers.process,
+            local_device_ids=peers.own_gpus,
+            cluster_detection_method="deactivate",  # it would take one GPU of a host whose only process this is
+            initialization_timeout=arrival_seconds + _SECONDS_FOR_ERROR,
+            heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
+        )
+    FailureWatch(global_state.client, peers.process, peers.processes, host).start()
+    meet_hosts(global_state.client, peers.process, peers.processes, environment)
