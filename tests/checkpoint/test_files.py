@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import warnings
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 import pytest
@@ -243,6 +243,14 @@ def test_every_save_is_looked_at_for_objects(tmp_path: Path) -> None:
             atomic_save(checkpoint() | {"extra": {"when": when, "path": PurePosixPath("x")}}, tmp_path / "a.ckpt")
         atomic_save(checkpoint() | {"extra": {"cwhen\nnow\n": when}}, tmp_path / "a.ckpt")  # text that looks like a name
         atomic_save(checkpoint() | {"extra": torch.device("cpu")}, tmp_path / "a.ckpt")
+
+
+def test_a_class_that_was_allowed_for_a_while_is_told_afterwards(tmp_path: Path) -> None:
+    holds = {**checkpoint(), "hyper_parameters": {"o": PureWindowsPath("x")}}
+    with torch.serialization.safe_globals([PureWindowsPath]):
+        atomic_save(holds, tmp_path / "a.ckpt")
+    with pytest.warns(UserWarning, match="PureWindowsPath"):
+        atomic_save(holds, tmp_path / "a.ckpt")
 
 
 def test_a_missing_file_is_named_with_its_neighbours(tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ DRAWN: dict[str, Callable[[torch.Tensor], Any]] = {
     "numbers between arrays": lambda x: x * random.random() + torch.from_numpy(np.random.rand(4)) * np.random.rand(),
     "sample": lambda x: x[random.sample(range(6), 3)],
     "choices in double precision": lambda x: x * torch.tensor(random.choices([0.1, 1.0, 2.0], k=4), dtype=torch.float64),
+    "one of choices": lambda x: x * torch.tensor(random.choices([0.1, 1.0, 2.0], k=4)[0]),
     "choices": lambda x: x * torch.tensor(random.choices([0.5, 1.0, 2.0], k=4)),
 }
 

@@ -13,7 +13,7 @@ import zlib
 from typing import IO, Any
 
 import torch
-from torch.serialization import get_unsafe_globals_in_checkpoint
+from torch.serialization import get_safe_globals, get_unsafe_globals_in_checkpoint
 
 from ..utilities._torch_internals import ArchiveReader
 from ._errors import CheckpointFormatError
@@ -26,6 +26,12 @@ SHARDED = "systolic_sharded"
 """Entry of the file in a directory of shards, which says what is beside it."""
 
 _SMALLEST_ZIP = 22
+
+# The instructions of a pickle that name a class or function, found by their bytes: reading a file as PyTorch does takes Python
+# milliseconds, in a thread beside the steps. What only looks like such a name is read once more than it had to be.
+_NAMED = re.compile(rb"(?=c([\w.<>\-\x80-\xff]+)\n([\w.<>\-\x80-\xff]+)\n)")
+_PLAIN: set[tuple[bytes, bytes]] = set()
+"""What was named in files that PyTorch has read without `weights_only=False`."""
 
 
 def require_dict(checkpoint: object) -> None:
@@ -65,13 +71,6 @@ def read(
         raise CheckpointFormatError(_explain(file, name, error)) from error
     _require_checkpoint(checkpoint, name, is_part)
     return checkpoint
-
-
-# The instructions of a pickle that name a class or function, found by their bytes: reading a file as PyTorch does takes Python
-# milliseconds, in a thread beside the steps. What only looks like such a name is read once more than it had to be.
-_NAMED = re.compile(rb"(?=c([\w.<>\-\x80-\xff]+)\n([\w.<>\-\x80-\xff]+)\n)")
-_PLAIN: set[tuple[bytes, bytes]] = set()
-"""What was named in files that PyTorch has read without `weights_only=False`."""
 
 
 def _require_checkpoint(checkpoint: object, name: str, is_part: bool) -> None:
@@ -121,13 +120,14 @@ def _has_checksums(archive: zipfile.ZipFile) -> bool:
 
 def warn_if_not_plain(file: File, name: str) -> None:
     """Warn when a file needs `weights_only=False` to be read. Of tensors nothing is read."""
-    named = set(_NAMED.findall(ArchiveReader(file).get_record("data.pkl")))
-    if named <= _PLAIN:
+    # a file of another file system is read once: each look at it fetches megabytes
+    named = set(_NAMED.findall(ArchiveReader(file).get_record("data.pkl"))) if isinstance(file, str) else None
+    if named is not None and named <= _PLAIN:
         return
-    _rewind(file)
     try:
         torch.load(file, map_location="meta", weights_only=True)
-        _PLAIN.update(named)
+        if named is not None and not get_safe_globals():  # what is allowed now need not be so later
+            _PLAIN.update(named)
     except pickle.UnpicklingError:
         warnings.warn(
             f"{name!r} holds more than tensors and plain values ({_unsafe_names(file)}), so "

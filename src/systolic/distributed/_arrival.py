@@ -61,7 +61,7 @@ def _until(met: threading.Event, seconds: float, peers: Peers) -> Counter[str] |
     came: Counter[str] | None = None
     ends = time.monotonic() + seconds
     while not met.wait(min(1.0, max(0.0, ends - time.monotonic()))) and time.monotonic() < ends:
-        now = None if peers.process else arrived(int(peers.coordinator.rpartition(":")[2]))
+        now = None if peers.process else arrived(peers.port)
         came = now if came is None or now is None else came | now
     return came
 

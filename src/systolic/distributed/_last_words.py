@@ -32,7 +32,7 @@ def name_the_first(peers: Peers) -> None:
     set_handler.restype, set_handler.argtypes = ctypes.c_void_p, [ctypes.c_int, ctypes.c_void_p]
 
     def aborted(number: int) -> None:
-        if not _answers(peers.coordinator):
+        if not _answers(peers):
             sys.stderr.write(first_is_gone(peers.process))
             sys.stderr.flush()
             os._exit(EXIT_CODE)
@@ -57,10 +57,9 @@ def first_is_gone(process: int) -> str:
     )
 
 
-def _answers(coordinator: str) -> bool:
-    host, _, port = coordinator.rpartition(":")
+def _answers(peers: Peers) -> bool:
     try:
-        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
+        socket.create_connection((peers.host, peers.port), _CONNECT_SECONDS).close()
     except OSError:
         return False
     return True

@@ -40,6 +40,16 @@ class Peers:
     own_gpus: list[int] | None
     told_by: str
 
+    @property
+    def host(self) -> str:
+        """Name or address of the host of process 0."""
+        return self.coordinator.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        """The port at which process 0 listens there."""
+        return int(self.coordinator.rpartition(":")[2])
+
 
 def find_peers(environment: Mapping[str, str], on_tpu: bool, seconds: int) -> Peers | None:
     """The processes of the run that this process belongs to; None for a run of one process.

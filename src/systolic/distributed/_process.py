@@ -92,7 +92,6 @@ def join_processes(
     peers = find_peers(environment, on_tpu, arrival_seconds)
     if peers is None:
         return
-    host = peers.coordinator.rpartition(":")[0].strip("[]")
     name_the_first(peers)
     with waiting_for(peers, arrival_seconds):
         jax.distributed.initialize(
@@ -104,5 +103,5 @@ def join_processes(
             initialization_timeout=arrival_seconds + _SECONDS_FOR_ERROR,
             heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
         )
-    FailureWatch(global_state.client, peers.process, peers.processes, host).start()
+    FailureWatch(global_state.client, peers.process, peers.processes, peers.host).start()
     meet_hosts(global_state.client, peers.process, peers.processes, environment)

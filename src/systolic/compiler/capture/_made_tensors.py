@@ -52,17 +52,12 @@ def _place(value: Any) -> Any:
 def _making(original: Callable[..., Any], *, copies: bool) -> Callable[..., Any]:
     @functools.wraps(original)
     def make(data: Any, *args: Any, **kwargs: Any) -> Any:
+        if not _holds_values(data):
+            return original(data, *args, **kwargs)
         asked = args[0] if args else kwargs.get("dtype")
-        if isinstance(data, torch.Tensor):
-            return original(data, *args, **kwargs)
-        leaves = list(_leaves(data))
-        if is_traced_array(data):
-            tensor = data.tensor.clone() if copies else data.tensor
-        elif any(map(_is_of_trace, leaves)):
-            tensor = _stacked(data, asked or functools.reduce(torch.promote_types, map(_dtype, leaves)))
-        else:
-            return original(data, *args, **kwargs)
+        tensor = _stacked(data, asked or functools.reduce(torch.promote_types, map(_dtype, _leaves(data))))
         tensor = torch.as_tensor(tensor, *args, **{key: kwargs[key] for key in ("dtype", "device") if key in kwargs})
+        tensor = tensor.clone() if copies else tensor
         return tensor.requires_grad_() if kwargs.get("requires_grad") else tensor
 
     return make
@@ -71,7 +66,7 @@ def _making(original: Callable[..., Any], *, copies: bool) -> Callable[..., Any]
 def _making_alike(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def make(self: torch.Tensor, data: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(data, torch.Tensor) or not any(map(_is_of_trace, _leaves(data))):
+        if not _holds_values(data):
             return original(self, data, *args, **kwargs)
         return torch.tensor(data, **{"dtype": self.dtype, "device": self.device} | kwargs)
 
@@ -93,7 +88,10 @@ MAKING: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.tensor: _making(torch.tensor, copies=True),
     **{function: _making(function, copies=False) for function in (torch.as_tensor, torch.asarray, torch.from_numpy)},
 }
-"""By function of PyTorch that makes a tensor: the one that takes values of the trace, too."""
+"""By function of PyTorch that makes a tensor: the one that takes values of the trace, too.
+
+In its module for what PyTorch's own Python calls, where function modes are off; in the function mode for every other name.
+"""
 
 
 def _leaves(data: Any) -> Iterator[Any]:
@@ -104,8 +102,10 @@ def _leaves(data: Any) -> Iterator[Any]:
         yield data
 
 
-def _is_of_trace(leaf: object) -> bool:
-    return isinstance(leaf, torch.Tensor | torch.SymFloat | torch.SymInt) or is_traced_array(leaf)
+def _holds_values(data: object) -> bool:
+    """Whether a list, tuple or number holds values of the trace. PyTorch itself makes a tensor of a tensor."""
+    kinds = torch.Tensor | torch.SymFloat | torch.SymInt
+    return not isinstance(data, torch.Tensor) and any(isinstance(x, kinds) or is_traced_array(x) for x in _leaves(data))
 
 
 def _dtype(leaf: Any) -> torch.dtype:
