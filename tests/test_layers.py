@@ -40,7 +40,7 @@ LAYERS = [
     {"distributed"},
     {"compat"},
     {"utilities"},
-    {"exceptions"},
+    {"exceptions", "_collector"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 MODULES = sorted(p for p in SOURCE.rglob("*.py") if p != SOURCE / "__init__.py")
