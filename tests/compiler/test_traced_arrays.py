@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import operator
 import random
 from collections.abc import Callable
 from typing import Any
@@ -185,6 +186,46 @@ OF_VALUES: dict[str, Callable[[torch.Tensor], Any]] = {
 @pytest.mark.parametrize("name", OF_VALUES)
 def test_functions_of_values(name: str) -> None:
     require_equal(OF_VALUES[name])
+
+
+CONSTANT = np.linspace(0.5, 2.0, 4)
+
+WITH_CONSTANTS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "times": lambda x: x * CONSTANT,
+    "plus float32": lambda x: x + CONSTANT.astype(np.float32),
+    "minus whole numbers": lambda x: x - np.arange(4),
+    "a quotient": lambda x: x / CONSTANT[None],
+    "a quotient of whole numbers": lambda x: (x > 0).int() / np.arange(1, 5),
+    "a product of matrices": lambda x: x @ np.ones((4, 2)),
+    "half precision": lambda x: x.half() * CONSTANT.astype(np.float32),
+    "a tensor of one element": lambda x: x.sum() * CONSTANT,
+    "strides below zero": lambda x: x * CONSTANT[::-1],
+    "numbers of NumPy": lambda x: np.float64(2) * x * np.float32(0.5),
+}
+
+
+@pytest.mark.filterwarnings("ignore:__array_wrap__ must accept:DeprecationWarning")
+@pytest.mark.parametrize("name", WITH_CONSTANTS)
+def test_tensors_meet_constant_arrays(name: str) -> None:
+    require_equal(WITH_CONSTANTS[name])
+
+
+@pytest.mark.filterwarnings("ignore:__array_wrap__ must accept:DeprecationWarning")
+@pytest.mark.parametrize("operation", [operator.add, operator.sub, operator.mul, operator.truediv, operator.matmul])
+def test_constant_arrays_give_numpys_dtypes(operation: Callable[..., Any]) -> None:
+    arrays = [np.arange(1, 5).astype(kind) for kind in ("uint8", "int16", "int32", "int64", "float16", "float32", "float64")]
+    kinds = (torch.uint8, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64)
+    require_equal(lambda x: tuple(operation((x.abs() + 8).to(kind), array) for kind in kinds for array in arrays))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_constant_arrays_are_refused_where_eager_refuses_them(compiled: bool) -> None:
+    weight = torch.ones(4, requires_grad=True)
+    jit: Any = systolic.jit if compiled else lambda function: function
+    with pytest.raises(RuntimeError, match="Can't call numpy\\(\\) on Tensor that requires grad"):
+        jit(lambda x: (x * weight) * CONSTANT)(torch.ones(4))
+    with pytest.raises(TypeError, match="unsupported operand"):
+        jit(lambda x: CONSTANT * x)(torch.ones(4))
 
 
 def test_memory_is_shared_as_in_eager() -> None:

@@ -25,6 +25,8 @@ _OPERATORS = (
     "eq", "ne",
 )  # fmt: skip
 
+_WITH_ARRAYS = ("add", "sub", "mul", "truediv", "matmul")
+
 
 @functools.cache
 def numpy_of_torch() -> Any:
@@ -143,10 +145,29 @@ def _array(original: Callable[..., Any]) -> Callable[..., Any]:
     return array
 
 
+def _meeting_arrays(original: Callable[..., Any], operation: Callable[..., Any]) -> Callable[..., Any]:
+    """An operator of tensors whose right side may be an array of NumPy: the result is a tensor with NumPy's dtype."""
+
+    @functools.wraps(original)
+    def method(self: torch.Tensor, other: Any) -> Any:
+        if type(other) is not np.ndarray or other.ndim == 0 or not _is_traced(self):
+            return original(self, other)
+        array = torch.from_numpy(other.copy() if min(other.strides) < 0 else other)  # tensors have no such strides
+        if operation is operator.truediv and not any(t.is_floating_point() or t.is_complex() for t in (self, array)):
+            self = self.double()  # NumPy's quotients of whole numbers are float64, PyTorch's float32
+        return operation(self, traced_array(array))
+
+    return method
+
+
 @contextlib.contextmanager
 def arrays_of_tensors() -> Iterator[None]:
     """Inside the block, tensors of the trace have arrays."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(replaced(torch.Tensor, "numpy", _numpy(torch.Tensor.numpy)))
         stack.enter_context(replaced(torch.Tensor, "__array__", _array(torch.Tensor.__array__)))
+        for name in _WITH_ARRAYS:
+            own = f"__{name}__"
+            method = _meeting_arrays(getattr(torch.Tensor, own), getattr(operator, name))
+            stack.enter_context(replaced(torch.Tensor, own, method))
         yield
