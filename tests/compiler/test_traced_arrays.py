@@ -201,6 +201,7 @@ WITH_CONSTANTS: dict[str, Callable[[torch.Tensor], Any]] = {
     "a tensor of one element": lambda x: x.sum() * CONSTANT,
     "strides below zero": lambda x: x * CONSTANT[::-1],
     "numbers of NumPy": lambda x: np.float64(2) * x * np.float32(0.5),
+    "an array that must not be written": lambda x: x * np.broadcast_to(np.float32(3.0), (4,)),
 }
 
 
@@ -226,6 +227,14 @@ def test_constant_arrays_are_refused_where_eager_refuses_them(compiled: bool) ->
         jit(lambda x: (x * weight) * CONSTANT)(torch.ones(4))
     with pytest.raises(TypeError, match="unsupported operand"):
         jit(lambda x: CONSTANT * x)(torch.ones(4))
+
+
+@pytest.mark.filterwarnings("ignore:__array_wrap__ must accept:DeprecationWarning")
+@pytest.mark.parametrize("dtype", [np.longdouble, object, ">f4"])
+def test_arrays_that_are_no_tensors_are_refused_with_their_line(dtype: Any) -> None:
+    with pytest.raises((DataDependentError, TypeError)) as raised:
+        systolic.jit(lambda x: x * np.ones(4, dtype))(torch.ones(4))
+    assert "test_traced_arrays.py" in str(raised.value)
 
 
 def test_memory_is_shared_as_in_eager() -> None:

@@ -145,6 +145,11 @@ def _array(original: Callable[..., Any]) -> Callable[..., Any]:
     return array
 
 
+def _fits_a_tensor(dtype: np.dtype[Any]) -> bool:
+    """Whether PyTorch has the dtype, in this byte order: long doubles, strings, dates and objects it has not."""
+    return dtype.kind in "biufc" and dtype.isnative and dtype.char not in "gG"
+
+
 def _meeting_arrays(original: Callable[..., Any], operation: Callable[..., Any]) -> Callable[..., Any]:
     """An operator of tensors whose right side may be an array of NumPy: the result is a tensor with NumPy's dtype."""
 
@@ -152,7 +157,10 @@ def _meeting_arrays(original: Callable[..., Any], operation: Callable[..., Any])
     def method(self: torch.Tensor, other: Any) -> Any:
         if type(other) is not np.ndarray or other.ndim == 0 or not _is_traced(self):
             return original(self, other)
-        array = torch.from_numpy(other.copy() if min(other.strides) < 0 else other)  # tensors have no such strides
+        if not _fits_a_tensor(other.dtype):
+            return original(self, other)
+        # Tensors have no negative strides, and PyTorch warns of memory that it must not write.
+        array = torch.from_numpy(other if min(other.strides) >= 0 and other.flags.writeable else other.copy())
         if operation is operator.truediv and not any(t.is_floating_point() or t.is_complex() for t in (self, array)):
             self = self.double()  # NumPy's quotients of whole numbers are float64, PyTorch's float32
         return operation(self, traced_array(array))
