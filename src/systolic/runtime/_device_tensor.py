@@ -214,7 +214,7 @@ def wait_for(value: object) -> None:
         value._cell.buffer.array.block_until_ready()
 
 
-def replace_value(tensor: DeviceTensor, value: torch.Tensor) -> None:
-    """Turn a DeviceTensor object into an ordinary CPU tensor with another value, without looking at the devices'."""
+def replace_value(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    """Turn a tensor object of any device, meta too, into an ordinary CPU tensor with another value; the old one is not read."""
     plain = torch.nn.Parameter(value) if isinstance(tensor, torch.nn.Parameter) else value
     _swap(tensor, plain.requires_grad_(tensor.requires_grad))

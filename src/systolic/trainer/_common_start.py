@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from ..distributed import broadcast, broadcast_arrays, process_count
-from ..runtime import to_jax_array, to_torch_tensor
+from ..runtime import DeviceTensor, to_jax_array, to_torch_tensor
 from ..utilities.random_state import HostRandomState
 from ._fingerprints import require_same_weights
 
@@ -29,7 +29,9 @@ def share_weights(module: nn.Module) -> None:
     if process_count() == 1:
         return
     require_same_weights(module)
-    tensors = [t for t in (*module.parameters(), *module.buffers()) if not nn.parameter.is_lazy(t)]
+    # what lies on the devices already was drawn there alike, by generators in the same states
+    found = [t for t in (*module.parameters(), *module.buffers()) if not isinstance(t, DeviceTensor)]
+    tensors = [t for t in found if not nn.parameter.is_lazy(t)]
     arrays = broadcast_arrays([to_jax_array(t.detach().contiguous()) for t in tensors])
     with torch.no_grad():
         for tensor, array in zip(tensors, arrays, strict=True):

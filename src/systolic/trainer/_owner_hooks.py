@@ -7,6 +7,9 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from ..core import LightningDataModule, LightningModule
+from ..runtime import Placement
+from ._common_start import share_generators
+from ._meta_values import give_values, meta_dtypes
 from ._signatures import called
 
 if TYPE_CHECKING:
@@ -42,7 +45,11 @@ def configure_model(run: Run) -> None:
         if _is_written(module, "configure_sharded_model"):
             call_owner(run, module, "configure_sharded_model")
         call_owner(run, module, "configure_model")
+    dtypes = meta_dtypes(module)
     numerics.convert_module(module)
+    if dtypes and run.placement_type is Placement:  # preflight compiles for tensors without values
+        share_generators()
+        give_values(module, dtypes, run.placement)
     if _is_written(module, "on_post_move_to_device"):
         call_owner(run, module, "on_post_move_to_device")
 
