@@ -220,7 +220,10 @@ MODULES = (
         "accumulation with manual optimization", "not supported for manual", options={"accumulate_grad_batches": 2},
         __init__=_manually,
     ),
-    of_module("parameters on the meta device", "is on the meta device", MisconfigurationException, configure_model=lambda self: self.to("meta")),
+    of_module(
+        "parameters on the meta device", "on the meta device cannot be initialised", MisconfigurationException,
+        configure_model=lambda self: self.register_parameter("scale", torch.nn.Parameter(torch.ones(3, device="meta"))),
+    ),
     of_module("configure_callbacks returns 3", "`callbacks` expects objects", configure_callbacks=lambda self: 3),
 )  # fmt: skip
 

@@ -1,11 +1,13 @@
 """Modules made on the meta device train from the values that making them on the CPU gives."""
 
 import gc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import transformers
 from torch.utils.data import DataLoader
 
 import systolic as L
@@ -152,3 +154,67 @@ def test_the_host_holds_one_submodule_at_a_time() -> None:
     assert len(held) == 16
     layer = 4 * 512 * 513
     assert layer <= max(held) < 1.5 * layer
+
+
+def llama(tied: bool) -> torch.nn.Module:
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=512, tie_word_embeddings=tied, **sizes))
+
+
+def bert() -> torch.nn.Module:
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+    return transformers.BertForMaskedLM(transformers.BertConfig(vocab_size=512, **sizes))
+
+
+def t5() -> torch.nn.Module:
+    return transformers.T5ForConditionalGeneration(
+        transformers.T5Config(
+            vocab_size=512, d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4, decoder_start_token_id=0
+        )
+    )
+
+
+MODELS: dict[str, Callable[[], torch.nn.Module]] = {
+    "llama": lambda: llama(False),
+    "llama, tied": lambda: llama(True),
+    "gpt2": lambda: transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=512, n_embd=64, n_layer=2, n_head=4)),
+    "bert": bert,
+    "t5": t5,
+}
+
+
+class Language(L.LightningModule):
+    def __init__(self, make: Callable[[], torch.nn.Module], device: str) -> None:
+        super().__init__()
+        self.make, self.made_on = make, device
+        self.start: dict[str, torch.Tensor] = {}
+
+    def configure_model(self) -> None:
+        with torch.device(self.made_on):
+            self.net = self.make()
+
+    def on_fit_start(self) -> None:
+        tensors = (*self.named_parameters(), *self.named_buffers())
+        self.start = {name: value.detach().cpu().clone() for name, value in tensors}
+
+    def training_step(self, batch, batch_idx):
+        return self.net(input_ids=batch, labels=batch).loss
+
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters(), 1e-3)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_of_transformers_have_the_values_of_their_constructors(name: str) -> None:
+    models = []
+    for device in ("cpu", "meta"):
+        torch.manual_seed(0)
+        words = torch.randint(0, 512, (16, 12))
+        model = Language(MODELS[name], device)
+        fit(model, words, strategy="fsdp")
+        models.append(model)
+    eager, meta = models
+    assert eager.start.keys() == meta.start.keys()
+    different = [key for key, value in eager.start.items() if not torch.equal(value, meta.start[key])]
+    assert not different
+    torch.testing.assert_close(dict(meta.named_parameters()), dict(eager.named_parameters()), rtol=0, atol=0)

@@ -26,6 +26,7 @@ from ._device_tensor import bring_back as bring_back
 from ._device_tensor import in_function_mode as in_function_mode
 from ._device_tensor import move_in_place as move_in_place
 from ._device_tensor import replace_value as replace_value
+from ._device_tensor import send_changes as send_changes
 from ._device_tensor import set_data as set_data
 from ._device_tensor import wait_for as wait_for
 from ._dtypes import jax_dtype as jax_dtype

@@ -13,7 +13,7 @@ import torch
 from torch.overrides import handle_torch_function
 
 from ..utilities._torch_internals import disabled_torch_function, swap_tensors_below, torch_function_depth, tree_map_only
-from ._cells import Cell, ViewCell
+from ._cells import Cell, ViewCell, flush
 
 aten = torch.ops.aten
 
@@ -212,6 +212,12 @@ def wait_for(value: object) -> None:
     """Wait until the devices have computed a DeviceTensor; other values are there already."""
     if isinstance(value, DeviceTensor) and isinstance(value._cell, Cell):
         value._cell.buffer.array.block_until_ready()
+
+
+def send_changes(tensor: DeviceTensor) -> None:
+    """Send what was written to a tensor's host copy to the devices, and forget that copy."""
+    if isinstance(tensor._cell, Cell):
+        flush(tensor._cell.buffer)
 
 
 def replace_value(tensor: torch.Tensor, value: torch.Tensor) -> None:

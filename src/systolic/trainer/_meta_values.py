@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import contextlib
+import functools
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 
 import torch
 from torch import nn
 
 from ..exceptions import MisconfigurationException
-from ..runtime import DeviceTensor, Placement, bring_back, make_cells, move_in_place, replace_value
+from ..runtime import DeviceTensor, Placement, bring_back, make_cells, move_in_place, replace_value, send_changes
 from ..sharding import StateEntry
 
 # What is smaller waits on the host for the first step, which packs small tensors together.
 _MOVED_BYTES = 64 * 1024
+
+_INIT_WEIGHTS = "_init_weights"  # of a model: initialises one of its submodules
 
 Dtypes = dict[int, torch.dtype]
 
@@ -25,7 +31,9 @@ def meta_dtypes(root: nn.Module) -> Dtypes:
 def give_values(root: nn.Module, dtypes: Dtypes, placement: Placement | None) -> None:
     """Initialise the submodules that hold meta tensors, one after the other; what has values stays as it is.
 
-    The host holds the tensors of one submodule at a time: large parameters go to the devices before the next one is made.
+    The host holds the tensors of one submodule at a time: large parameters go to the devices before the next one is made. The
+    numbers are those that the constructors would have drawn on the CPU: children first, and a model of transformers, as it
+    ends its constructor, once more by `_init_weights`.
 
     Args:
         root: the module. Its tensor objects stay, and with them what is tied.
@@ -35,45 +43,139 @@ def give_values(root: nn.Module, dtypes: Dtypes, placement: Placement | None) ->
     Raises:
         MisconfigurationException: a submodule has no way to initialise its tensors, or left some of them without values.
     """
-    pending = [(name, module) for name, module in _children_first(root, "") if any(t.is_meta for _, t in _own_tensors(module))]
-    # before any is filled: a refused module is left as the user made it
-    resets = [_reset_of(root, name, module) for name, module in pending]
+    order = list(_children_first(root, "", None, set()))
+    owners: dict[int, int] = {}
+    for name, module, model in order:
+        for _, tensor in _own_tensors(module):
+            if tensor.is_meta:
+                owners.setdefault(id(tensor), id(module))
+        if model is None and _has_meta(module):
+            _reset_of(root, name, module)  # before any is filled: a refused module is left as the user made it
+    pending = {id(module) for _, module, _ in order if _has_meta(module)}
     names = {id(parameter): name for name, parameter in root.named_parameters()}
-    for (name, module), reset in zip(pending, resets, strict=True):
-        fresh = _initialise(module, reset, dtypes, _shown(name, root))
-        if placement is not None:
-            _move([p for p in fresh if isinstance(p, nn.Parameter) and p.nbytes > _MOVED_BYTES], names, placement)
+    values = _Values(root, dtypes, owners, pending, placement, names)
+    for name, module, model in order:
+        if id(module) in pending:
+            if model is None:
+                values.fill(name, module, _reset_of(root, name, module))
+            else:
+                values.draw(module)
+        if module is model:
+            values.end_constructor(name, module)
 
 
-def _initialise(module: nn.Module, reset: Callable[[], object], dtypes: Dtypes, shown: str) -> list[torch.Tensor]:
-    """Give values to the meta tensors of one submodule, and return them."""
-    fresh: dict[str, tuple[torch.Tensor, torch.dtype]] = {}
-    tied: dict[str, torch.Tensor] = {}
-    for key, tensor in _own_tensors(module):
-        if tensor.is_meta:
-            fresh[key] = tensor, tensor.dtype
-            replace_value(tensor, _empty(tensor, dtypes.get(id(tensor), tensor.dtype)))
-        elif id(tensor) in dtypes:
-            # of an earlier submodule, which it shares: the constructor drew numbers for its own, that the tie then dropped
-            tied[key] = tensor
-            _held(module, key)[key] = _empty(tensor, dtypes[id(tensor)])
-    versions = {key: tensor._version for key, (tensor, _) in fresh.items()}
-    try:
-        with torch.no_grad():
+@dataclass
+class _Values:
+    """What is known of a module while its meta tensors are given values.
+
+    Attributes:
+        root: the module.
+        dtypes: by `meta_dtypes`.
+        owners: of each meta tensor, by its id, the id of the first submodule that has it: the others' constructors drew numbers
+            for tensors of their own, which a tie then dropped.
+        pending: ids of the submodules that had meta tensors.
+        placement: where large parameters go.
+        names: of its parameters, by their ids.
+        drew: of submodules of transformers' models, the generator's state from which their constructors drew.
+        initialised: ids of submodules that `_init_weights` has seen.
+    """
+
+    root: nn.Module
+    dtypes: Dtypes
+    owners: dict[int, int]
+    pending: set[int]
+    placement: Placement | None
+    names: dict[int, str]
+    drew: dict[int, torch.Tensor] = field(default_factory=dict[int, torch.Tensor])
+    initialised: set[int] = field(default_factory=set[int])
+
+    def fill(self, name: str, module: nn.Module, reset: Callable[[], object]) -> None:
+        """Give values to the meta tensors of one submodule, and move the large ones."""
+        fresh = self._initialise(module, reset, _shown(name, self.root))
+        if self.placement is not None:
+            large = [p for p in fresh if isinstance(p, nn.Parameter) and p.nbytes > _MOVED_BYTES]
+            _move(large, self.names, self.placement)
+
+    def _initialise(self, module: nn.Module, reset: Callable[[], object], shown: str) -> list[torch.Tensor]:
+        """Give values to the meta tensors of one submodule, and return them."""
+        fresh: dict[str, tuple[torch.Tensor, torch.dtype]] = {}
+        tied: list[str] = []
+        for key, tensor in _own_tensors(module):
+            if self.owners.get(id(tensor), id(module)) != id(module):
+                tied.append(key)
+            elif tensor.is_meta:
+                fresh[key] = tensor, tensor.dtype
+                replace_value(tensor, _empty(tensor, self.dtypes.get(id(tensor), tensor.dtype)))
+        versions = {key: tensor._version for key, (tensor, _) in fresh.items()}
+        with _scratch(module, tied, self.dtypes), torch.no_grad():
             reset()
+        for key, (tensor, dtype) in fresh.items():
+            if getattr(module, key) is tensor and _is_unfilled(tensor, versions[key]):
+                raise MisconfigurationException(
+                    f"The initialisation of a {type(module).__name__} left {key!r} of {shown}, which was on the meta device, "
+                    "without values. Expected: `reset_parameters` (in models of transformers `_init_weights`) fills every "
+                    f"parameter and buffer of the submodule. Fill {key!r} there, or make it outside `torch.device('meta')`."
+                )
+            if tensor.dtype != dtype:
+                tensor.data = tensor.data.to(dtype)
+        return [tensor for tensor, _ in fresh.values()]
+
+    def draw(self, module: nn.Module) -> None:
+        """Let a submodule draw what its constructor would, and drop it until `_init_weights` follows."""
+        reset = _own_reset(module)
+        if reset is None:
+            return
+        self.drew[id(module)] = torch.get_rng_state()
+        with _scratch(module, [key for key, _ in _own_tensors(module)], self.dtypes), torch.no_grad():
+            reset()
+
+    def end_constructor(self, name: str, model: nn.Module) -> None:
+        """Initialise what no model within this one has initialised, as `post_init` does."""
+        for inner_name, module, owner in _children_first(model, name, None, set()):
+            if id(module) in self.initialised:
+                continue
+            self.initialised.add(id(module))
+            assert owner is not None, "within a model"
+            if id(module) in self.pending:
+                self.fill(inner_name, module, functools.partial(self._init_weights, module, owner))
+            elif not _own_tensors(module) and any(id(p) in self.dtypes for p in module.parameters()):
+                with torch.no_grad():
+                    getattr(owner, _INIT_WEIGHTS)(module)  # GPT-2's blocks scale weights of their children
+                _send_changes(module)
+
+    def _init_weights(self, module: nn.Module, owner: nn.Module) -> None:
+        reset, state = _own_reset(module), self.drew.get(id(module))
+        if reset is not None and state is not None:
+            # what `_init_weights` leaves alone has the constructor's values
+            now = torch.get_rng_state()
+            torch.set_rng_state(state)
+            reset()
+            torch.set_rng_state(now)
+        getattr(owner, _INIT_WEIGHTS)(module)
+
+
+def _is_pretrained(module: nn.Module) -> bool:
+    transformers = sys.modules.get("transformers")
+    return transformers is not None and isinstance(module, transformers.PreTrainedModel)
+
+
+def _send_changes(module: nn.Module) -> None:
+    for parameter in module.parameters():
+        if isinstance(parameter, DeviceTensor):
+            send_changes(parameter)
+
+
+@contextlib.contextmanager
+def _scratch(module: nn.Module, keys: Iterable[str], dtypes: Dtypes) -> Iterator[None]:
+    """Inside the block, a submodule has other tensors under these names."""
+    kept: dict[str, torch.Tensor] = {key: getattr(module, key) for key in keys}
+    for key, tensor in kept.items():
+        _held(module, key)[key] = _empty(tensor, dtypes.get(id(tensor), tensor.dtype))
+    try:
+        yield
     finally:
-        for key, tensor in tied.items():
+        for key, tensor in kept.items():
             _held(module, key)[key] = tensor
-    for key, (tensor, dtype) in fresh.items():
-        if getattr(module, key) is tensor and _is_unfilled(tensor, versions[key]):
-            raise MisconfigurationException(
-                f"`{type(module).__name__}.reset_parameters` left {key!r} of {shown}, which was on the meta device, without "
-                f"values. Expected: it fills every parameter and buffer of the submodule. Fill {key!r} there, or make it "
-                "outside `torch.device('meta')`."
-            )
-        if tensor.dtype != dtype:
-            tensor.data = tensor.data.to(dtype)
-    return [tensor for tensor, _ in fresh.values()]
 
 
 def _move(parameters: list[nn.Parameter], names: dict[int, str], placement: Placement) -> None:
@@ -91,19 +193,28 @@ def bring_back_all(root: nn.Module) -> None:
             bring_back(tensor)
 
 
-def _children_first(module: nn.Module, name: str, seen: set[int] | None = None) -> Iterator[tuple[str, nn.Module]]:
-    # a constructor initialises its own parameters when its children are made, and draws random numbers in this order
-    seen = set() if seen is None else seen
+def _children_first(
+    module: nn.Module, name: str, model: nn.Module | None, seen: set[int]
+) -> Iterator[tuple[str, nn.Module, nn.Module | None]]:
+    """The submodules with their names and the models of transformers that they are in, in the order of construction.
+
+    A constructor initialises its own parameters when its children are made, and draws random numbers in this order.
+    """
     if id(module) in seen:
         return
     seen.add(id(module))
+    inner = module if _is_pretrained(module) else model
     for key, child in module.named_children():
-        yield from _children_first(child, f"{name}.{key}" if name else key, seen)
-    yield name, module
+        yield from _children_first(child, f"{name}.{key}" if name else key, inner, seen)
+    yield name, module, inner
 
 
 def _own_tensors(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
     return [(key, t) for held in (module._parameters, module._buffers) for key, t in held.items() if t is not None]
+
+
+def _has_meta(module: nn.Module) -> bool:
+    return any(tensor.is_meta for _, tensor in _own_tensors(module))
 
 
 def _held(module: nn.Module, key: str) -> dict[str, torch.Tensor | None]:
@@ -112,16 +223,15 @@ def _held(module: nn.Module, key: str) -> dict[str, torch.Tensor | None]:
 
 def _reset_of(root: nn.Module, name: str, module: nn.Module) -> Callable[[], object]:
     for outer_name, outer in root.named_modules():
-        if callable(getattr(outer, "_init_weights", None)) and f"{name}.".startswith(f"{outer_name}." if outer_name else ""):
+        if callable(getattr(outer, _INIT_WEIGHTS, None)) and f"{name}.".startswith(f"{outer_name}." if outer_name else ""):
             raise MisconfigurationException(
                 f"{_shown(name, root)} is on the meta device, in a {type(outer).__name__}, which initialises its submodules by "
                 "`_init_weights`. Expected: submodules that initialise themselves by `reset_parameters`. Make the model "
                 "without `torch.device('meta')`; `trainer.preflight` takes it as it is."
             )
-    for method in ("reset_parameters", "_reset_parameters"):  # the second is that of nn.MultiheadAttention
-        reset = getattr(module, method, None)
-        if callable(reset):
-            return reset
+    reset = _own_reset(module)
+    if reset is not None:
+        return reset
     tensors = ", ".join(repr(key) for key, tensor in _own_tensors(module) if tensor.is_meta)
     raise MisconfigurationException(
         f"{tensors} of {_shown(name, root)} ({type(module).__name__}) on the meta device cannot be initialised: the class has "
@@ -129,6 +239,17 @@ def _reset_of(root: nn.Module, name: str, module: nn.Module) -> Callable[[], obj
         "the submodule without `torch.device('meta')`, or give it values in `configure_model`: `self.to_empty(device='cpu')`, "
         "then its own initialisation or `load_state_dict`. `trainer.preflight` takes it as it is."
     )
+
+
+def _own_reset(module: nn.Module) -> Callable[[], object] | None:
+    for method in ("reset_parameters", "_reset_parameters"):  # the second is that of nn.MultiheadAttention
+        reset = getattr(module, method, None)
+        if callable(reset):
+            return reset
+    library = sys.modules.get("transformers.pytorch_utils")
+    if library is not None and isinstance(module, library.Conv1D):  # GPT-2's, whose constructor draws by itself
+        return lambda: nn.init.normal_(module.get_parameter("weight"), std=0.02)
+    return None
 
 
 def _shown(name: str, root: nn.Module) -> str:
