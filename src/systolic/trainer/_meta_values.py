@@ -66,7 +66,7 @@ def give_values(root: nn.Module, dtypes: Dtypes, placement: Placement | None) ->
 
 @dataclass
 class _Values:
-    """What is known of a module while its meta tensors are given values.
+    """A module whose meta tensors are being given values.
 
     Attributes:
         root: the module.
@@ -186,11 +186,21 @@ def _move(parameters: list[nn.Parameter], names: dict[int, str], placement: Plac
         move_in_place(parameter, cell)
 
 
-def bring_back_all(root: nn.Module) -> None:
-    """Give a module ordinary tensors again, where the run ended before any step took them."""
-    for tensor in (*root.parameters(), *root.buffers()):
-        if isinstance(tensor, DeviceTensor):
-            bring_back(tensor)
+@dataclass
+class Placed:
+    """A module that may hold parameters which were put on the devices before any step took them.
+
+    Attributes:
+        module: the module.
+    """
+
+    module: nn.Module
+
+    def release(self) -> None:
+        """Give the module ordinary tensors again."""
+        for tensor in (*self.module.parameters(), *self.module.buffers()):
+            if isinstance(tensor, DeviceTensor):
+                bring_back(tensor)
 
 
 def _children_first(

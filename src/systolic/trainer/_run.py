@@ -36,7 +36,7 @@ from ._hooks import HookTable
 from ._length import with_length
 from ._logging import log_value
 from ._memory import memory_explained
-from ._meta_values import bring_back_all
+from ._meta_values import Placed
 from ._options import validation_interval
 from ._owner_hooks import call_owner, configure_model
 from ._prepare import prepare_data
@@ -321,8 +321,8 @@ class Run:
         assert self.state.fn is not None, "a run is of a call"
         fn, interrupted = self.state.fn, self.state.status == TrainerStatus.INTERRUPTED
         with memory_explained(self):
-            release_engines([*self.engines.values(), *self.state_programs], failing=interrupted)
-            bring_back_all(self.module)
+            steps = [*self.engines.values()] or [Placed(self.module)]  # of a run that ended before its first step
+            release_engines([*steps, *self.state_programs], failing=interrupted)
         if self.datamodule is not None:
             call_owner(self, self.datamodule, "teardown", stage=fn)
         self.hooks.callbacks_of_stage("teardown", fn)
