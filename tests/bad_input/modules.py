@@ -224,6 +224,7 @@ MODULES = (
         "parameters on the meta device", "on the meta device cannot be initialised", MisconfigurationException,
         configure_model=lambda self: self.register_parameter("scale", torch.nn.Parameter(torch.ones(3, device="meta"))),
     ),
+    of_module("moved to the meta device in on_fit_start", "is on the meta device", MisconfigurationException, on_fit_start=lambda self: self.to("meta")),
     of_module("configure_callbacks returns 3", "`callbacks` expects objects", configure_callbacks=lambda self: 3),
 )  # fmt: skip
 

@@ -100,5 +100,7 @@ def test_llama_3_with_8_billion_parameters_fits_256_cores() -> None:
 @pytest.mark.parametrize("options", [{}, {"compile": False}], ids=["compiled", "eager"])
 def test_training_refuses_what_has_no_initialisation(options: dict[str, Any]) -> None:
     loader = DataLoader(TensorDataset(torch.zeros(8, 4, dtype=torch.int64)), batch_size=4)
-    with pytest.raises(L.exceptions.MisconfigurationException, match="'scale' of Words .* on the meta device cannot be initialised"):
+    with pytest.raises(
+        L.exceptions.MisconfigurationException, match="'scale' of Words .* on the meta device cannot be initialised"
+    ):
         L.Trainer(**{**QUIET, **options}, enable_progress_bar=False, enable_model_summary=False).fit(Words("meta"), loader)

@@ -112,19 +112,23 @@ class Placement:
             return array
         return put(array, self._split if parts > 1 else self.batch_sharding(array.shape), parts)
 
+    def move(self, parameters: Mapping[str, torch.nn.Parameter]) -> None:
+        """Move parameters to the devices, by their names; those that are there already stay."""
+        moving = {name: p for name, p in parameters.items() if not isinstance(p, DeviceTensor)}
+        shapes = {name: tuple(parameter.shape) for name, parameter in moving.items()}
+        shardings = [self.state_sharding(StateEntry(n, shape, "parameter", n, shape)) for n, shape in shapes.items()]
+        cells = make_cells([p.detach() for p in moving.values()], shardings)
+        for parameter, cell in zip(moving.values(), cells, strict=True):
+            move_in_place(parameter, cell)
+
     def move_with_gradients(self, parameters: Mapping[str, torch.nn.Parameter], gradients: Mapping[str, torch.Tensor]) -> None:
         """Move parameters to the devices and give them gradients there: an object that is a gradient cannot be moved."""
+        self.move(parameters)
         shapes = {name: tuple(parameter.shape) for name, parameter in parameters.items()}
-        moving = {name: p for name, p in parameters.items() if not isinstance(p, DeviceTensor)}
-        entries = [StateEntry(n, shapes[n], "parameter", n, shapes[n]) for n in moving]
-        entries += [StateEntry(f"{n}.grad", shape, "gradient", n, shape) for n, shape in shapes.items()]
-        values = [*moving.values(), *(gradients[name] for name in parameters)]
-        shardings = [self.state_sharding(entry) for entry in entries]
-        cells = make_cells([value.detach() for value in values], shardings, [entry.kind for entry in entries])
-        for parameter, own in zip(moving.values(), cells, strict=False):
-            move_in_place(parameter, own)
-        for parameter, gradient in zip(parameters.values(), cells[len(moving) :], strict=True):
-            parameter.grad = DeviceTensor(gradient)
+        shardings = [self.state_sharding(StateEntry(f"{n}.grad", shape, "gradient", n, shape)) for n, shape in shapes.items()]
+        values = [gradients[name].detach() for name in parameters]
+        for parameter, cell in zip(parameters.values(), make_cells(values, shardings), strict=True):
+            parameter.grad = DeviceTensor(cell)
 
     def cells(self, tensors: Sequence[torch.Tensor], entries: Sequence[StateEntry]) -> list[Cell]:
         """Cells where the values of tensors of the state lie."""

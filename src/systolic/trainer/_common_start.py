@@ -30,8 +30,8 @@ def share_weights(module: nn.Module) -> None:
         return
     require_same_weights(module)
     # what lies on the devices already was drawn there alike, by generators in the same states
-    found = [t for t in (*module.parameters(), *module.buffers()) if not isinstance(t, DeviceTensor)]
-    tensors = [t for t in found if not nn.parameter.is_lazy(t)]
+    held = (*module.parameters(), *module.buffers())
+    tensors = [t for t in held if not (isinstance(t, DeviceTensor) or nn.parameter.is_lazy(t))]
     arrays = broadcast_arrays([to_jax_array(t.detach().contiguous()) for t in tensors])
     with torch.no_grad():
         for tensor, array in zip(tensors, arrays, strict=True):

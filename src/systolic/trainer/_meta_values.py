@@ -12,20 +12,22 @@ import torch
 from torch import nn
 
 from ..exceptions import MisconfigurationException
-from ..runtime import DeviceTensor, Placement, bring_back, make_cells, move_in_place, replace_value, send_changes
-from ..sharding import StateEntry
+from ..runtime import DeviceTensor, Placement, bring_back, replace_value, send_changes
 
 # What is smaller waits on the host for the first step, which packs small tensors together.
 _MOVED_BYTES = 64 * 1024
 
 _INIT_WEIGHTS = "_init_weights"  # of a model: initialises one of its submodules
 
-Dtypes = dict[int, torch.dtype]
+Dtypes = dict[tuple[int, str], torch.dtype]
 
 
 def meta_dtypes(root: nn.Module) -> Dtypes:
-    """The dtypes of the meta tensors of a module by their ids, before a precision converts it: values are drawn in these."""
-    return {id(t): t.dtype for module in root.modules() for _, t in _own_tensors(module) if t.is_meta}
+    """The dtypes of a module's meta tensors before a precision converts it, which values are drawn in.
+
+    They go by the id of the submodule and the name in it: a conversion puts other objects in the places of buffers.
+    """
+    return {(id(module), key): t.dtype for module in root.modules() for key, t in _own_tensors(module) if t.is_meta}
 
 
 def give_values(root: nn.Module, dtypes: Dtypes, placement: Placement | None) -> None:
@@ -44,22 +46,19 @@ def give_values(root: nn.Module, dtypes: Dtypes, placement: Placement | None) ->
         MisconfigurationException: a submodule has no way to initialise its tensors, or left some of them without values.
     """
     order = list(_children_first(root, "", None, set()))
-    owners: dict[int, int] = {}
-    for name, module, model in order:
-        for _, tensor in _own_tensors(module):
-            if tensor.is_meta:
-                owners.setdefault(id(tensor), id(module))
-        if model is None and _has_meta(module):
-            _reset_of(root, name, module)  # before any is filled: a refused module is left as the user made it
-    pending = {id(module) for _, module, _ in order if _has_meta(module)}
+    writers = [(name, module) for name, module in root.named_modules() if callable(getattr(module, _INIT_WEIGHTS, None))]
     names = {id(parameter): name for name, parameter in root.named_parameters()}
-    values = _Values(root, dtypes, owners, pending, placement, names)
+    values = _Values(root, dtypes, placement, names)
+    resets: dict[int, Callable[[], object]] = {}
     for name, module, model in order:
-        if id(module) in pending:
-            if model is None:
-                values.fill(name, module, _reset_of(root, name, module))
-            else:
-                values.draw(module)
+        # before any is filled: a refused module is left as the user made it
+        if values.note_meta(module) and model is None:
+            resets[id(module)] = _reset_of(root, name, module, writers)
+    for name, module, model in order:
+        if id(module) in resets:
+            values.fill(name, module, resets[id(module)])
+        elif id(module) in values.pending:
+            values.draw(module)
         if module is model:
             values.end_constructor(name, module)
 
@@ -71,30 +70,39 @@ class _Values:
     Attributes:
         root: the module.
         dtypes: by `meta_dtypes`.
+        placement: where large parameters go.
+        names: of its parameters, by their ids.
         owners: of each meta tensor, by its id, the id of the first submodule that has it: the others' constructors drew numbers
             for tensors of their own, which a tie then dropped.
         pending: ids of the submodules that had meta tensors.
-        placement: where large parameters go.
-        names: of its parameters, by their ids.
         drew: of submodules of transformers' models, the generator's state from which their constructors drew.
         initialised: ids of submodules that `_init_weights` has seen.
     """
 
     root: nn.Module
     dtypes: Dtypes
-    owners: dict[int, int]
-    pending: set[int]
     placement: Placement | None
     names: dict[int, str]
+    owners: dict[int, int] = field(default_factory=dict[int, int])
+    pending: set[int] = field(default_factory=set[int])
     drew: dict[int, torch.Tensor] = field(default_factory=dict[int, torch.Tensor])
     initialised: set[int] = field(default_factory=set[int])
+
+    def note_meta(self, module: nn.Module) -> bool:
+        """Remember a submodule's meta tensors; returns whether it has some."""
+        found = [tensor for _, tensor in _own_tensors(module) if tensor.is_meta]
+        for tensor in found:
+            self.owners.setdefault(id(tensor), id(module))
+        if found:
+            self.pending.add(id(module))
+        return bool(found)
 
     def fill(self, name: str, module: nn.Module, reset: Callable[[], object]) -> None:
         """Give values to the meta tensors of one submodule, and move the large ones."""
         fresh = self._initialise(module, reset, _shown(name, self.root))
         if self.placement is not None:
             large = [p for p in fresh if isinstance(p, nn.Parameter) and p.nbytes > _MOVED_BYTES]
-            _move(large, self.names, self.placement)
+            self.placement.move({self.names[id(p)]: p for p in large})
 
     def _initialise(self, module: nn.Module, reset: Callable[[], object], shown: str) -> list[torch.Tensor]:
         """Give values to the meta tensors of one submodule, and return them."""
@@ -105,7 +113,7 @@ class _Values:
                 tied.append(key)
             elif tensor.is_meta:
                 fresh[key] = tensor, tensor.dtype
-                replace_value(tensor, _empty(tensor, self.dtypes.get(id(tensor), tensor.dtype)))
+                replace_value(tensor, _empty(tensor, self.dtypes[id(module), key]))
         versions = {key: tensor._version for key, (tensor, _) in fresh.items()}
         with _scratch(module, tied, self.dtypes), torch.no_grad():
             reset()
@@ -138,7 +146,7 @@ class _Values:
             assert owner is not None, "within a model"
             if id(module) in self.pending:
                 self.fill(inner_name, module, functools.partial(self._init_weights, module, owner))
-            elif not _own_tensors(module) and any(id(p) in self.dtypes for p in module.parameters()):
+            elif not _own_tensors(module) and any(id(p) in self.owners for p in module.parameters()):
                 with torch.no_grad():
                     getattr(owner, _INIT_WEIGHTS)(module)  # GPT-2's blocks scale weights of their children
                 _send_changes(module)
@@ -147,16 +155,15 @@ class _Values:
         reset, state = _own_reset(module), self.drew.get(id(module))
         if reset is not None and state is not None:
             # what `_init_weights` leaves alone has the constructor's values
-            now = torch.get_rng_state()
-            torch.set_rng_state(state)
-            reset()
-            torch.set_rng_state(now)
+            with torch.random.fork_rng(devices=[]):
+                torch.set_rng_state(state)
+                reset()
         getattr(owner, _INIT_WEIGHTS)(module)
 
 
 def _is_pretrained(module: nn.Module) -> bool:
-    transformers = sys.modules.get("transformers")
-    return transformers is not None and isinstance(module, transformers.PreTrainedModel)
+    library = sys.modules.get("transformers.modeling_utils")  # there is no such model where it was not imported
+    return library is not None and isinstance(module, library.PreTrainedModel)
 
 
 def _send_changes(module: nn.Module) -> None:
@@ -170,20 +177,12 @@ def _scratch(module: nn.Module, keys: Iterable[str], dtypes: Dtypes) -> Iterator
     """Inside the block, a submodule has other tensors under these names."""
     kept: dict[str, torch.Tensor] = {key: getattr(module, key) for key in keys}
     for key, tensor in kept.items():
-        _held(module, key)[key] = _empty(tensor, dtypes.get(id(tensor), tensor.dtype))
+        setattr(module, key, _empty(tensor, dtypes.get((id(module), key), tensor.dtype)))
     try:
         yield
     finally:
         for key, tensor in kept.items():
-            _held(module, key)[key] = tensor
-
-
-def _move(parameters: list[nn.Parameter], names: dict[int, str], placement: Placement) -> None:
-    for parameter in parameters:
-        name, shape = names[id(parameter)], tuple(parameter.shape)
-        sharding = placement.state_sharding(StateEntry(name, shape, "parameter", name, shape))
-        (cell,) = make_cells([parameter.detach()], [sharding], ["parameter"])
-        move_in_place(parameter, cell)
+            setattr(module, key, tensor)
 
 
 @dataclass
@@ -223,17 +222,9 @@ def _own_tensors(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
     return [(key, t) for held in (module._parameters, module._buffers) for key, t in held.items() if t is not None]
 
 
-def _has_meta(module: nn.Module) -> bool:
-    return any(tensor.is_meta for _, tensor in _own_tensors(module))
-
-
-def _held(module: nn.Module, key: str) -> dict[str, torch.Tensor | None]:
-    return module._parameters if key in module._parameters else module._buffers  # pyright: ignore[reportReturnType]
-
-
-def _reset_of(root: nn.Module, name: str, module: nn.Module) -> Callable[[], object]:
-    for outer_name, outer in root.named_modules():
-        if callable(getattr(outer, _INIT_WEIGHTS, None)) and f"{name}.".startswith(f"{outer_name}." if outer_name else ""):
+def _reset_of(root: nn.Module, name: str, module: nn.Module, writers: list[tuple[str, nn.Module]]) -> Callable[[], object]:
+    for outer_name, outer in writers:
+        if f"{name}.".startswith(f"{outer_name}." if outer_name else ""):
             raise MisconfigurationException(
                 f"{_shown(name, root)} is on the meta device, in a {type(outer).__name__}, which initialises its submodules by "
                 "`_init_weights`. Expected: submodules that initialise themselves by `reset_parameters`. Make the model "

@@ -155,9 +155,7 @@ def _meeting_arrays(original: Callable[..., Any], operation: Callable[..., Any])
 
     @functools.wraps(original)
     def method(self: torch.Tensor, other: Any) -> Any:
-        if type(other) is not np.ndarray or other.ndim == 0 or not _is_traced(self):
-            return original(self, other)
-        if not _fits_a_tensor(other.dtype):
+        if type(other) is not np.ndarray or other.ndim == 0 or not _fits_a_tensor(other.dtype) or not _is_traced(self):
             return original(self, other)
         # Tensors have no negative strides, and PyTorch warns of memory that it must not write.
         array = torch.from_numpy(other if min(other.strides) >= 0 and other.flags.writeable else other.copy())
