@@ -24,9 +24,9 @@ What is given by mistake, and what answers. `make bad-input` writes this page fr
 gives every row to systolic and compares class and text, and another one checks that the page is current. The text is a part of
 the answer, which says more: what was expected, what was received, where, and what to do.
 
-Taken without a word, and known: a `__len__` that is too small (the loader's word is taken, as in Lightning: reading on to find
-out could wait for a stream for ever); a clock that a compiled step reads by a name of its own (`from time import time`, where
-`time.time()` and its kin are warned of), or `datetime.now()`: that of the trace.
+Taken without a word, and meant so: a `__len__` that is too small. It is how long an epoch of a stream is made, and Lightning
+takes it as well; reading on to find out could wait for ever. Clocks that a compiled step reads are warned of, by whichever name
+their module has them; not one that an object or a default argument keeps, or that the step imports itself.
 """
 
 

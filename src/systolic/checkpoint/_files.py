@@ -5,7 +5,6 @@ process killed at any instant leaves the old checkpoint or the new one.
 """
 
 import errno
-import io
 import os
 import shutil
 import time
@@ -16,9 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-import torch
-
 from ..utilities._private import make_directories
+from . import _archive
 from ._contents import damaged_part, read, require_dict, warn_if_not_plain
 from ._errors import CheckpointNotFoundError, missing_checkpoint
 from ._location import CONTENTS, TEMPORARY_SUFFIX, MapLocation
@@ -38,42 +36,9 @@ def save(checkpoint: dict[str, Any], path: str, *, makes_directories: bool = Tru
     require_dict(checkpoint)
     with _told_of(path), _replacing(path, makes_directories) as temporary:
         with _begun(temporary) as file:
-            kept = _FailuresKept(file)
-            try:
-                torch.save(checkpoint, kept)  # pyright: ignore[reportArgumentType]  # it needs `write` only
-            except RuntimeError as error:  # PyTorch's writer tells of positions, not of the disk
-                raise (kept.failure or error) from error
-            file.flush()
+            _archive.write(checkpoint, file)
             os.fsync(file.fileno())
             warn_if_not_plain(temporary, path)
-
-
-class _FailuresKept(io.RawIOBase):
-    """A file that keeps the error of a write, such as that of a full disk.
-
-    Args:
-        file: the open file.
-
-    Attributes:
-        failure: the first error.
-    """
-
-    def __init__(self, file: IO[bytes]) -> None:
-        super().__init__()
-        self._file = file
-        self.failure: OSError | None = None
-
-    def writable(self) -> bool:
-        """As any file that is written to."""
-        return True
-
-    def write(self, data: Any) -> int:
-        """Write, and remember what went wrong."""
-        try:
-            return self._file.write(data)
-        except OSError as error:
-            self.failure = self.failure or error
-            raise
 
 
 @contextmanager
@@ -207,7 +172,7 @@ def _remove_abandoned(directory: str) -> None:
 @contextmanager
 def _begun(temporary: str) -> Iterator[IO[bytes]]:
     """A new file that is locked while it is written, so that others can tell it from what a killed process left."""
-    with open(temporary, "xb") as file:
+    with open(temporary, "x+b") as file:
         if fcntl is not None:
             with suppress(OSError):  # a file system without locks: there the age decides
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

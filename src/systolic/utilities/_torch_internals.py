@@ -14,6 +14,7 @@ import torch
 
 # the C functions behind recurrent modules, which a trace captures as one op each
 from torch import _VF as _VF
+from torch import serialization
 
 # which op of the graph belongs to which operation of autograd: a backward op is ascribed to a line of the user's
 from torch._C._autograd import _get_sequence_nr as _get_sequence_nr
@@ -98,6 +99,11 @@ _torch: Any = torch
 
 # what `torch.load` reads records of a file with
 ArchiveReader = _C.PyTorchFileReader
+
+# what `torch.save` does with a file: only here can checksums be left out of one file instead of all that are saved meanwhile
+ArchiveWriter = _C.PyTorchFileWriter
+write_archive: Any = serialization._save
+storage_alignment: Callable[[], int] = serialization._get_storage_alignment
 
 # the node of autograd whose backward runs now; None outside of a backward
 current_autograd_node = _C._current_autograd_node

@@ -13,7 +13,6 @@ import random
 import sys
 import types
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ import numpy as np
 from ...utilities._entries import Entry, see
 from .._capture_thread import is_capture_thread
 from .._errors import HiddenRandomnessError, user_line_of
+from ._module_variables import module_variables
 from ._numpy_draws import noting_numpy_draws
 
 # The functions of `random` that are methods written in C, or set the state. All others are written in Python and call
@@ -92,19 +92,19 @@ class _Draws:
     def noted(self) -> Iterator[None]:
         """Inside the block, draws from the global generators are noted."""
         own = {name: self._noting(getattr(_GENERATOR, name)) for name in _WATCHED}
-        places = list(_places())
+        # `random` itself, and all modules that import its functions by name
+        variables = list(module_variables({name: getattr(random, name) for name in _WATCHED}))
         try:
             vars(_GENERATOR).update(own)  # an instance's own attribute comes before the method of its class
-            for place in places:
-                place.scope[place.name] = own[place.watched]
+            for variable in variables:
+                variable.hold(own[variable.watched])
             with noting_numpy_draws(self.note):
                 yield
         finally:
             for name in _WATCHED:
                 vars(_GENERATOR).pop(name, None)
-            for place in places:
-                if place.scope.get(place.name) is own[place.watched]:  # else somebody has given the name another value
-                    place.scope[place.name] = place.original
+            for variable in variables:
+                variable.restore(own[variable.watched])
 
     def _noting(self, function: Callable[..., Any]) -> Any:
         @functools.wraps(function)
@@ -128,26 +128,3 @@ class _Draws:
             yield
         finally:
             sys.setprofile(outer)
-
-
-@dataclass(frozen=True)
-class _Place:
-    """A variable of a module that holds one of the watched functions."""
-
-    scope: dict[str, Any]
-    name: str
-    watched: str
-    original: Callable[..., Any]
-
-
-def _places() -> Iterator[_Place]:
-    """Places that the watched functions are called from: `random` itself, and all modules that import them by name."""
-    watched = {id(getattr(random, name)): name for name in _WATCHED}
-    for module in list(sys.modules.values()):
-        scope = getattr(module, "__dict__", {})  # some packages put objects that are no modules among the modules
-        # there are 50,000 names, and nearly no module holds one that matters: this asks all of them without a Python loop
-        if watched.keys().isdisjoint(map(id, list(scope.values()))):
-            continue
-        for name, value in list(scope.items()):
-            if id(value) in watched:
-                yield _Place(scope, name, watched[id(value)], value)
