@@ -46,6 +46,7 @@ class Result:
         captures: how often the step was traced; once is right.
         remark: why results that are further apart than others are equal all the same.
         details: the error with its traceback.
+        date: when it ran.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Result:
     seconds: float = 0.0
     remark: str = ""
     details: str = ""
+    date: str = ""
 
 
 @dataclass

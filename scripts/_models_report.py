@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -23,7 +22,7 @@ _HEAD = """# Models
 
 Real models, each in a small configuration with random weights, trained for three steps of AdamW by `Trainer.fit` on one
 simulated core, and by a plain loop of eager PyTorch on the CPU from the same weights on the same batches (padded, with masks,
-with labels that are ignored). Dropout is off, so that eager PyTorch is exact. {date}; {versions}.
+with labels that are ignored). Dropout is off, so that eager PyTorch is exact. Run {dates}; the newest with {versions}.
 
 """
 
@@ -44,7 +43,9 @@ def document(results: Sequence[dict[str, Any]]) -> str:
         results: one per model, in the order of the table.
     """
     counts = Counter(r["outcome"] for r in results)
-    text = _HEAD.format(date=time.strftime("%Y-%m-%d"), versions=", ".join(_versions(results)))
+    dates = sorted({r["date"] for r in results})
+    days = dates[0] if len(dates) == 1 else f"from {dates[0]} to {dates[-1]}"
+    text = _HEAD.format(dates=days, versions=", ".join(_versions(results)))
     text += _table(
         ("result", "models", "meaning"), [(o, str(counts[o]), meaning) for o, meaning in OUTCOMES.items() if counts[o]]
     )

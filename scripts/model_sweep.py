@@ -2,8 +2,9 @@
 
 Usage: python scripts/model_sweep.py [--only NAME ...] [--family NAME ...] [--seconds 240] [--again OUTCOME ...] [--list]
 
-Every model runs in a process of its own. Results are kept in a file: what is there is not run again. Models of packages
-that are not installed are left out; `pip install --no-deps --target DIR timm ...` with DIR on PYTHONPATH brings them.
+Every model runs in a process of its own. Results are kept in docs/models.jsonl: what is there is not run again, so that a
+sweep may be cut off and go on another day. Models of packages that are not installed are left out; `pip install --no-deps
+--target DIR timm ...` with DIR on PYTHONPATH brings them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import multiprocessing
 import os
 import sys
+import time
 from collections import Counter
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -23,7 +25,7 @@ from _models_report import document
 
 ROOT = Path(__file__).parents[1]
 DOCUMENT = ROOT / "docs" / "models.md"
-RESULTS = Path("model-sweep.json")
+RESULTS = ROOT / "docs" / "models.jsonl"
 
 
 def main() -> None:
@@ -33,7 +35,7 @@ def main() -> None:
     parser.add_argument("--family", nargs="*", help="these families")
     parser.add_argument("--again", nargs="*", default=(), help="also run models that had this outcome: crashed, refused, ...")
     parser.add_argument("--seconds", type=float, default=240.0, help="time limit for one model")
-    parser.add_argument("--json", type=Path, default=RESULTS, help="results so far, and of this run")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="results so far, and of this run")
     parser.add_argument("--document", type=Path, nargs="?", const=DOCUMENT, help="write the table, of all results in the file")
     parser.add_argument("--lower", action="store_true", help="trace and lower only: quick, and compares nothing")
     parser.add_argument("--list", action="store_true", help="say what there is, and run nothing")
@@ -47,7 +49,7 @@ def main() -> None:
     # imported once, not once per model
     context.set_forkserver_preload(["_models_table", "_models_check"])
     families = _families(context)
-    results: dict[str, dict[str, Any]] = json.loads(arguments.json.read_text()) if arguments.json.exists() else {}
+    results = kept(arguments.results)
     if unknown := sorted({*(arguments.only or ()), *(arguments.family or ())} - {*families, *families.values()}):
         parser.error(f"no such models or families: {', '.join(unknown)}; --list says what there is")
     # in the order in which they are given
@@ -60,11 +62,20 @@ def main() -> None:
             sys.stdout.write(f"{families[name]:12} {name}\n")
         elif known is None or arguments.only or known["outcome"] in arguments.again:
             results[name] = _run(context, name, families[name], arguments.seconds, arguments.lower)
-            arguments.json.write_text(json.dumps(results, indent=1))
             _print(results[name])
+            del results[name]["details"]  # a traceback names folders of this machine
+            arguments.results.write_text("".join(json.dumps(result) + "\n" for result in results.values()))
     sys.stdout.write(f"{dict(Counter(r['outcome'] for r in results.values()))}\n")
     if arguments.document:
-        arguments.document.write_text(document([results[name] for name in families if name in results]))
+        # also of packages that are not installed today
+        order = {name: place for place, name in enumerate([*families, *results])}
+        arguments.document.write_text(document(sorted(results.values(), key=lambda result: order[result["name"]])))
+
+
+def kept(file: Path) -> dict[str, dict[str, Any]]:
+    """The results in a file, by model; none where there is no such file."""
+    lines = file.read_text().splitlines() if file.exists() else []
+    return {result["name"]: result for result in map(json.loads, lines)}
 
 
 def _families(context: multiprocessing.context.ForkServerContext) -> dict[str, str]:
@@ -91,10 +102,10 @@ def _run(
     process = context.Process(target=_check, args=(name, lower, sender))
     process.start()
     sender.close()
-    failed = {"name": name, "family": family, "outcome": "crashed", "seconds": seconds}
+    failed = {"name": name, "family": family, "outcome": "crashed", "seconds": seconds, "date": _today()}
     try:
         if receiver.poll(seconds):
-            return receiver.recv()
+            return {**receiver.recv(), "date": _today()}
         return {**_empty(), **failed, "reason": f"takes more than {seconds:g} s"}
     except EOFError:
         process.join()
@@ -102,6 +113,10 @@ def _run(
     finally:
         process.kill()
         process.join()
+
+
+def _today() -> str:
+    return time.strftime("%Y-%m-%d")
 
 
 def _empty() -> dict[str, Any]:

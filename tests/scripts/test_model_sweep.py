@@ -74,7 +74,10 @@ def test_what_is_not_equal_is_told(loss: object, outcome: str, reason: str, monk
 def test_the_page_counts_and_names() -> None:
     good = Result("A", "text", "equal", captures=1)
     bad = Result("B", "text", "refused", reason="The op x | y cannot.", where="file.py:1 in f")
-    text = document([dataclasses.asdict(good), dataclasses.asdict(bad)])
+    text = document(
+        [{**dataclasses.asdict(result), "date": day} for result, day in ((good, "2026-11-22"), (bad, "2026-11-24"))]
+    )
     assert "| refused | 1 |" in text
     assert "| `B` | refused | The op x \\| y cannot. | file.py:1 in f |" in text
     assert "## Text" in text
+    assert "Run from 2026-11-22 to 2026-11-24;" in text
