@@ -43,6 +43,7 @@ class Guards:
         self._sizes += [(hooks, len(known)) for tables in self._tensor_hooks for hooks, known in tables]
         self._registered = RemovableHandle.next_id
         self._variables = [(*_located(objects, p), type(objects.values[p])) for p in variable]
+        self._types = [kind for *_, kind in self._variables]
         self._tuples = [(c, key, c[key], _inner(self._variables, c, key)) for c, key, inner, _ in self._variables if inner]
         self._identical = self._identity_check()
 
@@ -89,8 +90,8 @@ class Guards:
 
     def variable_values(self) -> list[Number] | None:
         """The current values of the numbers that the graph takes as inputs; None when one changed its type."""
-        values = [_reached(container[key], inner) for container, key, inner, _ in self._variables]
-        return values if all(type(v) is k for v, (*_, k) in zip(values, self._variables, strict=True)) else None
+        values = [_reached(c[key], inner) if inner else c[key] for c, key, inner, _ in self._variables]
+        return values if list(map(type, values)) == self._types else None
 
     def _equal(self) -> bool:
         """The exact check of values; when it passes, the fast check is made anew for the objects that are there now."""
@@ -199,12 +200,15 @@ def _compiled_check(
         names[f"v{len(names)}"] = value
         return f"v{len(names) - 1}"
 
+    def key_of(key: object) -> str:
+        return repr(key) if type(key) in (str, int) else name(key)  # of a constant Python looks up a dict a sixth faster
+
     def require(tests: list[str]) -> None:
         lines.append(f"    if {' or '.join(tests)}: return False")
 
     for container, size, entries in items:
         holder = name(container)
-        require([f"len({holder}) != {size}", *(f"{holder}[{name(k)}] is not {name(v)}" for k, v in entries)])
+        require([f"len({holder}) != {size}", *(f"{holder}[{key_of(k)}] is not {name(v)}" for k, v in entries)])
     for container, size in sizes:
         require([f"len({name(container)}) != {size}"])
     for tensor, flag in zip(tensors, flags, strict=True):
