@@ -9,6 +9,7 @@ from ._effects import templates_of as templates_of
 from ._fixpoint import forget_unused as forget_unused
 from ._fixpoint import steady as steady
 from ._graph import SlotInput as SlotInput
+from ._graph import TensorInput as TensorInput
 from ._guards import Guards as Guards
 from ._guards import changes as changes
 from ._host_calls import DeferredObject as DeferredObject

@@ -23,6 +23,7 @@ from ...utilities._torch_internals import (
 from .._errors import CaptureError, user_line_of
 from ._made_tensors import MAKING, indexed
 from ._memory_writes import SET_DATA, assign_data, traced_set
+from ._size_reads import SizeReads
 
 
 class ClosedOverTensors(TorchFunctionMode):
@@ -31,12 +32,14 @@ class ClosedOverTensors(TorchFunctionMode):
     Attributes:
         active: whether the user's code is running.
         lines: by id of a stand-in: the line that gave it other memory, or another shape, last.
+        sizes: which sizes the user's code computes with.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.active = False
         self.lines: dict[int, str] = {}
+        self.sizes = SizeReads()
         self._stand_ins: dict[int, torch.Tensor] = {}
         self._state: set[int] = set()
         self._constants: dict[int, tuple[torch.Tensor, FunctionalTensor]] = {}
@@ -58,7 +61,7 @@ class ClosedOverTensors(TorchFunctionMode):
         if func == SET_DATA or func is set_data:
             return self._set_data(*args)
         if not (args and id(args[0]) in self._state):
-            return func(*args, **kwargs)
+            return self.sizes.seen(func, args, func(*args, **kwargs))
         shape = args[0].shape
         result = func(*args, **kwargs)
         if func is traced_set or args[0].shape != shape:

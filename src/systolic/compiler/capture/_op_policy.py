@@ -39,11 +39,14 @@ class OpPolicy(Mapping[OpOverload, Callable[..., Any]]):
     def __contains__(self, op: object) -> bool:
         if not isinstance(op, OpOverload) or _is_internal(op):
             return False
-        return op in REFUSED or op in CONDITIONS or op in self._sized or find_lowering(op) is None
+        ruled = op in REFUSED or op in CONDITIONS or op in self._sized or op in _MEANS
+        return ruled or find_lowering(op) is None
 
     def __getitem__(self, op: OpOverload) -> Callable[..., Any]:
         if op in self._sized:
             return _first(self._sized[op], _conditional(op, CONDITIONS[op])) if op in CONDITIONS else self._sized[op]
+        if op in _MEANS:
+            return _gradient_of_nothing
         if op in REFUSED:
             return _refusal(op, REFUSED[op])
         if op in CONDITIONS:
@@ -64,6 +67,19 @@ class OpPolicy(Mapping[OpOverload, Callable[..., Any]]):
 
     def __len__(self) -> int:
         return len(_rules())
+
+
+_MEANS = (
+    torch.ops.aten.mse_loss_backward.default,
+    torch.ops.aten.smooth_l1_loss_backward.default,
+    torch.ops.aten.huber_loss_backward.default,
+)
+"""Gradients of means, whose shapes PyTorch's own Python computes: it divides by the number of elements, which may be none."""
+
+
+def _gradient_of_nothing(grad: torch.Tensor, x: torch.Tensor, *_: object) -> Any:
+    # PyTorch then records the op
+    return NotImplemented if x.numel() else torch.zeros_like(x)
 
 
 @functools.cache

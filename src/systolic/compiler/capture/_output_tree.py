@@ -10,6 +10,7 @@ import torch
 
 from ...utilities._torch_internals import TreeSpec, functorch_value, is_functorch_tensor, tree_flatten, tree_unflatten
 from ._grown_lists import GrownList
+from ._size_reads import plain
 from ._symbols import HostExpression, Number, SymbolTable
 from ._traced_arrays import is_traced_array, refuse_array
 
@@ -196,4 +197,4 @@ class OutputList:
             if self._table.is_host_known(leaf):
                 return HostNumber(self._table.expression(leaf))
             return NumberOutput(self.add(leaf))
-        return self.of_text(leaf) if isinstance(leaf, str) else leaf
+        return self.of_text(leaf) if isinstance(leaf, str) else plain(leaf)

@@ -12,12 +12,13 @@ import torch
 
 from ...utilities._torch_internals import OpOverload, free_unbacked_symbols
 from ._refused import is_mask
+from ._size_reads import asked_size
 
 aten = torch.ops.aten
 
 
 def _nonzero(x: torch.Tensor) -> torch.Tensor:
-    return aten.nonzero_static.default(x, size=int((x != 0).sum()))
+    return aten.nonzero_static.default(x, size=asked_size((x != 0).sum()))
 
 
 def _masked_select(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

@@ -24,6 +24,7 @@ from ...utilities._torch_internals import OpOverload, get_proxy_mode, tree_map_o
 from .._errors import user_line_of
 from ..lowering import LoweringContext, interpret
 from ._host_expressions import ARRAY_NAMES, HostExpression, compiled_expression
+from ._size_reads import asks_for_size
 
 Answer = bool | int
 
@@ -38,7 +39,8 @@ class Speculation:
         text: names the condition; equal in traces that asked the same question at the same place.
         line: where in the user's code it was asked.
         holds: what it has to be.
-        may_be_forced: whether another trace can be told the other answer; a size has more than two.
+        may_be_forced: whether another trace can be told the other answer; a number has more than two.
+        is_size: whether it is the size of an op's result that was asked for.
     """
 
     condition: HostExpression
@@ -47,6 +49,7 @@ class Speculation:
     line: str
     holds: bool
     may_be_forced: bool
+    is_size: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ class _Asked:
     line: str
     holds: bool
     may_be_forced: bool
+    is_size: bool = False
 
 
 class Oracle:
@@ -97,7 +101,8 @@ class Oracle:
         nodes, varies = self._sources(expression)
         value = sympy.Integer(int(self._evaluated(expression, nodes)))
         if varies:
-            self._asked.append(_Asked(sympy.Eq(expression, value, evaluate=False), nodes, user_line_of(), True, False))
+            asked = sympy.Eq(expression, value, evaluate=False)
+            self._asked.append(_Asked(asked, nodes, user_line_of(), True, False, asks_for_size()))
         return value
 
     def _atom(self, atom: sympy.Basic) -> sympy.Basic:
@@ -194,7 +199,7 @@ class Oracle:
             values += asked.nodes.values()
             condition = compiled_expression(asked.atom, list(asked.nodes), ARRAY_NAMES)
             text = f"{_canonical(asked.atom, list(asked.nodes))} at {asked.line}"
-            found.append(Speculation(condition, indices, text, asked.line, asked.holds, asked.may_be_forced))
+            found.append(Speculation(condition, indices, text, asked.line, asked.holds, asked.may_be_forced, asked.is_size))
         output.args = (tuple(values) if isinstance(output.args[0], tuple) else values,)
         return found
 

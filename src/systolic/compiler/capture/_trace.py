@@ -35,6 +35,7 @@ from ._op_policy import OpPolicy
 from ._output_tree import OutputList, OutputTree
 from ._randomness import UnattributedDrawError, refusing_hidden_randomness
 from ._rng_numbering import number_draws
+from ._size_reads import watching
 from ._slots import Slot, cells_of_slots, require_unexchanged, slots_of, with_same_memory
 from ._speculation import Oracle, Speculation
 from ._symbols import HostExpression, Number, SymbolTable
@@ -64,6 +65,7 @@ class Captured:
         draws: calls of `random` and `numpy.random`, whose numbers come behind those of `symbol_paths`.
         replaced: slots whose place gets another object, to whose own one the step does not write.
         drawn: constants that take the arrays among what they give, before every step.
+        computes_with_sizes: whether Python code computed with sizes that values decide.
     """
 
     graph: fx.Graph
@@ -85,6 +87,7 @@ class Captured:
     drawn: Sequence[torch.Tensor] = ()
     replaced: set[int] = field(default_factory=set)
     digest: str = ""
+    computes_with_sizes: bool = False
 
 
 @dataclass(frozen=True)
@@ -221,6 +224,7 @@ class _Tracing:
             drawn=tuple(self.draws.tensors),
             replaced=self.replaced,
             reads=self.reads,
+            computes_with_sizes=self.closed_over.sizes.computed,
         )
 
     def _values(self) -> list[torch.Tensor]:
@@ -258,7 +262,14 @@ class _Tracing:
         self.closed_over.active = True
         grown = GrownLists(self.objects, self.call.appended)
         grown.install()
-        with self.host_calls, clocks_told(), self.draws.noted(), self.reads.noted(), traced_floats(self.call.floats):
+        with (
+            self.host_calls,
+            clocks_told(),
+            self.draws.noted(),
+            self.reads.noted(),
+            traced_floats(self.call.floats),
+            watching(self.closed_over.sizes),
+        ):
             try:
                 result = self.call.function(*arguments, **numbers)
             except Exception as error:

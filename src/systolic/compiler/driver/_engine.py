@@ -41,6 +41,7 @@ from ..capture import (
     steady,
 )
 from ..passes import Remat, model_flops
+from ._all_sizes import for_all_sizes
 from ._binding import bind, release
 from ._capture_lock import CAPTURE_LOCK
 from ._check_watch import CheckWatch
@@ -321,6 +322,9 @@ class Engine:
             captured = self._captured(leaves, rebuild, numbers, roots, _values_of(leaves), forced)
         if not all(isinstance(slot.tensor, DeviceTensor) for slot in captured.slots):
             bind(captured.objects, self.placement)  # a thread of the user's has given the objects tensors meanwhile
+        if self.remat is None and not self.scan_layers:
+            same = (entry.program.captured for entry in self._entries if entry.signature == signature)
+            captured = for_all_sizes(captured, same)
         if self.check is not None:
             self.check(captured)
         require_own_memory(captured, self.placement.shared_memory)

@@ -23,8 +23,8 @@ _LIBRARY = torch.library.Library("systolic", "FRAGMENT")
 _SETTINGS = "Tensor target, Tensor? weight, int reduction, int ignore_index"
 _LIBRARY.define(f"cross_entropy(Tensor logits, {_SETTINGS}) -> (Tensor, Tensor)")
 _LIBRARY.define(f"cross_entropy_backward(Tensor grad, Tensor logits, {_SETTINGS}, Tensor total_weight) -> Tensor")
-_FORWARD = torch.ops.systolic.cross_entropy.default
-_BACKWARD = torch.ops.systolic.cross_entropy_backward.default
+FORWARD = torch.ops.systolic.cross_entropy.default
+BACKWARD = torch.ops.systolic.cross_entropy_backward.default
 
 
 def join_cross_entropy(graph: fx.Graph) -> None:
@@ -33,7 +33,7 @@ def join_cross_entropy(graph: fx.Graph) -> None:
         if node.target in (aten.nll_loss_forward.default, aten.nll_loss2d_forward.default):
             logits = _logits(node.args[0])
             if logits is not None:
-                replace_call(graph, node, _FORWARD, (logits, *node.args[1:]))
+                replace_call(graph, node, FORWARD, (logits, *node.args[1:]))
         elif node.target in (aten.nll_loss_backward.default, aten.nll_loss2d_backward.default):
             _join_backward(graph, node)
 
@@ -45,7 +45,7 @@ def _join_backward(graph: fx.Graph, node: fx.Node) -> None:
         return
     for user in list(node.users):
         if user.target is aten._log_softmax_backward_data.default and user.args[:2] == (node, log_probabilities):
-            replace_call(graph, user, _BACKWARD, (grad, logits, *settings))
+            replace_call(graph, user, BACKWARD, (grad, logits, *settings))
 
 
 def _logits(log_probabilities: object) -> fx.Node | None:
@@ -66,7 +66,7 @@ def _log_sum(logits: jax.Array, classes: int) -> tuple[jax.Array, jax.Array]:
     return shifted, jnp.log(jnp.exp(shifted).sum(classes, keepdims=True))
 
 
-@lowers(_FORWARD)
+@lowers(FORWARD)
 def _cross_entropy(
     logits: jax.Array, target: jax.Array, weight: jax.Array | None, reduction: int, ignore_index: int
 ) -> tuple[jax.Array, jax.Array]:
@@ -82,7 +82,7 @@ def _cross_entropy(
     return reduced(chosen - log_sum.squeeze(classes), target, scale, reduction, ignore_index, logits.dtype)
 
 
-@lowers(_BACKWARD)
+@lowers(BACKWARD)
 def _cross_entropy_backward(
     grad: jax.Array,
     logits: jax.Array,

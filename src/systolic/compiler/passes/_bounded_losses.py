@@ -1,0 +1,134 @@
+"""Losses of bounded arrays: means over what counts; see `_bounded_sizes.py`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from ._bounded_sizes import Dims, Size, Writer
+from ._bounded_table import args_of, dims_of, node_of, op_of, refuse_unless, rule_for, value_of
+from ._cross_entropy import BACKWARD as CROSS_ENTROPY_BACKWARD
+from ._cross_entropy import FORWARD as CROSS_ENTROPY
+
+aten = torch.ops.aten
+
+
+def _target(writer: Writer, node: fx.Node, target: Any, ignored: Any) -> fx.Node:
+    """Classes, where those that do not count are ignored."""
+    refuse_unless(isinstance(ignored, int), "classes")
+    return writer.kept(node_of(target), ignored)
+
+
+@rule_for(CROSS_ENTROPY, aten.nll_loss_forward.default)
+def _cross_entropy(writer: Writer, node: fx.Node) -> None:
+    writer.same(node)
+    logits, target, weight, reduction, ignored = args_of(node)
+    dims, classes = dims_of(writer, logits), min(1, len(dims_of(writer, logits)) - 1)
+    refuse_unless(dims[classes] is None and dims_of(writer, target) == (*dims[:classes], *dims[classes + 1 :]), "classes")
+    of_loss = dims_of(writer, target) if reduction == 0 else ()
+    written = writer.call(
+        node.target,
+        writer.nodes[node_of(logits)],
+        _target(writer, node, target, ignored),
+        None if weight is None else writer.nodes[node_of(weight)],
+        reduction,
+        ignored,
+        dims=[of_loss, ()],
+    )
+    writer.put(node, written, [of_loss, ()])
+
+
+@rule_for(CROSS_ENTROPY_BACKWARD, aten.nll_loss_backward.default)
+def _cross_entropy_backward(writer: Writer, node: fx.Node) -> None:
+    writer.same(node)
+    grad, logits, target, weight, reduction, ignored, total = args_of(node)
+    dims, classes = dims_of(writer, logits), min(1, len(dims_of(writer, logits)) - 1)
+    of_target = (*dims[:classes], *dims[classes + 1 :])
+    refuse_unless(dims[classes] is None and dims_of(writer, target) == of_target, "classes")
+    refuse_unless(dims_of(writer, grad) == (of_target if reduction == 0 else ()), "a gradient of another size")
+    written = writer.call(
+        node.target,
+        writer.nodes[node_of(grad)],
+        writer.nodes[node_of(logits)],
+        _target(writer, node, target, ignored),
+        None if weight is None else writer.nodes[node_of(weight)],
+        reduction,
+        ignored,
+        writer.nodes[node_of(total)],
+        dims=dims,
+    )
+    writer.put(node, written, dims)
+
+
+_NONE, _MEAN, _SUM = 0, 1, 2
+_PAIRS = {
+    aten.mse_loss.default: 2, aten.smooth_l1_loss.default: 2, aten.huber_loss.default: 2, aten.soft_margin_loss.default: 2,
+}  # fmt: skip
+_PAIRS_BACKWARD = {
+    aten.mse_loss_backward.default: 3, aten.smooth_l1_loss_backward.default: 3, aten.huber_loss_backward.default: 3,
+    aten.soft_margin_loss_backward.default: 3,
+}  # fmt: skip
+"""Losses of pairs of tensors, and their gradients, with the place of the reduction."""
+
+
+def _pair(writer: Writer, one: Any, other: Any) -> tuple[Dims, Size]:
+    dims = dims_of(writer, one)
+    sizes = [size for size in dims if size is not None]
+    refuse_unless(dims_of(writer, other) == dims and value_of(one).shape == value_of(other).shape, "a pair of different sizes")
+    refuse_unless(len(sizes) == 1, "a loss over two sizes")
+    return dims, sizes[0]
+
+
+def _others(dims: Dims, value: torch.Tensor) -> int:
+    return math.prod(n for n, size in zip(value.shape, dims, strict=True) if size is None)
+
+
+@rule_for(*_PAIRS)
+def _pair_loss(writer: Writer, node: fx.Node) -> None:
+    """The loss of each element, of which those that count are added."""
+    writer.same(node)
+    place = _PAIRS[op_of(node)]
+    reduction = args_of(node)[place] if len(args_of(node)) > place else _MEAN
+    arguments = list(writer.arguments(node))
+    arguments[place : place + 1] = [_NONE]
+    _finish_loss(writer, node, arguments, reduction)
+
+
+@rule_for(aten.binary_cross_entropy_with_logits.default)
+def _logits_loss(writer: Writer, node: fx.Node) -> None:
+    writer.same(node)
+    given = [*writer.arguments(node), None, None, _MEAN]
+    logits, target, weight, positive, reduction = given[:5]
+    refuse_unless(len(args_of(node)) in (2, 5) and weight is None and positive is None, "weights")
+    _finish_loss(writer, node, [logits, target, None, None, _NONE], reduction)
+
+
+def _finish_loss(writer: Writer, node: fx.Node, arguments: Sequence[Any], reduction: Any) -> None:
+    dims, size = _pair(writer, args_of(node)[0], args_of(node)[1])
+    value = value_of(args_of(node)[0])
+    loss = writer.call(node.target, *arguments, dims=dims, val=value, **writer.options(node))
+    if reduction == _NONE:
+        writer.put(node, loss, dims)
+        return
+    total = writer.call(aten.sum.default, writer.put_out(loss, dims, value, 0), dims=())
+    if reduction == _MEAN:
+        total = writer.call(aten.div.Tensor, total, writer.elements(size, _others(dims, value)), dims=())
+    writer.put(node, total, ())
+
+
+@rule_for(*_PAIRS_BACKWARD)
+def _pair_loss_backward(writer: Writer, node: fx.Node) -> None:
+    writer.same(node)
+    dims, size = _pair(writer, args_of(node)[1], args_of(node)[2])
+    place = _PAIRS_BACKWARD[op_of(node)]
+    grad, reduction, arguments = node_of(args_of(node)[0]), args_of(node)[place], list(writer.arguments(node))
+    refuse_unless(writer.dims[grad] == (dims if reduction not in (_MEAN, _SUM) else ()), "a gradient of another size")
+    if reduction == _MEAN:
+        number = writer.elements(size, _others(dims, value_of(args_of(node)[1])))
+        arguments[0] = writer.call(aten.div.Tensor, arguments[0], number, dims=(), val=value_of(grad))
+        arguments[place] = _SUM
+    writer.put(node, writer.call(node.target, *arguments, dims=dims), dims)

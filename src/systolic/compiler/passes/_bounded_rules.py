@@ -1,0 +1,20 @@
+"""The rules of all ops that arrays of bounded sizes may go through."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import _bounded_losses as _bounded_losses
+from . import _bounded_positions as _bounded_positions
+from . import _bounded_sums as _bounded_sums
+from ._bounded_shapes import is_pointwise, pointwise
+from ._bounded_table import RULES, Rule
+
+
+def rule_of(op: Any) -> Rule | None:
+    """How nodes of an op are written; None where that is not known.
+
+    Args:
+        op: the target of a node, such as `torch.ops.aten.sum.default`, or "output".
+    """
+    return RULES.get(op) or (pointwise if is_pointwise(op) else None)

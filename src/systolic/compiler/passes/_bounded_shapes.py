@@ -1,0 +1,200 @@
+"""Bounded arrays, element by element and in other shapes; see `_bounded_sizes.py`.
+
+A rule gives what stands for a node, and which of its dimensions have a size that values decide. It has to see to it that no
+element which counts depends on one that does not.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import torch
+from torch import fx
+
+from ._bounded_sizes import Size, Writer
+from ._bounded_table import args_of, dims_of, node_of, op_of, place_of, refuse_unless, rule_for, together, value_of
+
+aten = torch.ops.aten
+
+
+_POINTWISE_BESIDES = (
+    aten._to_copy.default, aten.clone.default, aten.masked_fill.Scalar, aten.masked_fill.Tensor, aten.where.self,
+    aten.threshold_backward.default, aten.gelu_backward.default, aten.tanh_backward.default, aten.sigmoid_backward.default,
+    aten.silu_backward.default, aten.hardtanh_backward.default, aten.leaky_relu_backward.default, aten.elu_backward.default,
+    aten.softplus_backward.default, aten.logical_not.default,
+)  # fmt: skip
+
+_BY_NUMBERS = {
+    aten.div.Scalar: aten.div.Tensor, aten.div.Tensor: aten.div.Tensor,
+    aten.mul.Scalar: aten.mul.Tensor, aten.mul.Tensor: aten.mul.Tensor,
+}  # fmt: skip
+"""Ops whose number may be a size, and the op for a tensor in its place."""
+
+
+def pointwise(writer: Writer, node: fx.Node) -> None:
+    """Elements of the result depend on the elements in their places."""
+    tensors = [one for one in args_of(node) if isinstance(one, fx.Node) and isinstance(one.meta.get("val"), torch.Tensor)]
+    dims = together((value_of(one).shape, writer.dims[one]) for one in tensors)
+    target, arguments = node.target, list(writer.arguments(node))
+    if node.target in _BY_NUMBERS and isinstance(args_of(node)[1], int | float):
+        number = writer.multiple(node, 1)
+        if number is not None:
+            refuse_unless(value_of(args_of(node)[0]).is_floating_point(), "whole numbers")
+            target, arguments[1] = _BY_NUMBERS[op_of(node)], number
+    else:
+        writer.same(node)
+    writer.put(node, writer.call(target, *arguments, dims=dims, **writer.options(node)), dims)
+
+
+def is_pointwise(op: Any) -> bool:
+    """Whether elements of an op's result depend on those in their places alone."""
+    tags = getattr(op, "tags", ())
+    return op in _POINTWISE_BESIDES or (torch.Tag.pointwise in tags and torch.Tag.nondeterministic_seeded not in tags)
+
+
+@rule_for(aten.ones_like.default, aten.zeros_like.default, aten.full_like.default, aten.empty_like.default)
+def _like(writer: Writer, node: fx.Node) -> None:
+    writer.same(node)
+    dims = dims_of(writer, args_of(node)[0])
+    writer.put(node, writer.call(node.target, *writer.arguments(node), dims=dims, **writer.options(node)), dims)
+
+
+@rule_for(aten.new_zeros.default, aten.new_ones.default, aten.new_empty.default, aten.new_full.default)
+def _new(writer: Writer, node: fx.Node) -> None:
+    writer.same(node, 2)
+    _made(writer, node, 1)
+
+
+@rule_for(aten.zeros.default, aten.ones.default, aten.full.default, aten.empty.memory_format)
+def _make(writer: Writer, node: fx.Node) -> None:
+    writer.same(node, 1)
+    _made(writer, node, 0)
+
+
+def _made(writer: Writer, node: fx.Node, place: int) -> None:
+    sizes = writer.sizes_at(node, place)
+    dims = tuple(size for _, size in sizes)
+    arguments = list(writer.arguments(node))
+    arguments[place] = [n for n, _ in sizes]
+    writer.put(node, writer.call(node.target, *arguments, dims=dims, **writer.options(node)), dims)
+
+
+@rule_for(aten.expand.default)
+def _expand(writer: Writer, node: fx.Node) -> None:
+    shape, own = value_of(args_of(node)[0]).shape, dims_of(writer, args_of(node)[0])
+    sizes = writer.sizes_at(node, 1)
+    refuse_unless(all(n != -1 for n, _ in sizes), "a size that is left to PyTorch")
+    dims = together([(shape, own), ([0 if size else 1 for _, size in sizes], tuple(size for _, size in sizes))])
+    written = writer.call(aten.expand.default, writer.nodes[node_of(args_of(node)[0])], [n for n, _ in sizes], dims=dims)
+    writer.put(node, written, dims)
+
+
+@rule_for(aten.view.default, aten.reshape.default, aten._unsafe_view.default, aten._reshape_copy.default)
+def _view(writer: Writer, node: fx.Node) -> None:
+    """Dimensions that values decide stay dimensions: as many elements come before them as before."""
+    shape, own = value_of(args_of(node)[0]).shape, dims_of(writer, args_of(node)[0])
+    result = value_of(node).shape
+    before = {(math.prod(shape[:place]), shape[place]): size for place, size in enumerate(own) if size is not None}
+    dims: list[Size | None] = []
+    for place, n in enumerate(result):
+        dims.append(before.pop((math.prod(result[:place]), n), None))
+    refuse_unless(not before, "a size that is joined with others")
+    sizes = [n if size is None else size.bound for n, size in zip(result, dims, strict=True)]
+    written = writer.call(node.target, writer.nodes[node_of(args_of(node)[0])], sizes, dims=tuple(dims))
+    writer.put(node, written, tuple(dims))
+
+
+@rule_for(aten.t.default, aten.transpose.int, aten.permute.default, aten.unsqueeze.default)
+def _moved(writer: Writer, node: fx.Node) -> None:
+    writer.same(node)
+    own = dims_of(writer, args_of(node)[0])
+    if node.target is aten.unsqueeze.default:
+        place = place_of(args_of(node)[1], len(own) + 1)
+        dims = (*own[:place], None, *own[place:])
+    elif node.target is aten.permute.default:
+        order = args_of(node)[1]
+        refuse_unless(isinstance(order, list | tuple), "an order")
+        dims = tuple(own[place_of(one, len(own))] for one in order)
+    else:
+        a, b = (0, len(own) - 1) if node.target is aten.t.default else (place_of(one, len(own)) for one in args_of(node)[1:3])
+        order = list(range(len(own)))
+        order[a], order[b] = order[b], order[a]
+        dims = tuple(own[one] for one in order)
+    writer.put(node, writer.call(node.target, *writer.arguments(node), dims=dims, **writer.options(node)), dims)
+
+
+@rule_for(aten.squeeze.dim, aten.select.int)
+def _without_one(writer: Writer, node: fx.Node) -> None:
+    writer.same(node)
+    own = dims_of(writer, args_of(node)[0])
+    place = place_of(args_of(node)[1], len(own))
+    refuse_unless(own[place] is None, "one element of many")
+    gone = node.target is aten.select.int or value_of(args_of(node)[0]).shape[place] == 1
+    dims = (*own[:place], *own[place + 1 :]) if gone else own
+    writer.put(node, writer.call(node.target, *writer.arguments(node), dims=dims), dims)
+
+
+@rule_for(aten.select_backward.default, aten.slice_backward.default)
+def _part_backward(writer: Writer, node: fx.Node) -> None:
+    writer.same(node, *range(2, len(args_of(node))))
+    sizes = writer.sizes_at(node, 1)
+    dims = tuple(size for _, size in sizes)
+    place = place_of(args_of(node)[2], len(dims))
+    expected = dims if node.target is aten.slice_backward.default else (*dims[:place], *dims[place + 1 :])
+    refuse_unless(dims[place] is None and dims_of(writer, args_of(node)[0]) == expected, "a part of many")
+    grad, _, *rest = writer.arguments(node)
+    writer.put(node, writer.call(node.target, grad, [n for n, _ in sizes], *rest, dims=dims), dims)
+
+
+@rule_for(aten.slice.Tensor)
+def _slice(writer: Writer, node: fx.Node) -> None:
+    writer.same(node)
+    own = dims_of(writer, args_of(node)[0])
+    place = place_of(args_of(node)[1] if len(args_of(node)) > 1 else 0, len(own))
+    refuse_unless(own[place] is None, "a part of many")
+    writer.put(node, writer.call(node.target, *writer.arguments(node), dims=own), own)
+
+
+@rule_for(aten.unbind.int)
+def _unbind(writer: Writer, node: fx.Node) -> None:
+    writer.same(node)
+    own = dims_of(writer, args_of(node)[0])
+    place = place_of(args_of(node)[1] if len(args_of(node)) > 1 else 0, len(own))
+    refuse_unless(own[place] is None, "each of many")
+    dims = [(*own[:place], *own[place + 1 :])] * len(node.meta["val"])
+    writer.put(node, writer.call(node.target, *writer.arguments(node), dims=dims), dims)
+
+
+@rule_for(operator.getitem)
+def _getitem(writer: Writer, node: fx.Node) -> None:
+    writer.same(node)
+    source, number = args_of(node)
+    assert isinstance(number, int), "an element of a list"
+    dims = writer.dims[node_of(source)][number]
+    writer.put(node, writer.call(operator.getitem, writer.nodes[node_of(source)], number, dims=dims), dims)
+
+
+@rule_for(aten.cat.default)
+def _cat(writer: Writer, node: fx.Node) -> None:
+    writer.same(node, 1)
+    parts = args_of(node)[0]
+    assert isinstance(parts, list | tuple), "tensors"
+    of_parts = [dims_of(writer, one) for one in parts]
+    refuse_unless(len({len(one) for one in of_parts}) == 1, "tensors of other ranks")
+    place = place_of(args_of(node)[1] if len(args_of(node)) > 1 else 0, len(of_parts[0]))
+    refuse_unless(len(set(of_parts)) == 1 and of_parts[0][place] is None, "many behind others")
+    writer.put(node, writer.call(node.target, *writer.arguments(node), dims=of_parts[0]), of_parts[0])
+
+
+@rule_for("output")
+def _output(writer: Writer, node: fx.Node) -> None:
+    """No result has a size that values decide."""
+    given = args_of(node)[0]
+    assert isinstance(given, list | tuple), "a flat list"
+    for one in given:
+        if isinstance(one, fx.Node) and isinstance(one.meta.get("val"), torch.Tensor):
+            refuse_unless(all(size is None for size in writer.dims[one]), "a result of many")
+    writer.nodes[node] = writer.graph.node_copy(node, writer.nodes.__getitem__)
+    writer.dims[node] = ()

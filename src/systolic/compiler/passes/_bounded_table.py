@@ -1,0 +1,71 @@
+"""Table of the rules for bounded arrays, and the words they are written in: arguments, dimensions of what is broadcast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from ._bounded_sizes import Dims, NotBoundedError, Size, Writer
+
+aten = torch.ops.aten
+
+Rule = Callable[[Writer, fx.Node], None]
+RULES: dict[Any, Rule] = {}
+"""By op: its rule."""
+
+
+def rule_for(*ops: Any) -> Callable[[Rule], Rule]:
+    def add(rule: Rule) -> Rule:
+        RULES.update(dict.fromkeys(ops, rule))
+        return rule
+
+    return add
+
+
+def node_of(value: Any) -> fx.Node:
+    if not isinstance(value, fx.Node):
+        raise NotBoundedError("a number in place of a tensor")
+    return value
+
+
+def op_of(node: fx.Node) -> Any:
+    return node.target
+
+
+def args_of(node: fx.Node) -> tuple[Any, ...]:
+    return node.args
+
+
+def dims_of(writer: Writer, value: Any) -> Dims:
+    return writer.dims[node_of(value)]
+
+
+def value_of(value: Any) -> torch.Tensor:
+    return node_of(value).meta["val"]
+
+
+def refuse_unless(condition: bool, what: str) -> None:
+    if not condition:
+        raise NotBoundedError(what)
+
+
+def place_of(dim: Any, rank: int) -> int:
+    refuse_unless(isinstance(dim, int) and rank > 0, "a dimension")
+    return dim % rank
+
+
+def together(parts: Iterable[tuple[Sequence[int], Dims]]) -> Dims:
+    """The dimensions of what tensors of these shapes are broadcast to."""
+    parts = list(parts)
+    rank = max((len(shape) for shape, _ in parts), default=0)
+    found: list[Size | None] = []
+    for place in range(-rank, 0):
+        here = [(shape[place], dims[place]) for shape, dims in parts if len(shape) >= -place]
+        sizes = {size for _, size in here if size is not None}
+        wide = [n for n, size in here if size is None and n != 1]
+        refuse_unless(len(sizes) <= 1 and not (sizes and wide), "tensors of different sizes")
+        found.append(next(iter(sizes), None))
+    return tuple(found)

@@ -1,0 +1,234 @@
+"""`x[mask]` in a step: one program for all sizes, equal to eager PyTorch's results for every batch."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import systolic
+
+T = torch.Tensor
+Body = Callable[[nn.Module, T, T], T]
+ROWS, FEATURES = 24, 4
+
+
+def chosen(x: T) -> T:
+    return x[:, 0] > 0
+
+
+def classes(x: T) -> T:
+    """Classes where the mask holds; elsewhere what no loss takes."""
+    return torch.where(chosen(x), (x[:, 1] > 0).long(), -7)
+
+
+def masked_mean(model: nn.Module, x: T, y: T) -> T:
+    loss = (model(x) - y).square()
+    return loss[loss.detach() > 0.3].mean()
+
+
+def contrast(model: nn.Module, x: T, y: T) -> T:
+    z = F.normalize(model(x)[chosen(x)], dim=-1)
+    return -(z @ z.T / 0.5).log_softmax(-1).sum(-1).mean()
+
+
+def normed(model: nn.Module, x: T, y: T) -> T:
+    return (F.layer_norm(model(x)[chosen(x)], (3,)).relu() * y[chosen(x)]).sum() / chosen(x).sum()
+
+
+def written_back(model: nn.Module, x: T, y: T) -> T:
+    out = torch.zeros_like(y)
+    out[chosen(x)] = model(x)[chosen(x)] * 2
+    return (out - y).square().mean()
+
+
+def added_back(model: nn.Module, x: T, y: T) -> T:
+    (rows,) = torch.nonzero(chosen(x), as_tuple=True)
+    return y.index_put((rows,), model(x[rows]), accumulate=True).square().mean()
+
+
+def several_masks(model: nn.Module, x: T, y: T) -> T:
+    h, near, far = model(x), x[:, 0] > 0.2, x[:, 2] < -0.1
+    return h[near].square().mean() + 0.3 * h[far].abs().sum() / h[far].shape[0]
+
+
+def picked(model: nn.Module, x: T, y: T) -> T:
+    kept = chosen(x)
+    return -model(x)[kept].log_softmax(-1).gather(1, classes(x)[kept][:, None]).mean()
+
+
+def embedded(model: nn.Module, x: T, y: T) -> T:
+    table = model.weight  # type: ignore[union-attr]
+    return F.embedding(classes(x)[chosen(x)], table).square().sum(-1).sqrt().mean() + model(x).mean()
+
+
+BOUNDED: dict[str, Body] = {
+    "cross-entropy": lambda m, x, y: F.cross_entropy(m(x)[chosen(x)], classes(x)[chosen(x)]),
+    "cross-entropy summed": lambda m, x, y: F.cross_entropy(m(x)[chosen(x)], classes(x)[chosen(x)], reduction="sum") / 9,
+    "a mean of a masked loss": masked_mean,
+    "mse": lambda m, x, y: F.mse_loss(m(x)[chosen(x)], y[chosen(x)]),
+    "smooth l1 and huber": lambda m, x, y: F.smooth_l1_loss(m(x)[chosen(x)], y[chosen(x)]) + F.huber_loss(m(x[chosen(x)]), y[chosen(x)]),
+    "l1, summed": lambda m, x, y: F.l1_loss(m(x)[chosen(x)], y[chosen(x)], reduction="sum") / 20,
+    "bce with logits": lambda m, x, y: F.binary_cross_entropy_with_logits(m(x)[chosen(x)], (y[chosen(x)] > 0).double()),
+    "contrast": contrast,
+    "normed": normed,
+    "written back": written_back,
+    "added back": added_back,
+    "several masks": several_masks,
+    "picked": picked,
+    "embedded": embedded,
+    "nonzero": lambda m, x, y: m(x[torch.nonzero(chosen(x)).squeeze(1)]).abs().mean(),
+    "masked_select": lambda m, x, y: torch.masked_select(m(x), y > 0).exp().mean(),
+    "logarithms of what is negative elsewhere": lambda m, x, y: (x[:, 0][chosen(x)].log() * m(x)[chosen(x)][:, 0]).mean(),
+    "accuracy": lambda m, x, y: m(x).mean() + (m(x)[chosen(x)].argmax(-1) == classes(x)[chosen(x)]).double().mean(),
+    "divided by its length": lambda m, x, y: m(x)[chosen(x)].square().sum() / x[chosen(x)].shape[0],
+    "a norm": lambda m, x, y: m(x)[chosen(x)].norm(),
+}  # fmt: skip
+"""By name: losses that get one program for all sizes from two on."""
+
+
+def top_half(model: nn.Module, x: T, y: T) -> T:
+    h = model(x)[chosen(x)][:, 0]
+    return h.sort().values[: h.shape[0] // 2 + 1].sum() + model(x).mean()
+
+
+def branched(model: nn.Module, x: T, y: T) -> T:
+    h = model(x)[chosen(x)]
+    return h.mean() * 3 if h.shape[0] > ROWS // 2 else h.square().mean()
+
+
+def by_count(model: nn.Module, x: T, y: T) -> T:
+    few = int(chosen(x).sum()) // 5
+    return model(x)[chosen(x)].square().mean() * (1 + few)
+
+
+READING: dict[str, Body] = {
+    "half of them": top_half,
+    "a branch": branched,
+    "counted": by_count,
+    "len": lambda m, x, y: m(x)[chosen(x)].square().sum() * (len(x[chosen(x)]) // 4),
+    "numel": lambda m, x, y: m(x)[chosen(x)].square().sum() * (x[chosen(x)].numel() // 30),
+    "flat": lambda m, x, y: m(x)[chosen(x)].square().sum() * (x[chosen(x)].flatten().shape[0] // 30),
+    "a tensor of it": lambda m, x, y: m(x)[chosen(x)].square().sum() / torch.tensor(x[chosen(x)].shape[0]),
+    "unpacked": lambda m, x, y: m(x)[chosen(x)].square().sum() * min([*x[chosen(x)].size(), 9]),
+    "a range": lambda m, x, y: sum(m(x)[chosen(x)][i].square().sum() for i in range(x[chosen(x)].shape[0])) * y.mean(),
+    "a loop": lambda m, x, y: torch.stack([row.square().sum() for row in m(x)[chosen(x)]]).mean(),
+    "variance": lambda m, x, y: m(x)[chosen(x)].var() + m(x).mean(),
+    "the largest": lambda m, x, y: m(x)[chosen(x)].amax() + m(x).mean(),
+    "of all, sorted": lambda m, x, y: m(x)[chosen(x)].flatten().sort().values[1] + m(x).mean(),
+}  # fmt: skip
+"""By name: losses in which Python computes with a size, or an op looks at all elements at once: a program for each."""
+
+
+def batches(count: int) -> list[tuple[T, T]]:
+    """Masks that select from two rows to all, and in the end one and none."""
+    generator = torch.Generator().manual_seed(3)
+    found = []
+    for number in range(count):
+        x, y = (torch.randn(ROWS, n, generator=generator, dtype=torch.float64) for n in (FEATURES, 3))
+        selects = [9, 13, 2, ROWS, 17, 5, 11, 20][number % 8]
+        order = torch.randperm(ROWS, generator=generator)
+        x[:, 0] = torch.where(torch.isin(torch.arange(ROWS), order[:selects]), x[:, 0].abs(), -x[:, 0].abs())
+        found.append((x, y))
+    return found
+
+
+def few(selects: int) -> tuple[T, T]:
+    x, y = batches(1)[0]
+    x[:, 0] = -x[:, 0].abs()
+    x[3 : 3 + selects, 0] = 0.4
+    return x, y
+
+
+def require_equal(body: Body, given: list[tuple[T, T]], devices: int = 1) -> systolic.JitFunction:
+    """Losses, and weights at the end, are those of eager PyTorch."""
+    torch.manual_seed(0)
+    model: Any = nn.Linear(FEATURES, 3).double()
+    eager = copy.deepcopy(model)
+
+    def steps(trained: nn.Module) -> Callable[[T, T], T]:
+        optimizer = torch.optim.SGD(trained.parameters(), 0.05, momentum=0.9)
+
+        def step(x: T, y: T) -> T:
+            loss = body(trained, x, y)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss.detach()
+
+        return step
+
+    compiled, plain = systolic.jit(steps(model), devices=jax.devices()[:devices]), steps(eager)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that programs are taken for the wrong one
+        losses = [float(compiled(*batch)) for batch in given]
+    assert losses == pytest.approx([float(plain(*batch)) for batch in given], rel=1e-9, nan_ok=True)
+    for mine, theirs in zip(model.parameters(), eager.parameters(), strict=True):
+        torch.testing.assert_close(mine.detach(), theirs.detach(), rtol=1e-8, atol=1e-10, equal_nan=True)
+    return compiled
+
+
+@pytest.mark.parametrize(("name", "devices"), [(name, 1) for name in BOUNDED] + [("cross-entropy", 8), ("written back", 8)])
+def test_one_program_for_all_sizes(name: str, devices: int) -> None:
+    compiled = require_equal(BOUNDED[name], batches(8), devices)
+    assert len(compiled.compiles) <= 3, [one.reason for one in compiled.compiles]
+
+
+@pytest.mark.tables
+@pytest.mark.parametrize("name", BOUNDED)
+def test_of_one_element_and_of_none_the_results_are_pytorchs_own(name: str) -> None:
+    given = [*batches(3), few(1), batches(2)[1], few(1), few(0)]
+    require_equal(BOUNDED[name], given)
+
+
+@pytest.mark.parametrize("name", READING)
+def test_where_python_computes_with_a_size_it_is_that_of_the_batch(name: str) -> None:
+    given = batches(5)
+    compiled = require_equal(READING[name], given)
+    assert len(compiled.compiles) >= len(given), "a program for each size"
+
+
+def test_what_is_not_selected_may_be_anything() -> None:
+    """NaN, infinities and indices outside stay where they are."""
+    given = []
+    for x, y in batches(6):
+        y = torch.where(chosen(x)[:, None], y, torch.tensor([torch.nan, torch.inf, -torch.inf], dtype=torch.float64))
+        given.append((x, y))
+    body: Body = lambda m, x, y: (m(x)[chosen(x)] * y[chosen(x)]).square().mean() + (y[chosen(x)].T @ m(x)[chosen(x)]).sum()  # noqa: E731
+    assert len(require_equal(body, given).compiles) <= 3
+
+
+def test_an_index_of_a_selected_row_that_is_outside_is_an_error() -> None:
+    table = nn.Parameter(torch.ones(3, 2, dtype=torch.float64))
+
+    def step(x: T, rows: T) -> T:
+        return F.embedding(rows[chosen(x)], table).sum()
+
+    compiled = systolic.jit(step)
+    (x, _), (other, _) = batches(2)
+    rows = torch.zeros(ROWS, dtype=torch.int64)
+    compiled(x, rows)
+    compiled(other, rows)
+    with pytest.raises(systolic.exceptions.OutOfRangeError):
+        compiled(x, torch.where(chosen(x), 5, rows))
+
+
+def test_values_kept_by_python_are_those_of_each_batch() -> None:
+    kept: list[int] = []
+
+    def step(x: T, y: T) -> T:
+        kept.append(x[chosen(x)].shape[0])
+        return x[chosen(x)].sum()
+
+    compiled = systolic.jit(step)
+    given = batches(4)
+    for batch in given:
+        compiled(*batch)
+    assert kept == [int(chosen(x).sum()) for x, _ in given]
