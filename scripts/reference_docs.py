@@ -139,8 +139,8 @@ def index() -> str:
         for page in PUBLIC
     ]
     head = (
-        "# Reference\n\nEvery public name, from its docstring. Examples are run by `tests/docs`; names that they do not define come from"
-        "\n[here](../index.md#names-in-the-code). Pages are written by `python scripts/reference_docs.py`.\n\n"
+        "# Reference\n\nEvery public name, from its docstring. Examples are run by `tests/docs`; names that they do not "
+        "define\ncome from [here](../index.md#names-in-the-code). Pages are written by `python scripts/reference_docs.py`.\n\n"
     )
     return head + "| module | for | names |\n|---|---|---|\n" + "\n".join(rows) + "\n"
 
