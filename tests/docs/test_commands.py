@@ -17,12 +17,14 @@ from docs.pages import blocks as blocks_of
 def shown_outputs(page: Path) -> list[tuple[str, str]]:
     """Each command of a page with what is shown of its output."""
     found: list[tuple[str, str]] = []
+    is_open = False
     for block in blocks_of(page):
         if block.command is not None:
             found.append((block.command, block.text.partition("\n")[2]))
-        elif block.title == "prints" and found:
+        elif block.title == "prints" and is_open:
             command, text = found[-1]
             found[-1] = (command, text + block.text)
+        is_open = block.command is not None or (is_open and not block.is_run)
     return found
 
 
