@@ -89,7 +89,7 @@ PUBLIC = (
     Page(
         "systolic.strategies",
         "How the state and the work of a run are divided.",
-        ("FSDPStrategy", "ModelParallel", "ModelParallelStrategy"),
+        ("DDPStrategy", "FSDPStrategy", "ModelParallel", "ModelParallelStrategy", "SingleDeviceStrategy"),
     ),
     Page("systolic.optim", "Optimizers as a step sees them.", ("LRSchedulerConfig", "LightningOptimizer")),
     Page("systolic.utilities.model_summary", "The table of a model's layers.", ("LayerSummary", "ModelSummary", "summarize")),
