@@ -98,4 +98,5 @@ def is_shown_of(text: str, printed: str) -> bool:
 
 
 def _without_figures(text: str) -> str:
+    text = re.sub(r"\bin [\d.]+ s \([^)]*\)", "in 0 s", text)  # a steady rate is told of some epochs only
     return " ".join(re.sub(r"\d[\d,.]*(?:e-?\d+)?", "0", text).split())
