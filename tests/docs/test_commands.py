@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -45,8 +46,13 @@ def test_outputs_are_those_of_a_command() -> None:
 def test_a_command_prints_what_is_shown(command: str, text: str, tmp_path: Path) -> None:
     program, *words = shlex.split(command)
     interpreter = {"systolic": [sys.executable, "-m", "systolic"], "python": [sys.executable]}[program]
+    shutil.copytree(
+        ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__")
+    )  # logs stay out of it
     own = {"COLUMNS": "120", "SYSTOLIC_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT / "src")}
-    done = subprocess.run([*interpreter, *words], cwd=ROOT, env=os.environ | own, capture_output=True, text=True, timeout=1700)
+    done = subprocess.run(
+        [*interpreter, *words], cwd=tmp_path, env=os.environ | own, capture_output=True, text=True, timeout=1700
+    )
     printed = re.sub(r"\x1b\[[\d;]*m", "", done.stdout + done.stderr)
     assert is_shown_of(text, printed), f"shown:\n{text}\nprinted:\n{printed}"
 
