@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-tables test-all test-versions lint format bench docs dist ops promises bad-input tpu-models install
+.PHONY: demo test test-tables test-all test-versions test-newest lint format bench docs dist ops promises bad-input tpu-models install
 
 install: $(STAMP)
 
@@ -30,6 +30,10 @@ test-all: $(STAMP)
 # environments with other versions of PyTorch and JAX; needs Python 3.11 to 3.14, and takes about 25 minutes
 test-versions: $(STAMP)
 	$(BIN)/python scripts/check_versions.py
+
+# the newest releases of PyTorch and JAX, allowed or not; needs Python 3.13
+test-newest: $(STAMP)
+	$(BIN)/python scripts/check_versions.py --newest
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -1,17 +1,19 @@
-"""Links of the package's metadata: the repository that the package is built from says its own address."""
+"""Links of the package's metadata and its description: the repository that the package is built from says its own address."""
 
 from __future__ import annotations
 
 import os
+import re
+from pathlib import Path
 
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 
 class AddressHook(MetadataHookInterface):
-    """Reads `REPOSITORY_URL`, or what GitHub's runners set; a build without either has no links."""
+    """Reads `REPOSITORY_URL`, or what GitHub's runners set; a build without either has no links to its repository."""
 
     def update(self, metadata: dict[str, object]) -> None:
-        """Add the URLs.
+        """Add the URLs, and the README with links that lead somewhere from a package index, too.
 
         Args:
             metadata: of the project; changed in place.
@@ -26,3 +28,7 @@ class AddressHook(MetadataHookInterface):
             "Issues": f"{address}/issues",
         }
         metadata["urls"] = pages if address else {}
+        text = (Path(self.root) / "README.md").read_text(encoding="utf-8")
+        if address:
+            text = re.sub(r"\]\((?!https?:)([^)#\s]+)", rf"]({branch}/\1", text)
+        metadata["readme"] = {"content-type": "text/markdown", "text": text}

@@ -2,7 +2,7 @@
 
 $ python examples/diffusion.py --accelerator cpu --devices 2 --batch-size 64
 loss 0.146; asked for 0 to 7:
-Tracing the step (first call) ...
+Tracing the training step (first call) ...
   +@=       .+*=.     +@*       +#%*:      =%       *@@%*      #*.      =@@#-
   #*#=       #%%.    .#%@..    :%==*#      @*      -@+:.      -@-.      *-*%.
  :#-.*.     .#%#.    .==%.      -:=#:     =@:*.    +*  :      ##.      .= **

@@ -1,15 +1,15 @@
 """Balance a pole by PPO with manual optimization: a rollout in 64 simulated worlds and its updates are one compiled step.
 
 $ python examples/ppo.py
-Epoch 0/7: 50 batches in 128.2 s (0.39/s, steady 101.14/s), episode_length: 116.4
-Epoch 1/7: 50 batches in 0.40 s (124.16/s), episode_length: 142.1
-Epoch 2/7: 50 batches in 0.37 s (134.84/s), episode_length: 136.6
-Epoch 3/7: 50 batches in 0.35 s (143.16/s), episode_length: 159.5
-Epoch 4/7: 50 batches in 0.46 s (109.39/s), episode_length: 188.8
-Epoch 5/7: 50 batches in 0.44 s (113.04/s), episode_length: 196.9
-Epoch 6/7: 50 batches in 0.55 s (91.04/s), episode_length: 199.1
-Epoch 7/7: 50 batches in 0.37 s (136.46/s), episode_length: 199.8
-episodes last 200 of 200 pushes
+Epoch 0/7: 50 batches in 232.4 s (0.22/s, steady 121.86/s), v_num: 0  episode_length: 116.4
+Epoch 1/7: 50 batches in 0.31 s (161.96/s), v_num: 0  episode_length: 167
+Epoch 2/7: 50 batches in 0.26 s (195.02/s), v_num: 0  episode_length: 130.4
+Epoch 3/7: 50 batches in 0.29 s (171.07/s), v_num: 0  episode_length: 151.8
+Epoch 4/7: 50 batches in 0.28 s (177.28/s), v_num: 0  episode_length: 186.6
+Epoch 5/7: 50 batches in 0.28 s (180.65/s), v_num: 0  episode_length: 195.8
+Epoch 6/7: 50 batches in 0.25 s (200.62/s), v_num: 0  episode_length: 197.5
+Epoch 7/7: 50 batches in 0.40 s (124.81/s), v_num: 0  episode_length: 188.6
+episodes last 189 of 200 pushes
 """
 
 from __future__ import annotations

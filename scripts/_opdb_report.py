@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from _opdb_core import core_rows
@@ -47,12 +47,13 @@ _RULES = """
 """
 
 
-def document(reports: Sequence[Report], samples: int) -> str:
+def document(reports: Sequence[Report], samples: int, elsewhere: Mapping[str, str]) -> str:
     """The document's text.
 
     Args:
         reports: one per operator.
         samples: how many samples each was given at most.
+        elsewhere: results of operators that this PyTorch does not have, found with another release.
     """
     counts = Counter(report["status"] for report in reports)
     text = _HEAD.format(version=torch.__version__.split("+")[0], samples=samples)
@@ -64,11 +65,20 @@ def document(reports: Sequence[Report], samples: int) -> str:
         ("operator", "result", "samples", "reason"),
         [(_code(r["name"]), r["status"], _samples(r), "; ".join(map(_cell, r["reasons"]))) for r in apart],
     )
+    text += of_other_releases(elsewhere)
     text += "\n## All operators\n\n" + _table(
         ("operator", "result", "samples", "gradients", "remark"),
         [(_code(r["name"]), r["status"], _samples(r), "yes" if r["backward"] else "", r["note"]) for r in reports],
     )
     return text
+
+
+def of_other_releases(elsewhere: Mapping[str, str]) -> str:
+    """The section on operators that only later, or earlier, releases of PyTorch have."""
+    if not elsewhere:
+        return ""
+    head = "\n## Operators of other releases\n\nNot in the PyTorch above; found with one that has them:\n\n"
+    return head + _table(("operator", "result"), [(_code(name), status) for name, status in sorted(elsewhere.items())])
 
 
 def _core(reports: Sequence[Report]) -> str:

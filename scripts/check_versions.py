@@ -3,7 +3,10 @@
 Each combination gets an environment of its own in a temporary folder (5 GB while it lasts where pip brings PyTorch's CUDA
 build; set PIP_EXTRA_INDEX_URL to an index with CPU builds to avoid that). Takes about five minutes a combination.
 
-Usage: python scripts/check_versions.py [--only 3.11:2.11:0.10.0 ...] [--python 3.13=/path/to/python ...]
+`--newest` tries the newest releases that there are, beyond what pyproject.toml allows: where it fails, a release has come that
+breaks systolic; where it passes with a release that is not allowed yet, the range can be widened.
+
+Usage: python scripts/check_versions.py [--newest | --only 3.11:2.11:0.10.0 ...] [--python 3.13=/path/to/python ...]
 """
 
 from __future__ import annotations
@@ -16,15 +19,20 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "versions.md"
 TESTS = ["tests/compiler/test_differential.py", "tests/trainer/test_program.py"]
 CHOSEN = "mlp or cnn_batch_norm or gpt or test_program"
+TOOLS = ["pytest", "pytest-timeout", "transformers"]
 MARKED = "tables or not slow"  # `make test` leaves out most rows of large tables
 _PASSED = re.compile(r"(\d+) passed")
 _ACCURACY = re.compile(r"validation accuracy\s+([\d.]+)%")
@@ -54,6 +62,7 @@ COMBINATIONS = [
     Combination("3.13", "2.15", "0.12"),
     Combination("3.14", "2.15", "0.12"),
 ]
+NEWEST = Combination("3.13", "newest", "newest")
 
 
 @dataclass(frozen=True)
@@ -82,9 +91,8 @@ def check(combination: Combination, python: str, folder: Path) -> Outcome:
     environment = folder / "venv"
     own = environment / "bin" / "python"
     _run([python, "-m", "venv", str(environment)], folder)
-    wanted = [f"torch=={_pattern(combination.torch)}", f"jax=={_pattern(combination.jax)}"]
-    tools = ["pytest", "pytest-timeout", "transformers"]
-    _run([str(own), "-m", "pip", "install", "--quiet", f"{ROOT}[examples]", *wanted, *tools], folder)
+    for wanted in _installations(combination):
+        _run([str(own), "-m", "pip", "install", "--quiet", *wanted], folder)
     shutil.copytree(ROOT / "tests", folder / "tests", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", folder)
     shutil.copy(ROOT / "examples" / "digits.py", folder)
@@ -95,6 +103,24 @@ def check(combination: Combination, python: str, folder: Path) -> Outcome:
     assert environment in where.parents, f"the installed systolic was to be tested, not {where}"
     day = datetime.now(UTC).strftime("%Y-%m-%d")
     return Outcome(found, _number(_ACCURACY, digits), int(_number(_PASSED, tests)), time.perf_counter() - started, day)
+
+
+def _installations(combination: Combination) -> list[list[str]]:
+    """What pip is given, call by call."""
+    if combination == NEWEST:
+        return [[*without_upper_bounds(), *TOOLS], ["--no-deps", str(ROOT)]]
+    versions = [f"torch=={_pattern(combination.torch)}", f"jax=={_pattern(combination.jax)}"]
+    return [[f"{ROOT}[examples]", *versions, *TOOLS]]
+
+
+def without_upper_bounds() -> list[str]:
+    """What systolic and its examples need, whatever releases have come since."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    found = [Requirement(text) for text in [*project["dependencies"], *project["optional-dependencies"]["examples"]]]
+    for requirement in found:
+        lower = [str(one) for one in requirement.specifier if one.operator not in ("<", "<=")]
+        requirement.specifier = SpecifierSet(",".join(lower))
+    return [str(requirement) for requirement in found]
 
 
 def _pattern(version: str) -> str:
@@ -155,13 +181,14 @@ def interpreter(version: str, given: dict[str, str]) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Check all combinations and write the page; with `--only`, print and write nothing."""
+    """Check all combinations and write the page; with `--only` or `--newest`, print and write nothing."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", help="python:torch:jax of these combinations; prints, and writes nothing")
+    parser.add_argument("--newest", action="store_true", help="the newest releases, allowed or not; prints, and writes nothing")
     parser.add_argument("--python", nargs="*", default=[], help="VERSION=PATH of interpreters that are not on the PATH")
     options = parser.parse_args(arguments)
     given = dict(text.split("=", 1) for text in options.python)
-    chosen = [c for c in COMBINATIONS if options.only is None or c.key in options.only]
+    chosen = [NEWEST] if options.newest else [c for c in COMBINATIONS if options.only is None or c.key in options.only]
     outcomes: list[Outcome | None] = []
     for combination in chosen:
         with tempfile.TemporaryDirectory(prefix="systolic-versions-") as folder:
@@ -172,7 +199,7 @@ def main(arguments: Sequence[str]) -> int:
             except RuntimeError as error:
                 sys.stdout.write(f"{combination.key}: {error}\n")
                 outcomes.append(None)
-    if options.only is None:
+    if options.only is None and not options.newest:
         PAGE.write_text(page(outcomes, chosen))
     return int(None in outcomes)
 

@@ -43,8 +43,8 @@ def main() -> None:
     if arguments.json:
         arguments.json.write_text(json.dumps(reports, indent=1))
     if not arguments.only:
-        DOCUMENT.write_text(document(reports, arguments.samples))
         kept = {name: status for name, status in json.loads(BASELINE.read_text()).items() if name not in known}
+        DOCUMENT.write_text(document(reports, arguments.samples, kept))
         found = kept | {r["name"]: r["status"] for r in reports}
         BASELINE.write_text(json.dumps(found, indent=0, sort_keys=True) + "\n")
 

@@ -89,7 +89,7 @@ PUBLIC = (
     Page(
         "systolic.strategies",
         "How the state and the work of a run are divided.",
-        ("FSDPStrategy", "ModelParallel", "ModelParallelStrategy"),
+        ("DDPStrategy", "FSDPStrategy", "ModelParallel", "ModelParallelStrategy", "SingleDeviceStrategy"),
     ),
     Page("systolic.optim", "Optimizers as a step sees them.", ("LRSchedulerConfig", "LightningOptimizer")),
     Page("systolic.utilities.model_summary", "The table of a model's layers.", ("LayerSummary", "ModelSummary", "summarize")),
@@ -138,7 +138,10 @@ def index() -> str:
         f"| [{page.module}]({page.module}.md) | {page.summary} | {', '.join(f'`{name}`' for name in public_names(page))} |"
         for page in PUBLIC
     ]
-    head = "# Reference\n\nEvery public name, from its docstring. Pages are written by `python scripts/reference_docs.py`.\n\n"
+    head = (
+        "# Reference\n\nEvery public name, from its docstring. Examples are run by `tests/docs`; names that they do not "
+        "define\ncome from [here](../index.md#names-in-the-code). Pages are written by `python scripts/reference_docs.py`.\n\n"
+    )
     return head + "| module | for | names |\n|---|---|---|\n" + "\n".join(rows) + "\n"
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from docs.pages import DOCS, PAGES, ROOT, Block, blocks, name_of
+from docs.pages import DOCS, LANGUAGES, PAGES, ROOT, Block, blocks, is_shown_of, name_of, stage
 from fsspec.implementations.memory import MemoryFileSystem
 
 import systolic as L
@@ -31,16 +31,6 @@ VARYING = (
     (r"[ \t]+", " "),
     (r"(?m) $", ""),
 )
-
-
-def stage() -> dict[str, object]:
-    """The names that a page may use without defining them: those of the start page, as its reader gets them."""
-    page = DOCS / "index.md"
-    after = page.read_text().splitlines().index("## Names in the code")
-    block = next(block for block in blocks(page) if block.is_run and block.line > after)
-    names: dict[str, object] = {"__name__": "page"}
-    exec(compile("\n" * block.line + block.text, str(page), "exec"), names)
-    return names
 
 
 def undefined(page: Path) -> set[str]:
@@ -94,12 +84,14 @@ def put_a_checkpoint_in_a_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_blocks_parse(page: Path) -> None:
     found = blocks(page)
     for block in found:
+        assert block.language in LANGUAGES, f"{name_of(page)}:{block.line}"
         if block.language == "python":
             ast.parse(block.text, f"{page}:{block.line}")
     for before, block in zip([None, *found], found, strict=False):
         if block.title == "prints":
             assert before is not None
-            assert before.is_run, f"{name_of(page)}:{block.line} shows what no block printed"
+            told = before.is_run or before.command or before.title == "prints"
+            assert told, f"{name_of(page)}:{block.line} shows what no block printed"
 
 
 @pytest.mark.tables
@@ -113,12 +105,16 @@ def test_blocks_run_and_print_what_is_shown(page: Path, monkeypatch: pytest.Monk
     warnings.simplefilter("error" if page.name == "index.md" else "ignore", UserWarning)  # nobody is to start with a warning
     if page.name == "checkpoints.md":
         put_a_checkpoint_in_a_bucket(monkeypatch)
-    printed = ""
+    printed: str | None = None
     for block in blocks(page):
         if block.is_run:
             printed = run(block, page, vars(module))
-        elif block.title == "prints":
-            assert shown(block.text) == shown(printed), f"{name_of(page)}:{block.line}"
+        elif block.command is not None:
+            printed = None  # tests/docs/test_commands.py runs it
+        elif block.title == "prints" and printed is not None:
+            text, output = shown(block.text), shown(printed)
+            agree = is_shown_of(text, output) if "..." in text else text == output
+            assert agree, f"{name_of(page)}:{block.line} shows\n{block.text}\nand the code printed\n{printed}"
 
 
 @pytest.mark.parametrize("page", [page for page in WITH_CODE if page.parent != ROOT], ids=name_of)

@@ -48,11 +48,18 @@ def test_chips_that_jax_does_not_see_are_an_error(tmp_path: Path) -> None:
 
 def test_a_machine_without_accelerator_is_told_the_ways_on(tmp_path: Path) -> None:
     report = examine(tmp_path)
-    assert not report.has_errors
     (finding,) = report.findings["devices"]
+    assert finding.level == Level.OK
     assert "accelerator='cpu', devices=8" in finding.advice
     assert len(report.devices) == 8
     assert report.devices[0].memory_bytes == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def test_gpus_that_jax_does_not_see_are_told_of(tmp_path: Path) -> None:
+    (finding,) = examine(make_machine(tmp_path, "dev/nvidia0", "dev/nvidia1", "dev/nvidiactl")).findings["devices"]
+    assert finding.level == Level.WARNING
+    assert "2 NVIDIA GPU(s) are here" in finding.text
+    assert "systolic[gpu]" in finding.advice
 
 
 def test_a_lock_without_chips_is_no_error(tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
+from IPython.core.inputtransformer2 import TransformerManager
 from nbclient import NotebookClient
 
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "colab_tpu.ipynb"
@@ -26,6 +28,14 @@ def text_of(cells: list[Any]) -> str:
 def test_it_is_stored_without_outputs() -> None:
     nbformat.validate(notebook())
     assert all(cell.outputs == [] and cell.execution_count is None for cell in notebook().cells if cell.cell_type == "code")
+
+
+def test_without_a_wheel_it_says_how_to_make_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = TransformerManager().transform_cell(notebook().cells[1].source)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(FileNotFoundError, match="make dist"):
+        exec(code, {})
 
 
 # promise 15: L#7086, all cells run again in the same kernel

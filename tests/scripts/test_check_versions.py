@@ -59,6 +59,14 @@ def test_the_combinations_are_the_ends_of_the_ranges() -> None:
         assert any(one.startswith(f"{major}.{minor - 1}") for one in tried), f"the newest {name} before {bounds['<']}"
 
 
+def test_the_newest_releases_are_tried_whatever_is_allowed() -> None:
+    wanted, systolic = check_versions._installations(check_versions.NEWEST)
+    free = {requirement.name: requirement.specifier for requirement in map(Requirement, wanted)}
+    assert free.keys() >= DEPENDENCIES.keys()
+    assert all(free[name].contains("99.0") for name in ("torch", "jax"))
+    assert systolic == ["--no-deps", str(ROOT)], "its own ranges would take them back"
+
+
 def test_the_page_tells_of_failures() -> None:
     combinations = [Combination("3.11", "2.11", "0.10.0"), Combination("3.12", "2.12", "0.11")]
     versions = {"python": "3.11.7", "torch": "2.11.0", "jax": "0.10.0", "numpy": "2.0"}

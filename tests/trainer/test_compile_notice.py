@@ -51,7 +51,7 @@ def test_one_notice_for_tracing_and_compiling_and_none_for_other_steps() -> None
     run = L.Trainer(callbacks=[bar], **OPTIONS)
     run.fit(Slow(0.3), batches(4))
     trace, compile, (compiling, tracing) = bar.notes
-    assert (trace, compile) == ("trace the step (first call)", "compile the step (first call)")
+    assert (trace, compile) == ("trace the training step (first call)", "compile the training step (first call)")
     assert tracing > 0.3
     assert compiling > 0
     assert (tracing, compiling) == (run.compiles[0].trace_seconds, run.compiles[0].compile_seconds)
@@ -71,7 +71,7 @@ def test_a_trace_whose_program_is_there_ends_too() -> None:
     bar = Notes()
     L.Trainer(callbacks=[bar], **OPTIONS).fit(Flips(), batches(4))
     assert len(bar.notes) == 5
-    assert bar.notes[3].startswith("trace the step (")
+    assert bar.notes[3].startswith("trace the training step (")
     assert bar.notes[4][0] == 0.0
     assert bar.notes[4][1] > 0.0
 
@@ -81,8 +81,8 @@ def test_a_terminal_shows_a_spinner_while_the_step_is_traced() -> None:
     bar = RichProgressBar(console_kwargs={"force_terminal": True, "file": terminal, "width": 120, "color_system": None})
     L.Trainer(callbacks=[bar], **OPTIONS).fit(Slow(1.2), batches(2))
     shown = terminal.getvalue()
-    assert shown.count("Tracing the step (first call)") >= 5
-    assert "Compiling the step (first call): " in shown
+    assert shown.count("Tracing the training step (first call)") >= 5
+    assert "Compiling the training step (first call): " in shown
     assert "(tracing " in shown
 
 
@@ -91,7 +91,7 @@ def test_a_log_says_that_tracing_takes_long(capsys: pytest.CaptureFixture[str], 
     L.Trainer(callbacks=[RichProgressBar()], **OPTIONS).fit(Slow(0.5), batches(2))
     lines = capsys.readouterr().out.splitlines()
     # earlier tests may have traced this step
-    assert re.fullmatch(r"Tracing the step \(first call\)(, about \d+ s in an earlier run)? \.\.\.", lines[0])
+    assert re.fullmatch(r"Tracing the training step \(first call\)(, about \d+ s in an earlier run)? \.\.\.", lines[0])
     told = next(line for line in lines if ": done in " in line)
-    assert told.startswith("Compiling the step (first call): done in ")
+    assert told.startswith("Compiling the training step (first call): done in ")
     assert "(tracing " in told

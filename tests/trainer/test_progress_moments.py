@@ -163,12 +163,18 @@ def test_in_a_pipe_and_what_an_earlier_run_took(tmp_path: Path) -> None:
         )
         shown.append(ended.stdout.splitlines())
     first, second = shown
-    assert "Tracing the step (first call) ..." in first
+    assert "Tracing the training step (first call) ..." in first
     assert [
-        line for line in second if re.fullmatch(r"Tracing the step \(first call\), about \d+ s in an earlier run \.\.\.", line)
+        line
+        for line in second
+        if re.fullmatch(r"Tracing the training step \(first call\), about \d+ s in an earlier run \.\.\.", line)
     ]
     for lines in shown:
-        assert [line for line in lines if re.fullmatch(r"Compiling the step \(first call\): done in .* s \(tracing .*\)", line)]
+        assert [
+            line
+            for line in lines
+            if re.fullmatch(r"Compiling the training step \(first call\): done in .* s \(tracing .*\)", line)
+        ]
         assert [line for line in lines if re.fullmatch(r"Waiting for data, \d+ s \.\.\.", line)]
         assert [line for line in lines if re.fullmatch(r"Saving epoch=0-step=6(-v1)?\.ckpt, \d+ s \.\.\.", line)]
         assert not [line for line in lines if re.search(r"[\x00-\x1f]", line)]
@@ -195,7 +201,7 @@ def test_in_a_terminal_of_60_columns(tmp_path: Path) -> None:
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", written.decode())
     lines = [line.rstrip() for line in re.split(r"[\r\n]+", text)]
     assert max(map(len, lines)) <= 60
-    for message in ("Tracing the step (first call)", "Waiting for data", "Saving epoch=0-step=6.ckpt"):
+    for message in ("Tracing the training step (first call)", "Waiting for data", "Saving epoch=0-step=6.ckpt"):
         seconds = {int(found[1]) for line in lines if (found := re.fullmatch(rf". {re.escape(message)}, (\d+) s", line))}
         assert seconds >= {1, 2}, message
     bars = [line for line in lines if line.startswith("Epoch 0/0")]
@@ -210,6 +216,6 @@ def test_in_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     NotebookClient(book, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
     outputs = book.cells[0].outputs
     shown = "".join(output.get("text", "") or output.get("data", {}).get("text/plain", "") for output in outputs)
-    assert "Tracing the step (first call) ..." in shown
+    assert "Tracing the training step (first call) ..." in shown
     assert re.search(r"Waiting for data, \d+ s \.\.\.", shown)
     assert re.search(r"Saving epoch=0-step=6.ckpt, \d+ s \.\.\.", shown)

@@ -23,7 +23,7 @@ class Callback:
       to variables around them is repeated after every step, with its values. Their other Python (prints, files) runs
       only when the step is traced.
 
-    Order during `fit`; hooks of the module run after the callbacks' hooks of the same name::
+    Order during `fit`; hooks of the module run after the callbacks' hooks of the same name:
 
         setup
         on_fit_start

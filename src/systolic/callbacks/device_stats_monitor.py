@@ -34,7 +34,7 @@ class DeviceStatsMonitor(Callback):
 
     Example:
         >>> import systolic as L
-        >>> trainer = L.Trainer(callbacks=[DeviceStatsMonitor()])  # doctest: +SKIP
+        >>> trainer = L.Trainer(callbacks=[DeviceStatsMonitor()])
     """
 
     def __init__(self, cpu_stats: bool | None = None) -> None:

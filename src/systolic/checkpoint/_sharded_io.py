@@ -28,7 +28,7 @@ class ShardedCheckpointIO(CheckpointIO):
         >>> from systolic.plugins import ShardedCheckpointIO
         >>> trainer = L.Trainer(
         ...     accelerator="cpu", devices=8, strategy="fsdp", plugins=[ShardedCheckpointIO()], logger=False
-        ... )  # doctest: +SKIP
+        ... )
     """
 
     saves_from_devices = True

@@ -31,7 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Example:
         >>> from systolic.cli import main
-        >>> main(["doctor", "--help"])  # doctest: +SKIP
+        >>> status = main(["doctor"])
+        Versions
+        ...
     """
     options = _parsed(list(sys.argv[1:] if arguments is None else arguments))
     try:

@@ -65,7 +65,7 @@ def instantiate_module(class_type: type[T], config: Mapping[str, Any]) -> T:
         MisconfigurationException: jsonargparse is not installed.
 
     Example:
-        >>> instantiate_module(torch.nn.Linear, {"in_features": 2, "out_features": 3})  # doctest: +SKIP
+        >>> instantiate_module(torch.nn.Linear, {"in_features": 2, "out_features": 3})
         Linear(in_features=2, out_features=3, bias=True)
     """
     try:

@@ -192,7 +192,7 @@ def _steps(run: Document) -> Iterator[str]:
         yield "<p>No step was run, or none but those that compiled.</p>"
         return
     yield f'<div class="charts">{"".join(step_curves(run["steps"]))}</div>'
-    header = ["", "steps", "mean", "5%", "median", "95%", "99%", "wait for data, mean", "share"]
+    header = ["", "steps", "mean", "5%", "median", "95%", "99%", "wait for data, mean", "share of the step"]
     rows = []
     for stage, steps in run["steps"].items():
         count, percentiles = steps["count"], steps["percentiles"]

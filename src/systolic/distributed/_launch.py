@@ -60,7 +60,9 @@ class Pod:
     Example:
         >>> import sys
         >>> from systolic.distributed import Pod
-        >>> Pod([sys.executable, "-c", "print('hello')"], processes=2, devices_per_process=1).run()  # doctest: +SKIP
+        >>> Pod([sys.executable, "-c", "print('hello')"], processes=2, devices_per_process=1).run()
+        [...] hello
+        [...] hello
         0
     """
 

@@ -34,12 +34,13 @@ class DeviceFacts:
     used_bytes: int | None
 
 
-def check_devices(chips: int, held: bool) -> tuple[list[DeviceFacts], list[Finding]]:
+def check_devices(chips: int, held: bool, gpus: int = 0) -> tuple[list[DeviceFacts], list[Finding]]:
     """The devices that a Trainer in this process would use.
 
     Args:
         chips: how many device files of TPU chips there are.
         held: whether other processes hold them; JAX is then not asked, because the answer would be an error or a wait.
+        gpus: how many device files of NVIDIA's GPUs there are.
     """
     if held:
         return [], [Finding(Level.OK, "JAX was not asked for its devices, because another process holds the chips")]
@@ -55,7 +56,7 @@ def check_devices(chips: int, held: bool) -> tuple[list[DeviceFacts], list[Findi
         text = f"{chips} TPU chip files are there, but JAX found only {facts[0].platform} devices"
         return facts, [Finding(Level.ERROR, text, _START)]
     if facts[0].platform == "cpu":
-        return facts, [Finding(Level.WARNING, "no accelerator: a Trainer here runs on the processor", _NO_ACCELERATOR)]
+        return facts, [_no_accelerator(gpus)]
     return facts, [Finding(Level.OK, f"{len(facts)} {facts[0].kind} device(s)")]
 
 
@@ -63,6 +64,14 @@ _START = 'install the plug-in that belongs to this JAX: pip install "systolic[tp
 _NO_ACCELERATOR = (
     "simulate cores with Trainer(accelerator='cpu', devices=8), or compile for a TPU that is not here with `systolic preflight`"
 )
+
+
+def _no_accelerator(gpus: int) -> Finding:
+    if gpus:
+        text = f"{gpus} NVIDIA GPU(s) are here, but JAX found only the processor"
+        return Finding(Level.WARNING, text, 'install JAX\'s plug-in for CUDA: pip install "systolic[gpu]"')
+    # a machine without one is as it should be: simulated cores and preflight need no more
+    return Finding(Level.OK, "no accelerator: a Trainer here runs on the processor", _NO_ACCELERATOR)
 
 
 def _facts(device: Device, index: int) -> DeviceFacts:

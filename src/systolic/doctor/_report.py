@@ -47,7 +47,7 @@ def examine(root: Path = Path("/")) -> Report:
     """Examine this machine.
 
     Args:
-        root: the directory whose `dev` and `tmp` are looked at for chips.
+        root: the directory whose `dev` and `tmp` are looked at for chips and GPUs.
 
     Example:
         >>> from systolic.doctor import examine
@@ -58,7 +58,8 @@ def examine(root: Path = Path("/")) -> Report:
     versions, fitting = check_versions(environment=environment)
     found = find_holders(root)
     chips = len(chip_files(root))
-    devices, usable = check_devices(chips, held=bool(chips and found.holders))
+    gpus = len(list(root.glob("dev/nvidia[0-9]*")))
+    devices, usable = check_devices(chips, bool(chips and found.holders), gpus)
     findings = {
         "versions": fitting,
         "chips": check_chips(found, root),

@@ -53,8 +53,8 @@ class MLFlowLogger(Logger):
 
     Example:
         >>> import systolic as L
-        >>> logger = L.loggers.MLFlowLogger("digits", tracking_uri="sqlite:///mlflow.db")  # doctest: +SKIP
-        >>> trainer = L.Trainer(logger=logger)  # doctest: +SKIP
+        >>> logger = L.loggers.MLFlowLogger("digits", tracking_uri="sqlite:///mlflow.db")
+        >>> trainer = L.Trainer(logger=logger)
     """
 
     LOGGER_JOIN_CHAR = "-"

@@ -53,8 +53,8 @@ class WandbLogger(Logger):
 
     Example:
         >>> import systolic as L
-        >>> logger = L.loggers.WandbLogger(project="digits", offline=True)  # doctest: +SKIP
-        >>> trainer = L.Trainer(logger=logger)  # doctest: +SKIP
+        >>> logger = L.loggers.WandbLogger(project="digits", offline=True)
+        >>> trainer = L.Trainer(logger=logger)
     """
 
     LOGGER_JOIN_CHAR = "-"

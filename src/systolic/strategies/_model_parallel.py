@@ -54,7 +54,7 @@ class ModelParallel:
         >>> from systolic.strategies import ModelParallel
         >>> trainer = L.Trainer(
         ...     accelerator="cpu", devices=8, strategy=ModelParallel(fsdp=4, tensor=2), logger=False
-        ... )  # doctest: +SKIP
+        ... )
     """
 
     data: int = 1

@@ -29,6 +29,7 @@ class CompileNotice:
         self._devices = f"{run.config.num_devices} x {kind}"
         module = type(run.module)
         self._step = f"{module.__module__}.{module.__qualname__}.{stage.step} on {self._devices}"
+        self._what = f"the {stage.step.replace('_', ' ')}"
         self._program = ""
 
     def _bar(self) -> ProgressBar | None:
@@ -36,10 +37,10 @@ class CompileNotice:
 
     def tracing(self, reason: str) -> None:
         """Tracing begins."""
-        self._run.record.begin(f"Tracing the step ({reason})", expected_seconds(f"trace {self._step}"))
+        self._run.record.begin(f"Tracing {self._what} ({reason})", expected_seconds(f"trace {self._step}"))
         bar = self._bar()
         if bar is not None:
-            bar.on_trace_start(self._run.trainer, f"the step ({reason})")
+            bar.on_trace_start(self._run.trainer, f"{self._what} ({reason})")
 
     def compiling(self, reason: str, fingerprint: str) -> None:
         """Compilation begins: of a program that was compiled before, which the cache may have, or of a new one."""
@@ -47,10 +48,10 @@ class CompileNotice:
         # a program that was made before will be read, in a time that is known from the second reading on
         is_kept = expected_seconds(f"made {self._program}") is not None
         expected = expected_seconds(f"read {self._program}" if is_kept else f"compile {self._step}")
-        self._run.record.begin(f"Compiling the step ({reason})", expected)
+        self._run.record.begin(f"Compiling {self._what} ({reason})", expected)
         bar = self._bar()
         if bar is not None:
-            bar.on_compile_start(self._run.trainer, f"the step ({reason})")
+            bar.on_compile_start(self._run.trainer, f"{self._what} ({reason})")
 
     def finished(self, trace_seconds: float, compile_seconds: float, saved_seconds: float) -> None:
         """Both have ended."""

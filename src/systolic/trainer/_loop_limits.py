@@ -20,9 +20,12 @@ class FitLoopLimits:
         trainer: whose attributes these are.
 
     Example:
-        >>> trainer.fit(model, loader)  # doctest: +SKIP
-        >>> trainer.fit_loop.max_epochs += 5  # doctest: +SKIP
-        >>> trainer.fit(model, loader)  # five epochs more  # doctest: +SKIP
+        >>> trainer = L.Trainer(max_epochs=1, devices=1, logger=False, enable_progress_bar=False, enable_model_summary=False)
+        >>> trainer.fit(model, loader)
+        >>> trainer.fit_loop.max_epochs += 5
+        >>> trainer.fit(model, loader)  # five epochs more
+        >>> trainer.current_epoch
+        6
     """
 
     def __init__(self, trainer: Trainer) -> None:

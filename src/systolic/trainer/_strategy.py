@@ -79,8 +79,8 @@ class Strategy:
 
         Example:
             >>> import torch, systolic as L
-            >>> trainer = L.Trainer(accelerator="cpu", devices=8, max_epochs=1, logger=False)  # doctest: +SKIP
-            >>> trainer.strategy.all_gather({"z": torch.ones(16, 3)})["z"].shape  # doctest: +SKIP
+            >>> trainer = L.Trainer(accelerator="cpu", devices=8, max_epochs=1, logger=False)
+            >>> trainer.strategy.all_gather({"z": torch.ones(16, 3)})["z"].shape
             torch.Size([1, 16, 3])
         """
         _require_no_group(group)

@@ -78,8 +78,11 @@ class Trainer(TrainerProperties, TrainerSettings):
 
     Example:
         >>> import systolic as L
-        >>> trainer = L.Trainer(accelerator="cpu", devices=8, max_epochs=3)  # doctest: +SKIP
-        >>> trainer.fit(model, train_loader, val_loader)  # doctest: +SKIP
+        >>> quiet = dict(enable_model_summary=False, enable_progress_bar=False)
+        >>> trainer = L.Trainer(accelerator="cpu", devices=8, max_epochs=3, **quiet)
+        >>> trainer.fit(model, train_loader)
+        >>> trainer.global_step
+        6
     """
 
     @accepts_legacy_spellings
@@ -316,8 +319,10 @@ class Trainer(TrainerProperties, TrainerSettings):
             CaptureError: the step cannot be one program; names the line.
 
         Example:
-            >>> report = trainer.preflight(model, loader, slice="v5litepod-8")  # doctest: +SKIP
-            >>> report.fits, report.memory.percent  # doctest: +SKIP
+            >>> trainer = L.Trainer(accelerator="cpu", devices=1, max_epochs=1, logger=False)
+            >>> report = trainer.preflight(model, loader, slice="v5litepod-8")
+            >>> report.fits
+            True
         """
         dataloaders, datamodule = _guests.data(dataloaders, datamodule)
         model = _guests.module(model)
@@ -346,9 +351,10 @@ class Trainer(TrainerProperties, TrainerSettings):
             MisconfigurationException: nothing has run yet, or the path is a directory.
 
         Example:
-            >>> trainer.fit(model, loader)  # doctest: +SKIP
-            >>> trainer.report()  # doctest: +SKIP
-            PosixPath('lightning_logs/version_0/report.html')
+            >>> trainer = L.Trainer(max_epochs=1, devices=1, enable_progress_bar=False, enable_model_summary=False)
+            >>> trainer.fit(model, loader)
+            >>> trainer.report()
+            PosixPath('.../report.html')
         """
         return inspection.report(self._run, path)
 

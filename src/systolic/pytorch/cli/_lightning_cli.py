@@ -65,8 +65,10 @@ class LightningCLI:
         SystemExit: `--help` or `--print_config` was given, or an argument is wrong; the message says which.
 
     Example:
-        >>> from systolic.pytorch.cli import LightningCLI  # doctest: +SKIP
-        >>> LightningCLI(Net, Digits)  # doctest: +SKIP
+        >>> from systolic.pytorch.cli import LightningCLI
+        >>> cli = LightningCLI(MyModule, run=False, args=["--model.width", "3"])
+        >>> cli.model.net
+        Linear(in_features=4, out_features=3, bias=True)
     """
 
     def __init__(
@@ -197,7 +199,7 @@ class LightningCLI:
             parser: the parser.
 
         Example:
-            >>> class MyCLI(LightningCLI):  # doctest: +SKIP
+            >>> class MyCLI(LightningCLI):
             ...     def add_arguments_to_parser(self, parser):
             ...         parser.add_lightning_class_args(EarlyStopping, "early_stopping")
             ...         parser.link_arguments("data.batch_size", "model.batch_size")

@@ -41,8 +41,8 @@ class LightningArgumentParser(ArgumentParser):
         callback_keys: keys of the callbacks that were added.
 
     Example:
-        >>> parser = LightningArgumentParser()  # doctest: +SKIP
-        >>> parser.add_lightning_class_args(EarlyStopping, "early_stopping")  # doctest: +SKIP
+        >>> parser = LightningArgumentParser()
+        >>> keys = parser.add_lightning_class_args(L.callbacks.EarlyStopping, "early_stopping")
     """
 
     def __init__(

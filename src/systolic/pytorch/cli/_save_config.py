@@ -92,7 +92,7 @@ class SaveConfigCallback(Callback):
             stage: "fit", "validate", "test" or "predict".
 
         Example:
-            >>> class LogConfig(SaveConfigCallback):  # doctest: +SKIP
+            >>> class LogConfig(SaveConfigCallback):
             ...     def save_config(self, trainer, pl_module, stage):
             ...         trainer.logger.log_hyperparams({"config": self.parser.dump(self.config, skip_unset=False)})
         """

@@ -25,9 +25,11 @@ class Tuner:
         trainer: a Trainer that has no such finder among its callbacks.
 
     Example:
-        >>> tuner = Tuner(trainer)  # doctest: +SKIP
-        >>> found = tuner.lr_find(model, loader)  # doctest: +SKIP
-        >>> found.suggestion()  # doctest: +SKIP
+        >>> quiet = dict(enable_progress_bar=False, enable_model_summary=False, logger=False)
+        >>> tuner = Tuner(L.Trainer(accelerator="cpu", devices=1, max_epochs=3, **quiet))
+        >>> found = tuner.lr_find(model, loader)
+        Learning rate finder: lr = ...
+        >>> rate = found.suggestion()
     """
 
     def __init__(self, trainer: Trainer) -> None:
