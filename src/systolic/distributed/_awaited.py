@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator
+from typing import Any
 
 import jax
 
@@ -51,7 +52,7 @@ def _awaited() -> Iterator[tuple[jax.Array, set[int]]]:
                 yield array, processes
 
 
-def _is_there(array: jax.Array) -> bool:
+def _is_there(array: Any) -> bool:
     try:
         return array.is_ready()
     except RuntimeError:  # given to a program meanwhile, whose results are awaited now

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 # the client has no public name; it is the service that `jax.distributed.initialize` starts
 from ..utilities._jax_internals import global_state
 from ._process import process_index
@@ -14,7 +16,7 @@ def leave_notice(name: str, text: str) -> None:
         name: what it is about.
         text: what they may read from now on.
     """
-    global_state.client.key_value_set(f"systolic/notice/{name}/{process_index()}", text, True)
+    _client().key_value_set(f"systolic/notice/{name}/{process_index()}", text, True)
 
 
 def read_notices(name: str) -> dict[int, str]:
@@ -23,5 +25,10 @@ def read_notices(name: str) -> dict[int, str]:
     Args:
         name: what they are about.
     """
-    found = global_state.client.key_value_dir_get(f"systolic/notice/{name}")
+    found = _client().key_value_dir_get(f"systolic/notice/{name}")
     return {int(key.rpartition("/")[2]): text for key, text in found}
+
+
+def _client() -> Any:
+    assert global_state.client is not None, "the processes have not met"
+    return global_state.client
