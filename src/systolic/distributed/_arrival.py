@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import sys
 import threading
 import time
@@ -15,6 +16,7 @@ from ._last_words import EXIT_CODE, first_is_gone
 from ._peers import Peers, told_of_slices
 
 _SECONDS_OF_SILENCE = 10
+_SECONDS_BETWEEN_CALLS, _CONNECT_SECONDS = 0.2, 5.0
 _SECONDS_TO_COME_BACK = 15
 """For who was here and is gone: a network that stumbled connects again, and a process that was started again comes back."""
 
@@ -27,10 +29,11 @@ def waiting_for(peers: Peers, seconds: float) -> Iterator[None]:
         peers: who is expected.
         seconds: how long to wait.
     """
-    met = threading.Event()
-    watching = threading.Thread(target=_Wait(peers, seconds).watch, args=(met,), name="systolic-arrival", daemon=True)
+    met, wait = threading.Event(), _Wait(peers, seconds)
+    watching = threading.Thread(target=wait.watch, args=(met,), name="systolic-arrival", daemon=True)
     watching.start()
     try:
+        wait.reach_first()
         yield
     finally:
         met.set()
@@ -43,9 +46,21 @@ class _Wait:
     def __init__(self, peers: Peers, seconds: float) -> None:
         self._peers, self._seconds = peers, seconds
         self._who = f"process {peers.process} of {peers.processes} (told by {peers.told_by})"
+        self._seen: Counter[str] | None = None
         self._came: Counter[str] | None = None
         self._was_connected = False
         self._complete_at = time.monotonic()
+
+    def reach_first(self) -> None:
+        """Wait until process 0 is there: one that dies just when all meet is known to have been, however short that was."""
+        while self._peers.process:
+            try:
+                socket.create_connection((self._peers.host, self._peers.port), _CONNECT_SECONDS).close()
+            except OSError:
+                time.sleep(_SECONDS_BETWEEN_CALLS)  # the thread ends the process in time
+            else:
+                self._was_connected = True
+                return
 
     def watch(self, met: threading.Event) -> None:
         """In a thread, until all have met."""
@@ -77,7 +92,8 @@ class _Wait:
         now = arrived(self._peers.port)
         if now is None:
             return ""
-        self._came = now if self._came is None else self._came | now
+        # seen twice: a process calls once before it stays
+        self._came, self._seen = (self._came or Counter()) | (now & (self._seen or Counter())), now
         gone = self._came - now
         if not gone:
             return ""
@@ -89,9 +105,8 @@ class _Wait:
 
     def _missing_first(self) -> str:
         """Of the others: what process 0 leaves behind where it was here."""
-        connected = is_connected(self._peers.port)
-        self._was_connected |= connected
-        return first_is_gone(self._peers.process) if self._was_connected and not connected else ""
+        gone = self._was_connected and is_connected(self._peers.port) is False
+        return first_is_gone(self._peers.process) if gone else ""
 
     def _in_vain(self) -> str:
         peers = self._peers

@@ -38,13 +38,18 @@ def arrived(port: int) -> Counter[str] | None:
     return Counter(one.address for one in connections if one.local_port == port and one.remote_port not in own)
 
 
-def is_connected(port: int) -> bool:
-    """Whether this process is connected to a port of any host; never where the operating system has no such table.
+def is_connected(port: int) -> bool | None:
+    """Whether this process is connected to a port of any host.
 
     Args:
         port: the one at the other end.
+
+    Returns:
+        None where the operating system has no table of connections (it is Linux's).
     """
-    mine = _inodes() if os.path.isdir("/proc/self/fd") else set[str]()
+    if not Path("/proc/self/net/tcp").exists():
+        return None
+    mine = _inodes()
     return any(one.remote_port == port and one.inode in mine for one in _connections())
 
 
