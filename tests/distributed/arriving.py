@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from systolic.distributed import join_processes
 
-join_processes(arrival_seconds=int(sys.argv[1]))
+join_processes(os.environ | {"SYSTOLIC_ARRIVAL_SECONDS": sys.argv[1]})

@@ -24,6 +24,9 @@ class Line(L.LightningModule):
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         return (self.layer(batch) - batch.sum(1, keepdim=True)).square().mean()
 
+    def predict_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        return self.layer(batch)
+
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.SGD(self.parameters(), 0.05)
 
@@ -48,7 +51,9 @@ def main(caches: Path, one_for_all: bool) -> None:
         enable_model_summary=False, advice=False, default_root_dir=caches,
     )  # fmt: skip
     module = Line()
-    trainer.fit(module, DataLoader(torch.randn(16, 4, generator=torch.Generator().manual_seed(1)), batch_size=2))
+    loader = DataLoader(torch.randn(16, 4, generator=torch.Generator().manual_seed(1)), batch_size=2)
+    trainer.fit(module, loader)
+    trainer.predict(module, loader)  # a program of this process's devices alone
     found = {
         "process": distributed.process_index(),
         "compiled": compiled,

@@ -1,4 +1,4 @@
-"""Programs on disk, with several processes: the first one writes them."""
+"""Programs on disk, with several processes: each finds them again."""
 
 from __future__ import annotations
 
@@ -20,21 +20,17 @@ def every_program_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 
+# promise 23: X#5058, on every host of a pod
 @pytest.mark.tables
-def test_the_first_process_alone_writes(tmp_path: Path) -> None:
-    first, second = run(tmp_path, shared=False)
-    assert first["written"] > 0
-    assert second["written"] == 0
-    assert '"jit_step"' in second["compiled"]
-
-
-@pytest.mark.tables
-def test_a_place_that_all_see(tmp_path: Path) -> None:
-    """Of simulated cores JAX's keys tell the processes apart: it spares the first one, and does the other no harm."""
-    cold = run(tmp_path, shared=True)
-    warm = run(tmp_path, shared=True)
-    assert '"jit_step"' in cold[0]["compiled"]
-    assert warm[0]["hits"] > 0
-    assert '"jit_step"' not in warm[0]["compiled"]
-    assert warm[0]["written"] == cold[0]["written"] > 0
+@pytest.mark.parametrize(("shared", "steps_written"), [(False, 2 + 2), (True, 1 + 2)])
+def test_a_second_start_compiles_no_step_in_any_process(shared: bool, steps_written: int, tmp_path: Path) -> None:
+    """With a directory for each host as with one for all; a step of all processes is written once in each directory."""
+    cold = run(tmp_path, shared)
+    written = sorted(path.name for path in tmp_path.rglob("*-cache"))
+    warm = run(tmp_path, shared)
+    steps = [one["compiled"].count('"jit_step"') for one in (*cold, *warm)]
+    assert steps == [2, 2 if not shared else steps[1], 0, 0]  # of `fit`, and of `predict`; a late process finds the first one's
+    assert all(one["hits"] > 2 for one in warm)
+    assert sum(name.startswith("jit_step-") for name in written) == steps_written
+    assert sorted(path.name for path in tmp_path.rglob("*-cache")) == written
     assert all(one["weights"] == cold[0]["weights"] for one in (*cold, *warm))

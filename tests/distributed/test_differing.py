@@ -81,6 +81,15 @@ def test_a_process_that_ends_alone_is_named(tmp_path: Path) -> None:
     assert "Process 1 of this run has ended after 7 dispatched steps, and others wait for it in step 8." in said, said
 
 
+# promise 25: X#7974, nor in a program that nobody counts
+@pytest.mark.tables
+@pytest.mark.parametrize("act", ["program", "gathered array", "own work"])
+def test_a_process_that_ends_alone_is_named_where_values_are_missing(act: str, tmp_path: Path) -> None:
+    code, said = launch(tmp_path, act, sys.executable, str(SCRIPT.with_name("leaving.py")))
+    expected = "[0] systolic: Process 1 of this run has ended, and process 0 waits for values that both make."
+    assert (code, expected in said) == ((0, False) if act == "own work" else (1, True)), said
+
+
 @pytest.mark.tables
 def test_other_code_is_named(tmp_path: Path) -> None:
     for process in range(2):

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 from distributed.processes import free_port, run_processes
 
-from systolic.distributed._arrived import arrived
+from systolic.distributed._arrived import arrived, is_connected
 from systolic.distributed._peers import find_peers, require_sound_slices
 from systolic.exceptions import MisconfigurationException
 
@@ -152,13 +153,13 @@ def test_a_process_whose_peers_stay_away_ends_with_an_error(process: int) -> Non
     assert "Check failure" not in run.stderr
 
 
-def arriving(numbers: Iterable[int], processes: int) -> list[subprocess.Popen[str]]:
-    """Some processes of a run, each of which waits half a minute for the others."""
+def arriving(numbers: Iterable[int], processes: int, seconds: int = 30) -> list[subprocess.Popen[str]]:
+    """Some processes of a run, each of which waits so many seconds for the others."""
     told = {"SYSTOLIC_PROCESSES": str(processes), "PYTHONPATH": os.pathsep.join(sys.path)}
     where = f"127.0.0.1:{free_port()}"
     return [
         subprocess.Popen(
-            [sys.executable, str(HERE / "arriving.py"), "30"],
+            [sys.executable, str(HERE / "arriving.py"), str(seconds)],
             env=os.environ | told | {"SYSTOLIC_COORDINATOR": where, "SYSTOLIC_PROCESS": str(number)},
             stderr=subprocess.PIPE,
             text=True,
@@ -178,24 +179,29 @@ def test_who_came_is_named() -> None:
 
 @pytest.mark.tables
 @pytest.mark.parametrize("killed", [0, 1])
-def test_one_that_dies_while_all_meet_leaves_nobody_waiting_for_ever(killed: int) -> None:
-    """Two of three have come when one of them is killed."""
-    started = arriving(range(2), 3)
-    assert started[killed].stderr is not None
-    started[killed].stderr.readline()  # it waits for the others
+def test_one_that_dies_before_all_have_met_ends_the_others_within_a_minute(killed: int) -> None:
+    """Three of four have come when one of them is killed; the others would wait for the fourth for ten minutes."""
+    started = arriving(range(3), 4, 600)
+    for process in started:
+        assert process.stderr is not None
+        process.stderr.readline()  # it waits for the others
     started[killed].kill()
-    _, said = started[1 - killed].communicate(timeout=300)
-    started[killed].wait()
-    started[killed].stderr.close()
-    assert started[1 - killed].returncode == 1, said
-    assert "waited 30 seconds" in said
-    assert "not all others came" in said
+    limit = time.monotonic() + 60
+    others = [process for number, process in enumerate(started) if number != killed]
+    said = [process.communicate(timeout=limit - time.monotonic())[1] for process in others]
+    started[killed].communicate()
+    assert [process.returncode for process in others] == [1, 1], said
+    if killed:
+        assert "of those that had come 127.0.0.1 left before all were there" in said[0]
+    assert all("process 0 of this run is gone" in text for text in said[1 if killed else 0 :]), said
 
 
 def test_connections_are_read_from_the_systems_table() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as ours:
         taken, _ = server.accept()
         assert arrived(server.getsockname()[1]) == {}
+        assert is_connected(server.getsockname()[1])
+        assert not is_connected(ours.getsockname()[1] - 1)
         child = subprocess.Popen(
             [sys.executable, "-c", f"import socket; s = socket.create_connection({server.getsockname()!r}); s.recv(1)"]
         )

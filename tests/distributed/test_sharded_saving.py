@@ -66,6 +66,13 @@ def test_one_file_is_gathered_from_two_processes(strategy: str, tmp_path: Path) 
 
 
 @pytest.mark.slow
+def test_one_file_takes_one_copy_of_the_state_on_the_first_host_alone(tmp_path: Path) -> None:
+    first, second = (one["share"] for one in run_processes(SCRIPT.with_name("gathering.py"), 2, 2, str(tmp_path)))
+    assert 0.9 < first <= 1.2, "the state that is written"
+    assert second <= 0.3, "a few tensors, of 1/32 of the state each"
+
+
+@pytest.mark.slow
 def test_a_process_that_dies_while_all_save_leaves_the_checkpoint_before(tmp_path: Path) -> None:
     """In the save of the second epoch: the shards of both are written, and the directory is not taken for a checkpoint."""
     with pytest.raises(AssertionError, match="ended with"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -18,6 +19,7 @@ import torch
 
 import systolic
 from systolic.runtime._compile_cache import cache_directory, keep_compiled_programs, watched_cache
+from systolic.utilities._jax_internals import cache_key, compiler
 from systolic.utilities._private import make_directories, why_not_private
 
 SETTINGS = (
@@ -278,3 +280,10 @@ def test_equal_programs_have_equal_text_in_every_process(tmp_path: Path) -> None
         for seed in ("1", "2")
     ]
     assert texts[0] == texts[1] != ""
+
+
+def test_jax_keeps_programs_by_the_functions_that_several_processes_replace() -> None:
+    """`_kept_by_all.py` stands around them: what it passes on has to be what they take, in every release of JAX."""
+    given = ["backend", "computation", "executable_devices", "compile_options", "host_callbacks", "module_name", "cache_key"]
+    assert list(inspect.signature(compiler._compile_and_write_cache).parameters) == given
+    assert list(inspect.signature(cache_key._hash_accelerator_config).parameters) == ["hash_obj", "accelerators"]

@@ -11,6 +11,8 @@ from ._attached import run_attached as run_attached
 from ._hosts import Host as Host
 from ._hosts import host as host
 from ._launch import Pod as Pod
+from ._notices import leave_notice as leave_notice
+from ._notices import read_notices as read_notices
 from ._places import counted_step as counted_step
 from ._places import newest_step as newest_step
 from ._process import is_main_process as is_main_process

@@ -38,6 +38,21 @@ def arrived(port: int) -> Counter[str] | None:
     return Counter(one.address for one in connections if one.local_port == port and one.remote_port not in own)
 
 
+def is_connected(port: int) -> bool | None:
+    """Whether this process is connected to a port of any host.
+
+    Args:
+        port: the one at the other end.
+
+    Returns:
+        None where the operating system has no table of connections (it is Linux's).
+    """
+    if not Path("/proc/self/net/tcp").exists():
+        return None
+    mine = _inodes()
+    return any(one.remote_port == port and one.inode in mine for one in _connections())
+
+
 def _connections() -> Iterator[_Connection]:
     """Established connections of this host; https://www.kernel.org/doc/Documentation/networking/proc_net_tcp.txt."""
     for name in ("tcp", "tcp6"):

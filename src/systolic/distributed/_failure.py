@@ -20,9 +20,10 @@ from typing import Any
 
 import jax
 
+from ._awaited import AwaitedValues
 from ._beats import Beats
 from ._last_words import EXIT_CODE, first_is_gone
-from ._places import PLACES
+from ._places import PLACES, ended_alone
 from ._touch import Touch
 
 _NAME, _ALL_ENDED = "systolic/failed", "systolic/all ended"
@@ -47,6 +48,7 @@ class FailureWatch:
         self._client = client
         self._process, self._processes = process, processes
         self._beats = Beats(client, process, processes)
+        self._awaited = AwaitedValues()
         self._ended = threading.Event()
         self._touch = Touch(client, process, host)
         self._threads = [
@@ -54,6 +56,7 @@ class FailureWatch:
             threading.Thread(target=self._touch.watch, args=(self._gone,), name="systolic-touch", daemon=True),
         ]
         self._excepthook = sys.excepthook
+        self._has_told_its_end = False
 
     def start(self) -> None:
         """From now on errors that nobody catches end all processes."""
@@ -84,7 +87,6 @@ class FailureWatch:
 
     def _wait_for_the_others(self) -> None:
         """However long it takes: JAX would wait for five minutes, and then abort what the others are still doing."""
-        PLACES.end(self._client, self._process)
         due = time.monotonic() + _SILENT_SECONDS
         while missing := self._missing():
             if time.monotonic() >= due:
@@ -93,7 +95,13 @@ class FailureWatch:
                 sys.stderr.flush()
 
     def _missing(self) -> str:
-        """Who has not come to the end, where somebody has not; the first process asks all of them, the others ask it."""
+        """Rest that has not come to the end, empty where there is none; the first process asks all, the others ask it."""
+        if not self._has_told_its_end:
+            if self._awaited.any():
+                time.sleep(_SECONDS_BETWEEN_LOOKS_AT_THE_END)
+                return "values that it makes together with others"
+            PLACES.end(self._client, self._process)
+            self._has_told_its_end = True
         if self._process:
             try:
                 self._client.blocking_key_value_get(_ALL_ENDED, _LOOK_MS)
@@ -130,7 +138,7 @@ class FailureWatch:
                 failed = self._client.key_value_dir_get(_NAME)
                 PLACES.tell(self._client, self._process)
                 self._beats.beat()
-                left_behind = PLACES.left_behind(self._client)
+                left_behind = PLACES.left_behind(self._client) or self._left_waiting()
             except jax.errors.JaxRuntimeError:
                 if self._process == 0:
                     raise
@@ -147,6 +155,11 @@ class FailureWatch:
             if left_behind:
                 sys.stderr.write(f"systolic: {left_behind}\n")
                 self._fail(left_behind)
+
+    def _left_waiting(self) -> str:
+        """An error where values do not come because a process that would have to make them, too, has ended; or nothing."""
+        process = self._awaited.missing(PLACES.ended(self._client).keys() - {self._process})
+        return "" if process is None else ended_alone(process, f"process {self._process} waits for values that both make")
 
     def _gone(self, process: int) -> None:
         """A process has ended without a word; the first one tells the others."""

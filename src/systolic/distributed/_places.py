@@ -11,10 +11,19 @@ from ..utilities._jax_internals import global_state
 
 _NAME, _ENDED = "systolic/at", "systolic/ended"
 
-_WHOLE_SCRIPT = (
-    "Expected: every process runs the whole script. Look for sys.exit(), a return or an exception that is caught in process "
-    "{} alone."
-)
+
+def ended_alone(process: int, others: str, when: str = "") -> str:
+    """An error about a process that has ended and is needed.
+
+    Args:
+        process: its number.
+        others: what who does without it.
+        when: it ended, with a space before.
+    """
+    return (
+        f"Process {process} of this run has ended{when}, and {others}. Expected: every process runs the whole script. Look for "
+        f"sys.exit(), a return or an exception that is caught in process {process} alone."
+    )
 
 
 class Place:
@@ -88,10 +97,7 @@ class Places:
             MisconfigurationException: it has ended, or has dispatched a step that this process has not.
         """
         if self.ended(global_state.client).get(process, (question + 1, 0))[0] <= question:
-            raise MisconfigurationException(
-                f"Process {process} of this run has ended, and process {global_state.process_id} wants to {asked} with it. "
-                f"{_WHOLE_SCRIPT.format(process)}"
-            )
+            raise MisconfigurationException(ended_alone(process, f"process {global_state.process_id} wants to {asked} with it"))
         questions, steps = _by_process(global_state.client, _NAME).get(process, (0, 0))
         if questions <= question and steps > self.own.steps:
             raise MisconfigurationException(
@@ -109,10 +115,8 @@ class Places:
         """
         for process, (_, steps) in self.ended(client).items():
             if steps < self.own.steps:
-                return (
-                    f"Process {process} of this run has ended after {steps} dispatched steps, and others wait for it in step "
-                    f"{self.own.steps}. {_WHOLE_SCRIPT.format(process)}"
-                )
+                others = f"others wait for it in step {self.own.steps}"
+                return ended_alone(process, others, f" after {steps} dispatched steps")
         return ""
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import jax
 
+from ..exceptions import MisconfigurationException
+
 # the client has no public name; it is the service that `jax.distributed.initialize` starts
 from ..utilities._jax_internals import global_state
 from ._arrival import waiting_for
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 # Python's errors take longer than that to reach nobody. JAX's default, 100 s, is longer than anybody watches a dead run;
 # with much less, a host that compiles on all of its cores would be taken for dead.
 _HEARTBEAT_SECONDS = 40
+ARRIVAL = "SYSTOLIC_ARRIVAL_SECONDS"
+"""The environment variable that says how long to wait for processes that have not come."""
+
 _ARRIVAL_SECONDS = 120
 _SECONDS_FOR_ERROR = 60
 """JAX's own limit is later than ours, whose error says more."""
@@ -72,7 +77,7 @@ def on_every_process(own: list[Device], devices: list[Device]) -> list[Device]:
 
 
 def join_processes(
-    environment: Mapping[str, str] = os.environ, *, on_tpu: bool = False, arrival_seconds: int = _ARRIVAL_SECONDS
+    environment: Mapping[str, str] = os.environ, *, on_tpu: bool = False, arrival_seconds: int | None = None
 ) -> None:
     """Meet the other processes of the run, where somebody says that there are any; see `find_peers`.
 
@@ -82,13 +87,14 @@ def join_processes(
     Args:
         environment: where `SYSTOLIC_COORDINATOR` (host:port), `SYSTOLIC_PROCESSES` and `SYSTOLIC_PROCESS` are looked up.
         on_tpu: whether the run may be one on TPUs.
-        arrival_seconds: how long to wait for the others.
+        arrival_seconds: how long to wait for the others; default: `SYSTOLIC_ARRIVAL_SECONDS`, or two minutes.
 
     Raises:
         MisconfigurationException: only some of the variables are there, or they are no numbers.
     """
     if jax.distributed.is_initialized():
         return
+    arrival_seconds = arrival_seconds or _told_seconds(environment)
     peers = find_peers(environment, on_tpu, arrival_seconds)
     if peers is None:
         return
@@ -105,3 +111,13 @@ def join_processes(
         )
     FailureWatch(global_state.client, peers.process, peers.processes, peers.host).start()
     meet_hosts(global_state.client, peers.process, peers.processes, environment)
+
+
+def _told_seconds(environment: Mapping[str, str]) -> int:
+    told = environment.get(ARRIVAL) or str(_ARRIVAL_SECONDS)
+    if not told.isdigit() or int(told) == 0:
+        raise MisconfigurationException(
+            f"{ARRIVAL} says how many seconds to wait for processes that have not come. Expected: an integer from 1, for "
+            f"example {_ARRIVAL_SECONDS}. Received: {told!r}."
+        )
+    return int(told)

@@ -18,8 +18,10 @@ from pathlib import Path
 
 import jax
 
+from ..distributed import process_count
 from ..utilities._jax_internals import compilation_cache
 from ..utilities._private import make_directories, why_not_private
+from ._kept_by_all import keep_programs_of_all, tell_directory
 
 # Programs that compile faster than this are compiled again: reading them is hardly faster. JAX's own bound is 1 s.
 _WORTH_KEEPING_SECONDS = 0.1
@@ -51,6 +53,14 @@ def keep_compiled_programs(environment: Mapping[str, str] = os.environ) -> None:
     The directory is SYSTOLIC_CACHE_DIR (empty: no cache), else `systolic` in the user's cache folder; settings of JAX
     (JAX_COMPILATION_CACHE_DIR, `jax.config`) take precedence and are left as they are.
     """
+    _switch_on(environment)
+    directory = jax.config.values["jax_compilation_cache_dir"]
+    if process_count() > 1 and directory:
+        keep_programs_of_all(_processor())
+        tell_directory(directory)
+
+
+def _switch_on(environment: Mapping[str, str]) -> None:
     if jax.config.values["jax_compilation_cache_dir"] or not jax.config.values["jax_enable_compilation_cache"]:
         return
     directory = cache_directory(environment)
@@ -150,6 +160,7 @@ def _user_cache(environment: Mapping[str, str]) -> Path:
     return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 
+@functools.cache
 def _processor() -> str:
     """A name for processors with the same instructions.
 

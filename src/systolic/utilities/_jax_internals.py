@@ -6,12 +6,19 @@ A release of JAX that moves one of them is answered here. Pallas and its attenti
 
 from __future__ import annotations
 
+# the keys of the cache on disk, and who writes what it compiled: process 0 alone
+from jax._src import cache_key as cache_key
+from jax._src import compiler as compiler
+
 # whether a cluster has started this process, and what it says of the others: `jax.distributed.initialize` asks them, but would
 # start its service on a single host, too
 from jax._src.clusters import GceTpuCluster as GceTpuCluster
 from jax._src.clusters import GkeTpuCluster as GkeTpuCluster
 from jax._src.clusters import OmpiCluster as OmpiCluster
 from jax._src.clusters import SlurmCluster as SlurmCluster
+
+# a program is written to the cache on disk
+from jax._src.compilation_cache import put_executable_and_time as put_executable_and_time
 
 # the programs inside of a program: loops, calls; `jax.extend` has it, too, but imports Pallas
 from jax._src.core import jaxprs_in_params as jaxprs_in_params
@@ -22,7 +29,8 @@ from jax._src.distributed import global_state as global_state
 # the singular value decomposition that programs for TPUs get: the public one traces it when a program is lowered only
 from jax._src.tpu.linalg import svd as svd
 
-# whether JAX has started its platforms, without starting them
+# JAX's platforms, and whether it has started them, without starting them
+from jax._src.xla_bridge import backends as backends
 from jax._src.xla_bridge import backends_are_initialized as backends_are_initialized
 
 # arrays gathered from the devices of all processes
