@@ -159,11 +159,12 @@ class CollectiveFigures:
 
     Attributes:
         kind: "all-reduce", ...
-        axis: which axis of the mesh it goes over.
+        axis: which axis of the mesh it goes over, or which of them: "fsdp", "data x fsdp"; "groups of 4" where none fits.
         count: how often.
         bytes: on each core, all of them together.
         seconds: all of them together, by the model of `systolic.preflight._links`.
         hidden: whether the program computes meanwhile.
+        slices: over how many slices, each core with its likes, through the data centre's network; 1: over a slice's links.
     """
 
     kind: str
@@ -172,6 +173,7 @@ class CollectiveFigures:
     bytes: int
     seconds: float
     hidden: bool
+    slices: int = 1
 
 
 @dataclass(frozen=True)
