@@ -7,6 +7,7 @@ import math
 from ..compiler import model_flops
 from ..runtime import cache_suspended
 from ._advise import advice_on
+from ._advise_state import advise_state
 from ._collectives import collectives_of
 from ._compiled import Compiled, Lowered
 from ._hlo import analyse
@@ -73,8 +74,9 @@ def describe(step: TracedStep, slice: Slice, compiled: Compiled) -> PreflightRep
         compilation=CompileFigures(step.trace_seconds, compiled.seconds, compiled.was_cached),
         refusal=compiled.refusal,
         notes=(*step.notes, *_notes(analysis)),
+        remat=step.remat,
     )
-    return report.advised(advice_on(step, slice, report, analysis)) if analysis else report
+    return report.advised(advice_on(step, slice, report, analysis) if analysis else advise_state(step, slice, report))
 
 
 def _slice_figures(slice: Slice) -> SliceFigures:

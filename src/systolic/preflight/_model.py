@@ -32,7 +32,7 @@ class Advice:
     """One thing to change, or to know.
 
     Attributes:
-        topic: what it is about: "memory", "batch size", "matrix unit", "precision", "attention", "time",
+        topic: what it is about: "memory", "batch size", "matrix unit", "precision", "attention", "time", "state",
             "gather and scatter", "layout", "host".
         text: what to do, in a sentence or two.
         evidence: the figures that it rests on; each says how it was obtained.
@@ -292,6 +292,7 @@ class Findings:
         notes: what the reader should know.
         measurement: None unless it was asked for.
         advice: what to change, with evidence.
+        remat: the Trainer's; "function" for one of the user's.
     """
 
     model: str
@@ -312,6 +313,7 @@ class Findings:
     notes: tuple[str, ...] = ()
     measurement: Measurement | None = None
     advice: tuple[Advice, ...] = ()
+    remat: str = "none"
 
     @property
     def fits(self) -> bool:
