@@ -72,7 +72,7 @@ def test_an_operation_knows_what_it_was_made_from(trained: HloAnalysis) -> None:
 def test_gradients_are_reduced_over_all_cores(trained: HloAnalysis) -> None:
     reductions = {c.bytes: c for c in trained.collectives}
     gradient = reductions[WIDTH * WIDTH * 2]
-    assert (gradient.kind, gradient.times, gradient.group_size) == ("all-reduce", 1, 8)
+    assert (gradient.kind, gradient.times, gradient.groups) == ("all-reduce", 1, (tuple(range(8)),))
     assert 4 in reductions, "the loss, a float32"
     assert len(trained.collectives) == 2
 
@@ -169,8 +169,8 @@ def test_a_loop_of_unknown_length_is_named_and_counted_once() -> None:
 def test_groups_are_read_in_every_notation() -> None:
     found = analyse(LOOP.replace("LIMIT", "11").replace("INITIAL", "%zero"))
     gathered, permuted = found.collectives
-    assert (gathered.kind, gathered.group_size, gathered.bytes) == ("all-gather", 4, 256)
-    assert (permuted.kind, permuted.group_size, permuted.groups) == ("collective-permute", 2, "{{0,1},{1,0}}")
+    assert (gathered.kind, gathered.groups, gathered.bytes) == ("all-gather", ((0, 1, 2, 3), (4, 5, 6, 7)), 256)
+    assert (permuted.kind, permuted.groups) == ("collective-permute", ((0, 1), (1, 0)))
 
 
 FUSED = """HloModule step, is_scheduled=true

@@ -61,6 +61,13 @@ def test_a_model_that_no_machine_here_could_hold() -> None:
     assert huge.parameters > 32e9
     assert huge.refusal
     assert huge.memory.parameters > 4 * 32e9 / 8
+    # the report says what would have to change: how many cores the state needs
+    [larger] = [one for one in huge.advice if one.topic == "state"]
+    shares = {one.name.partition(",")[0].partition(":")[0]: one.value for one in larger.evidence}
+    assert list(shares) == ["v5litepod-8", "v5litepod-16", "v5litepod-32", "v5litepod-64", "capacity"]
+    assert shares["v5litepod-64"] == pytest.approx(shares["v5litepod-8"] / 8, rel=0.01)
+    whole = report(Words("meta", words=32_000_000, width=1024))
+    assert [one.text.split()[0] for one in whole.advice] == ['strategy="fsdp"', "On"]
 
 
 class Llama3(L.LightningModule):

@@ -12,6 +12,7 @@ from torch.optim.swa_utils import AveragedModel, get_swa_avg_fn
 
 Tables = Iterable[dict[str, Any]]
 Program = Callable[[], None]
+Jit = Callable[[Program, tuple[list[Tensor], list[Tensor]]], Program]
 AverageOne = Callable[[Tensor, Tensor, Any], Tensor]
 
 
@@ -43,19 +44,17 @@ class Average:
         jit: makes a function between steps a program; None where the averages stay in the host's memory.
     """
 
-    def __init__(
-        self, averaged: list[Tensor], module: nn.Module, buffers: bool, rule: Rule, jit: Callable[[Program], Program] | None
-    ) -> None:
+    def __init__(self, averaged: list[Tensor], module: nn.Module, buffers: bool, rule: Rule, jit: Jit | None) -> None:
         tables = [part._buffers for part in module.modules()] if buffers else []
         self._slots = _slots(part._parameters for part in module.modules()) + _slots(tables)
         self._current = self._tensors()
-        compiled = jit if jit is not None else torch.no_grad()
-        self._update = compiled(_updating(averaged, self._current, rule))
-        self._swap = compiled(_swapping(averaged, self._current))
-        self._copy = compiled(_copying(averaged, self._current))
+        moving = _updating(averaged, self._current, rule), _swapping(averaged, self._current), _copying(averaged, self._current)
+        like = (averaged, self._current)  # of a divided parameter each device averages its part
+        compiled = [torch.no_grad()(one) if jit is None else jit(one, like) for one in moving]
+        self._update, self._swap, self._copy = compiled
 
     @classmethod
-    def of_model(cls, model: AveragedModel, module: nn.Module, jit: Callable[[Program], Program] | None) -> Self:
+    def of_model(cls, model: AveragedModel, module: nn.Module, jit: Jit | None) -> Self:
         """Make the average that an `AveragedModel` holds; its own `update_parameters` asks for values on the host."""
         buffers = list(model.module.buffers())
         one = model.avg_fn if model.avg_fn is not None else get_swa_avg_fn()

@@ -231,8 +231,8 @@ class AccumulatingTrainerLike(TrainerLike, Protocol):
 class ProgramTrainerLike(TrainerLike, Protocol):
     """A further member of a Trainer, for callbacks that change tensors between steps."""
 
-    def jit(self, function: Callable[[], None]) -> Callable[[], None]:
-        """Make a function of the module's tensors one program on the run's devices."""
+    def jit(self, function: Callable[[], None], like: tuple[list[Tensor], list[Tensor]] | None = None) -> Callable[[], None]:
+        """Make a function of the module's tensors, and of some that lie like them, one program on the run's devices."""
         ...
 
 

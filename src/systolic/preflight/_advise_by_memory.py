@@ -32,7 +32,7 @@ def advise_memory(refused: PreflightReport, trial: Trial) -> Iterator[Advice]:
         yield from _accumulation(refused, found.fitting, trial)
     if refused.precision == "32-true":
         yield _precision(refused, trial(Variant(precision="bf16-mixed")))
-    if refused.stage == "train":
+    if refused.stage == "train" and refused.remat != "full":
         yield _rematerialisation(refused)
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 
 from ..compiler import model_flops
 from ..runtime import cache_suspended
 from ._advise import advice_on
+from ._advise_state import advise_state
+from ._collectives import collectives_of
 from ._compiled import Compiled, Lowered
 from ._hlo import analyse
 from ._hlo_analysis import HloAnalysis, module_of, user_line
 from ._kernel_time import kernel_seconds
-from ._links import collective_seconds
 from ._model import (
     BatchFigures,
     CollectiveFigures,
@@ -56,7 +56,7 @@ def describe(step: TracedStep, slice: Slice, compiled: Compiled) -> PreflightRep
     """Report of what the compiler said."""
     analysis = analyse(compiled.hlo) if compiled.hlo else None
     work = _work(step, slice, compiled, analysis) if analysis else None
-    collectives = _collectives(slice, analysis) if analysis else ()
+    collectives = collectives_of(analysis, slice, step.layout.shape) if analysis else ()
     report = PreflightReport(
         model=step.model,
         stage=step.stage,
@@ -74,8 +74,9 @@ def describe(step: TracedStep, slice: Slice, compiled: Compiled) -> PreflightRep
         compilation=CompileFigures(step.trace_seconds, compiled.seconds, compiled.was_cached),
         refusal=compiled.refusal,
         notes=(*step.notes, *_notes(analysis)),
+        remat=step.remat,
     )
-    return report.advised(advice_on(step, slice, report, analysis)) if analysis else report
+    return report.advised(advice_on(step, slice, report, analysis) if analysis else advise_state(step, slice, report))
 
 
 def _slice_figures(slice: Slice) -> SliceFigures:
@@ -130,24 +131,6 @@ def _work(step: TracedStep, slice: Slice, compiled: Compiled, analysis: HloAnaly
         kernel_flops=float(sum((call.flops or 0) * call.operation.times for call in analysis.custom_calls)),
         bytes_moved=sum(operation.hbm_bytes * operation.times for operation in analysis.operations),
         xla_bytes=compiled.bytes_accessed,
-    )
-
-
-def _collectives(slice: Slice, analysis: HloAnalysis) -> tuple[CollectiveFigures, ...]:
-    groups: dict[tuple[str, str, bool], list[tuple[int, int]]] = defaultdict(list)
-    for one in analysis.collectives:
-        axis = "data" if one.group_size in (None, slice.devices) else f"groups of {one.group_size}"
-        groups[one.kind, axis, one.overlaps].append((one.times, one.bytes))
-    return tuple(
-        CollectiveFigures(
-            kind=kind,
-            axis=axis,
-            count=sum(times for times, _ in found),
-            bytes=sum(times * size for times, size in found),
-            seconds=sum(times * collective_seconds(slice, kind, size) for times, size in found),
-            hidden=hidden,
-        )
-        for (kind, axis, hidden), found in groups.items()
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ._model import Figure, Findings
+from ._model import Figure, Findings, TimeFigures
 
 _TABLE = "table of chips (systolic.hardware._chip_table, with sources)"
 _MEMORY = "shapes of the captured state"
@@ -80,12 +80,12 @@ def _work(report: Findings) -> Iterator[Figure]:
 def _collectives(report: Findings) -> Iterator[Figure]:
     group = "communication of a step, per core"
     for one in report.collectives:
-        name = f"{one.count} x {one.kind} over {one.axis!r}"
+        between = f" between {one.slices} slices" if one.slices > 1 else ""
+        name = f"{one.count} x {one.kind} over {one.axis!r}{between}"
         how = "; computed on meanwhile" if one.hidden else ""
         yield Figure(group, name, one.bytes, "bytes", f"{_HLO}{how}")
-        yield Figure(
-            group, f"time of {one.kind}", one.seconds, "s", "ring over the links of the torus, at their rated bandwidth"
-        )
+        ring = "the data centre's network" if one.slices > 1 else "the links of the torus, at their rated bandwidth"
+        yield Figure(group, f"time of {one.kind}", one.seconds, "s", f"ring over {ring}")
 
 
 def _time(report: Findings) -> Iterator[Figure]:
@@ -105,12 +105,22 @@ def _time(report: Findings) -> Iterator[Figure]:
     yield Figure(group, "bound by", time.bound, "", _ROOFLINE)
     yield Figure(group, "model FLOP utilization", 100 * time.utilization, "%", "model FLOPs / step / peak")
     yield Figure(group, "samples per second", time.samples_per_second, "1/s", "samples in a step / step")
+    yield from _input(report, time)
     if time.tokens_per_second is not None:
         yield Figure(group, "tokens per second", time.tokens_per_second, "1/s", "samples per second x tokens in a sample")
     if time.epoch is not None:
         yield Figure(group, "epoch", time.epoch, "s", "samples of the loader / samples per second; loading is not in it")
     if time.epoch_cost is not None:
         yield Figure(group, "cost of an epoch", time.epoch_cost, "USD", "epoch x price")
+
+
+def _input(report: Findings, time: TimeFigures) -> Iterator[Figure]:
+    """What each host has to load."""
+    group, batch = "prediction", report.batch
+    samples = batch.total / report.slice.hosts
+    size = samples * report.memory.batch / batch.per_core
+    yield Figure(group, "samples per second, each host", samples / time.step, "1/s", "what its loader has to give")
+    yield Figure(group, "bytes per second, each host", size / time.step, "B/s", "these samples x bytes of one")
 
 
 def _compilation(report: Findings) -> Iterator[Figure]:

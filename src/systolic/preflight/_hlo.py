@@ -12,7 +12,6 @@ Rules of counting, the same for every program:
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -22,7 +21,9 @@ from typing import Final
 from ._hlo_analysis import Collective, CustomCall, HloAnalysis, Operation
 from ._hlo_calls import custom_call, is_free_call
 from ._hlo_flops import product_flops
+from ._hlo_groups import groups_of
 from ._hlo_loops import trip_count
+from ._hlo_network import Exchange, exchange_of
 from ._hlo_text import Computation, Instruction, Module, parse
 
 
@@ -77,6 +78,8 @@ class _Walk:
         for instruction in computation.instructions.values():
             if instruction.opcode in _CALLERS:
                 self._enter(instruction, computation, times)
+            elif (exchange := exchange_of(instruction)) is not None:
+                self._exchange(exchange, instruction, computation, times)
             elif instruction.opcode not in _FREE and not is_free_call(instruction):
                 self._count(instruction, computation, times)
 
@@ -109,6 +112,23 @@ class _Walk:
         self.collectives += other.collectives
         self.custom_calls += other.custom_calls
         self.unknown += other.unknown
+
+    def _exchange(self, exchange: Exchange, instruction: Instruction, computation: Computation, times: int) -> None:
+        """Count what is sent to other slices; receiving, and waiting for both, name the same exchange."""
+        if instruction.opcode == "send":
+            size = max(a.bytes for a in computation.operands(instruction))
+            self.collectives.append(
+                Collective(
+                    instruction.name,
+                    exchange.kind,
+                    times,
+                    size * exchange.parts,
+                    (),
+                    _op_name(instruction),
+                    True,
+                    exchange.slices,
+                )
+            )
 
     def _count(self, instruction: Instruction, computation: Computation, times: int) -> None:
         kind = _kind(instruction.opcode)
@@ -170,13 +190,12 @@ class _Walk:
             # a start returns its operands along with its results; every other array would count twice
             results = results[len(operands) :]
             overlaps = True
-        size, groups = _groups(instruction.attributes)
+        groups = groups_of(instruction.attributes)
         return Collective(
             instruction.name,
             kind,
             times,
             max(sum(a.bytes for a in operands), sum(a.bytes for a in results)),
-            size,
             groups,
             _op_name(instruction),
             overlaps,
@@ -214,23 +233,3 @@ def _branches(conditional: Instruction) -> list[str]:
     text = listed.group(1) if listed else conditional.attributes
     pattern = r"%?([\w.\-]+)" if listed else r"(?:true|false)_computation=%?([\w.\-]+)"
     return re.findall(pattern, text)
-
-
-def _groups(attributes: str) -> tuple[int | None, str]:
-    """Cores per group, from any of the three ways in which XLA writes groups."""
-    found = re.search(r"(?:replica_groups|source_target_pairs)=", attributes)
-    if not found:
-        return None, ""
-    text = attributes[found.end() :]
-    mesh = re.match(r"mesh\[([^\]]*)\] \{([^}]*)\}", text)
-    if mesh:
-        sizes = dict(re.findall(r"'([^']+)'=(\d+)", mesh.group(1)))
-        return math.prod(int(sizes[a]) for a in re.findall(r"'([^']+)'", mesh.group(2)) if a in sizes), mesh.group()
-    counted = re.match(r"\[(\d+),(\d+)\]<=\[[\d,]*\](?:T\([\d,]*\))?", text)
-    if counted:
-        return int(counted.group(2)), counted.group()
-    listed = re.match(r"\{(?:\{[\d,]*\},?)*\}", text)
-    if not listed:
-        return None, ""
-    first = re.search(r"\{(\d+(?:,\d+)*)\}", listed.group())
-    return len(first.group(1).split(",")) if first else None, listed.group()

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
+from ._groups import Cores
 from ._hlo_text import Array
 
 # these read as much of their first operand as their first result holds
@@ -70,19 +71,19 @@ class Collective:
         kind: "all-reduce", "all-gather", "reduce-scatter", "all-to-all" or "collective-permute".
         times: how often a step executes it.
         bytes: the size on one core of what it works on: of the larger one of operands and results.
-        group_size: how many cores take part in each group; None where the text does not say it.
-        groups: the replica groups as written in the program.
+        groups: the cores of each group; empty where the program does not say them, and between slices.
         overlaps: whether the program goes on with other work meanwhile.
+        slices: between how many slices each core exchanges values with its likes; 1: inside of a slice.
     """
 
     name: str
     kind: str
     times: int
     bytes: int
-    group_size: int | None
-    groups: str
+    groups: tuple[Cores, ...]
     op_name: str
     overlaps: bool
+    slices: int = 1
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ class Advice:
     """One thing to change, or to know.
 
     Attributes:
-        topic: what it is about: "memory", "batch size", "matrix unit", "precision", "attention", "time",
+        topic: what it is about: "memory", "batch size", "matrix unit", "precision", "attention", "time", "state",
             "gather and scatter", "layout", "host".
         text: what to do, in a sentence or two.
         evidence: the figures that it rests on; each says how it was obtained.
@@ -159,11 +159,12 @@ class CollectiveFigures:
 
     Attributes:
         kind: "all-reduce", ...
-        axis: which axis of the mesh it goes over.
+        axis: which axis of the mesh it goes over, or which of them: "fsdp", "data x fsdp"; "groups of 4" where none fits.
         count: how often.
         bytes: on each core, all of them together.
         seconds: all of them together, by the model of `systolic.preflight._links`.
         hidden: whether the program computes meanwhile.
+        slices: over how many slices, each core with its likes, through the data centre's network; 1: over a slice's links.
     """
 
     kind: str
@@ -172,6 +173,7 @@ class CollectiveFigures:
     bytes: int
     seconds: float
     hidden: bool
+    slices: int = 1
 
 
 @dataclass(frozen=True)
@@ -290,6 +292,7 @@ class Findings:
         notes: what the reader should know.
         measurement: None unless it was asked for.
         advice: what to change, with evidence.
+        remat: the Trainer's; "function" for one of the user's.
     """
 
     model: str
@@ -310,6 +313,7 @@ class Findings:
     notes: tuple[str, ...] = ()
     measurement: Measurement | None = None
     advice: tuple[Advice, ...] = ()
+    remat: str = "none"
 
     @property
     def fits(self) -> bool:

@@ -33,6 +33,7 @@ class TracedStep:
         trace_seconds: PyTorch's tracing.
         layout: how the state lies on the cores.
         notes: what the reader should know about how the step was found.
+        remat: the Trainer's; "function" for one of the user's.
     """
 
     captured: Captured
@@ -50,6 +51,7 @@ class TracedStep:
     trace_seconds: float
     layout: StateLayout = DATA_PARALLEL
     notes: list[str] = field(default_factory=list)
+    remat: str = "none"
 
     def program(self, devices: list[Any]) -> tuple[Program, tuple[Any, ...]]:
         """The program for some devices that need not be here, with descriptions of its arguments."""

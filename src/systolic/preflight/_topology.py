@@ -32,16 +32,17 @@ def slice_devices(slice: Slice) -> list[Device]:
     """
     if importlib.util.find_spec("libtpu") is None:
         raise MisconfigurationException(MISSING)
-    return list(_devices(slice.topology, slice.chip.tensor_cores > slice.chip.devices, slice.count))
+    of_host = (*slice.shape, 1)[:3] if slice.hosts == slice.count else None
+    return list(_devices(slice.topology, slice.chip.tensor_cores > slice.chip.devices, slice.count, of_host))
 
 
 @functools.cache
-def _devices(topology: str, megacore: bool, count: int) -> tuple[Device, ...]:
+def _devices(topology: str, megacore: bool, count: int, of_host: tuple[int, ...] | None) -> tuple[Device, ...]:
     options: dict[str, object] = {"chip_config_name": "megacore"} if megacore else {}
     if count > 1:
         options["num_slices"] = count
-    if set(topology.partition(":")[2].split("x")) == {"1"}:
-        options["chips_per_host_bounds"] = [1, 1, 1]  # libtpu 0.0.42 takes four chips for the least that a host has
+    if of_host is not None:
+        options["chips_per_host_bounds"] = list(of_host)  # libtpu takes four chips for what every host has
     if chip_files():
         jax.devices()  # libtpu has to start for the chips of this machine first
     with quiet_libtpu():

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import jax
 import numpy as np
@@ -46,9 +47,11 @@ class Placement:
         key: the random key that the next step uses.
         is_shared: whether other processes drive some of the devices, so that all must run the same programs.
         names_lines: whether compiled programs are read by somebody who asks for lines of the user's code.
+        moves_state: whether programs bring tensors of the state to where the rule wants them.
     """
 
     names_lines = False
+    moves_state = True
 
     def __init__(
         self,
@@ -130,9 +133,34 @@ class Placement:
         for parameter, cell in zip(parameters.values(), make_cells(values, shardings), strict=True):
             parameter.grad = DeviceTensor(cell)
 
+    def as_state_lies(self) -> Self:
+        """The same devices, for programs that know the tensors of the state by other names: they take them where they lie."""
+        other = copy.copy(self)
+        other.moves_state = False
+        return other
+
+    def place_like(self, tensors: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> None:
+        """Move tensors to where others of the same shape lie; those that are there already, or that have no such other, stay.
+
+        Args:
+            tensors: copies of tensors of the state.
+            others: for each the tensor that it is a copy of.
+        """
+        pairs = [
+            (tensor, other._cell.buffer.array.sharding)
+            for tensor, other in zip(tensors, others, strict=True)
+            if not isinstance(tensor, DeviceTensor) and isinstance(other, DeviceTensor) and tensor.shape == other.shape
+            if isinstance(other._cell, Cell) and other._cell.offset < 0
+        ]
+        cells = make_cells([tensor.detach() for tensor, _ in pairs], [sharding for _, sharding in pairs])
+        for (tensor, _), cell in zip(pairs, cells, strict=True):
+            move_in_place(tensor, cell)
+
     def cells(self, tensors: Sequence[torch.Tensor], entries: Sequence[StateEntry]) -> list[Cell]:
         """Cells where the values of tensors of the state lie."""
         cells = [_cell(tensor) for tensor in tensors]
+        if not self.moves_state:
+            return cells
         for cell, entry in zip(cells, entries, strict=True):
             wanted = self.state_sharding(entry)
             # what an optimizer of the user's own created in its first step lies where XLA left it

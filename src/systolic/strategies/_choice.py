@@ -7,14 +7,14 @@ from collections.abc import Callable
 from ..exceptions import MisconfigurationException
 from ..utilities._suggest import suggest
 from ._data_parallel import is_data_parallel
-from ._model_parallel import ModelParallel, hybrid
+from ._model_parallel import ModelParallel
 
 # functions, because the processes of a run have not met yet when this is imported
 _NAMED: dict[str, Callable[[], ModelParallel | None]] = {
     "auto": lambda: None,
     "ddp": lambda: None,
     "fsdp": ModelParallel,
-    "hsdp": hybrid,
+    "hsdp": lambda: ModelParallel(data="hosts"),
     "ddp_sharded": lambda: ModelParallel(split="optimizer"),
 }
 

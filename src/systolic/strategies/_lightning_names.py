@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from ..exceptions import MisconfigurationException
-from ._model_parallel import ModelParallel, hybrid
+from ._model_parallel import ModelParallel
 
 _SHARDING = ("FULL_SHARD", "SHARD_GRAD_OP", "HYBRID_SHARD", "NO_SHARD")
 
@@ -53,7 +53,7 @@ def FSDPStrategy(  # noqa: N802
             return ModelParallel(split="optimizer", state_dict_type=state_dict_type)
         case "HYBRID_SHARD":
             if device_mesh is None:
-                return hybrid(state_dict_type)
+                return ModelParallel(data="hosts", state_dict_type=state_dict_type)
             return ModelParallel(data=device_mesh[0], fsdp=device_mesh[1], state_dict_type=state_dict_type)
         case "NO_SHARD":
             return ModelParallel(data=-1, fsdp=1, state_dict_type=state_dict_type)

@@ -38,7 +38,8 @@ class ModelParallel:
     with its columns or rows of a weight (Megatron's tensor parallelism), by the plan.
 
     Args:
-        data: groups that hold the whole state each; -1 for what the other axes leave.
+        data: groups that hold the whole state each; -1 for what the other axes leave; "hosts" for one group a slice where there
+            are several, else one a host, else two.
         fsdp: devices over which the state of a group is split; -1 for what the other axes leave.
         tensor: devices over which layers are split.
         plan: from patterns of the names of layers or parameters to styles of transformers' `tp_plan` ("colwise", "rowwise",
@@ -57,7 +58,7 @@ class ModelParallel:
         ... )
     """
 
-    data: int = 1
+    data: int | Literal["hosts"] = 1
     fsdp: int = -1
     tensor: int = 1
     plan: Plan | Literal["auto"] = "auto"
@@ -71,7 +72,7 @@ class ModelParallel:
             MisconfigurationException: impossible axes, an unknown `split`, `state_dict_type` or style.
         """
         try:
-            MeshShape(self.data, self.fsdp, self.tensor)
+            MeshShape(1 if self.data == "hosts" else self.data, self.fsdp, self.tensor)
         except ValueError as error:
             raise MisconfigurationException(str(error)) from None
         if self.split not in ("state", "optimizer"):
@@ -86,21 +87,23 @@ class ModelParallel:
         if self.plan != "auto":
             shard_by_plan(self.plan)
 
-    def mesh(self, devices: int, processes: int | None = None) -> MeshShape:
+    def mesh(self, devices: int, processes: int | None = None, slices: int = 1) -> MeshShape:
         """How many of the devices lie along each axis.
 
         Args:
             devices: of the run, over all processes.
             processes: how many drive them; default: all of the run.
+            slices: into how many groups of fast links they fall.
 
         Raises:
             MisconfigurationException: the axes do not make up that many.
         """
+        processes = processes or process_count()
+        data = self.data if self.data != "hosts" else slices if slices > 1 else max(2, processes)
         try:
-            shape = MeshShape(self.data, self.fsdp, self.tensor).filled(devices)
+            shape = MeshShape(data, self.fsdp, self.tensor).filled(devices)
         except ValueError as error:
             raise MisconfigurationException(f"strategy={self!r}: {error}") from None
-        processes = processes or process_count()
         own = devices // processes
         if own % shape.tensor:
             raise MisconfigurationException(
@@ -109,18 +112,19 @@ class ModelParallel:
             )
         return shape
 
-    def layout(self, module: nn.Module, devices: int, processes: int | None = None) -> StateLayout:
+    def layout(self, module: nn.Module, devices: int, processes: int | None = None, slices: int = 1) -> StateLayout:
         """Placement of each tensor of the state.
 
         Args:
             module: whose layers the plan names.
             devices: of the run.
             processes: how many drive them; default: all of the run.
+            slices: into how many groups of fast links they fall.
 
         Raises:
             MisconfigurationException: `tensor` is more than one, and there is no plan for this module.
         """
-        shape = self.mesh(devices, processes)
+        shape = self.mesh(devices, processes, slices)
         kinds: tuple[StateKind, ...] = _OPTIMIZER_ONLY if self.split == "optimizer" else (*_OPTIMIZER_ONLY, "parameter")
         tables = functools.cache(lambda: _tables(module))
         return StateLayout(FullySharded(shape, self._inner(module, shape), kinds, tables), shape)
@@ -159,8 +163,3 @@ def _where_even(rule: StateRule, shape: MeshShape) -> StateRule:
         return spec if splits_evenly(spec, entry.shape, shape.tensor) else PartitionSpec()
 
     return even
-
-
-def hybrid(state_dict_type: Literal["full", "sharded"] = "full") -> ModelParallel:
-    """The strategy "hsdp": split over the devices of a host, one group a host; with a single host two groups."""
-    return ModelParallel(data=process_count() if process_count() > 1 else 2, state_dict_type=state_dict_type)

@@ -113,11 +113,16 @@ class TrainerConfig:
         return max(1, len({device.process_index for device in self.devices}))
 
     @property
+    def num_slices(self) -> int:
+        """Into how many groups of cores with fast links between them these fall; 1 where the platform does not tell."""
+        return max(1, len({getattr(device, "slice_index", None) for device in self.devices}))
+
+    @property
     def mesh_shape(self) -> MeshShape | None:
         """How many cores lie along each axis; None where batches are split over all of them, and the state is not."""
         if self.sharding is None or self.num_devices == 1:
             return None
-        return self.sharding.mesh(self.num_devices, self.num_processes)
+        return self.sharding.mesh(self.num_devices, self.num_processes, self.num_slices)
 
     @property
     def batch_parts(self) -> int:

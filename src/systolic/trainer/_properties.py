@@ -26,6 +26,7 @@ from .tuning._tuning import Tuning
 
 if TYPE_CHECKING:
     from ._run import Run
+    from ._state_programs import Like
 
 
 class TrainerProperties(TrainerMembers):
@@ -326,7 +327,7 @@ class TrainerProperties(TrainerMembers):
         run = self._run
         return [entry for program in (*run.engines.values(), *run.state_programs) for entry in program.compiles]
 
-    def jit(self, function: Callable[[], None]) -> Callable[[], None]:
+    def jit(self, function: Callable[[], None], like: Like | None = None) -> Callable[[], None]:
         """Make a function that changes tensors between steps one program on the run's devices; for callbacks.
 
         The module's tensors and those that the function finds in its closure stay on the devices: nothing is fetched. With
@@ -334,6 +335,8 @@ class TrainerProperties(TrainerMembers):
 
         Args:
             function: takes and returns nothing. It is traced once, and again where what it reads besides tensors changes.
+            like: a list of tensors of the function, and a list with a tensor of the module for each: under a strategy that
+                divides the module's tensors, these lie divided in the same way. Others lie whole on every device.
 
         Returns:
             The compiled function, for this run.
@@ -349,4 +352,4 @@ class TrainerProperties(TrainerMembers):
             ...     def on_train_epoch_end(self, trainer, pl_module):
             ...         self.shrink()
         """
-        return self._run.state_program(function)
+        return self._run.state_program(function, like)

@@ -49,7 +49,7 @@ from ._signals import Signals, exits_on_ctrl_c
 from ._signatures import require_steps, warn_of_misspelt
 from ._stage import RunningStage, Stage, TrainerState, TrainerStatus
 from ._state_layout import tell_of_layout
-from ._state_programs import StateProgram
+from ._state_programs import Like, StateProgram
 from ._step_engine import StepEngine, StepOutcome
 from ._symbols import Symbols
 
@@ -398,9 +398,9 @@ class Run:
             stepped: Any = getattr(config.scheduler, "optimizer", config)
             stepped._opt_called = True
 
-    def state_program(self, function: Callable[[], None]) -> StateProgram:
+    def state_program(self, function: Callable[[], None], like: Like | None = None) -> StateProgram:
         """Make a program of a function that changes tensors between steps; it lives as long as the run."""
-        program = StateProgram(self, function)
+        program = StateProgram(self, function, like)
         self.state_programs.append(program)
         return program
 

@@ -26,7 +26,7 @@ def state_layout(config: TrainerConfig, module: LightningModule) -> StateLayout:
     """
     if config.sharding is None or config.mesh_shape is None:
         return DATA_PARALLEL
-    return config.sharding.layout(module, config.num_devices, config.num_processes)
+    return config.sharding.layout(module, config.num_devices, config.num_processes, config.num_slices)
 
 
 def tell_of_layout(placement: Placement, module: LightningModule, shape: MeshShape | None) -> None:

@@ -9,14 +9,17 @@ from preflight.planning.planned import Wide, cell, loader, steps_of
 from trainer.runs import trainer
 
 from systolic.preflight import parse_slice
+from systolic.preflight._collectives import seconds_elsewhere
+from systolic.preflight._groups import axis_groups, group_of
 from systolic.preflight._links import collective_seconds
 from systolic.preflight._model import CollectiveFigures
 from systolic.preflight.planning._answers import ask_compiler
 from systolic.preflight.planning._calibrated import Calibration, Sample
 from systolic.preflight.planning._calibration import Calibrator
-from systolic.preflight.planning._communication import Traffic, communication, communication_like
+from systolic.preflight.planning._communication import Traffic, communication
 from systolic.preflight.planning._facts import Recomputation, StateBytes, recomputation, state_bytes
 from systolic.preflight.planning._model import MARGIN, CostModel
+from systolic.sharding import MeshShape
 
 pytest.importorskip("libtpu")
 
@@ -125,9 +128,19 @@ def test_what_was_refused_teaches_memory_only() -> None:
 def test_collectives_of_a_program_are_timed_for_other_slices() -> None:
     seen = CollectiveFigures("all-reduce", "data", 4, 40 * MIB, 1.0, hidden=False)
     beside = replace(seen, kind="all-gather", hidden=True)
-    shown, hidden = communication_like([seen, beside], SIXTY_FOUR)
+    shown, hidden = seconds_elsewhere([seen, beside], SIXTY_FOUR, None, None)
     assert shown == pytest.approx(4 * collective_seconds(SIXTY_FOUR, "all-reduce", 10 * MIB))
     assert hidden == pytest.approx(4 * collective_seconds(SIXTY_FOUR, "all-gather", 10 * MIB))
+
+
+def test_groups_grow_with_their_axis_and_what_is_left_of_the_state_with_its_parts() -> None:
+    summed = CollectiveFigures("all-reduce", "data", 2, 20 * MIB, 1.0, hidden=False)
+    gathered = CollectiveFigures("all-gather", "fsdp", 2, 20 * MIB, 1.0, hidden=True)
+    there, here = MeshShape(data=2, fsdp=4), MeshShape(data=8, fsdp=8)
+    groups = {axis: group_of(SIXTY_FOUR, axis_groups(SIXTY_FOUR, here, axis)[0]) for axis in ("data", "fsdp")}
+    shown, hidden = seconds_elsewhere([summed, gathered], SIXTY_FOUR, here, there)
+    assert shown == pytest.approx(2 * collective_seconds(SIXTY_FOUR, "all-reduce", 5 * MIB, groups["data"]))
+    assert hidden == pytest.approx(2 * collective_seconds(SIXTY_FOUR, "all-gather", 10 * MIB, groups["fsdp"]))
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "ddp_sharded", "fsdp", "hsdp"])

@@ -9,11 +9,11 @@ are those of `systolic.preflight._links`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ...sharding import DATA_AXIS, FSDP_AXIS, MeshShape
+from .._groups import Group, axis_groups, group_of
 from .._links import collective_seconds
-from .._model import CollectiveFigures
 from .._slices import Slice
 
 
@@ -32,7 +32,9 @@ class Traffic:
     gradients: int
 
 
-def communication(slice: Slice, strategy: str, traffic: Traffic, *, updates: bool) -> tuple[float, float]:
+def communication(
+    slice: Slice, strategy: str, traffic: Traffic, shape: MeshShape | None = None, *, updates: bool
+) -> tuple[float, float]:
     """Seconds of one batch's communication: what nothing hides, and what can run beside computation.
 
     The sum of gradients that an optimizer waits for is hidden by nothing in the programs of data parallelism; what divided
@@ -42,29 +44,27 @@ def communication(slice: Slice, strategy: str, traffic: Traffic, *, updates: boo
         slice: the cores.
         strategy: by name.
         traffic: sizes.
+        shape: the axes of the mesh; None where all cores lie along one.
         updates: whether the optimizer steps after this batch.
     """
     if slice.devices == 1:
         return 0.0, 0.0
-    reduced = collective_seconds(slice, "all-reduce", traffic.gradients)
-    scattered = collective_seconds(slice, "reduce-scatter", traffic.gradients)
-    gathered = collective_seconds(slice, "all-gather", traffic.computed)
+    inside, across = _groups(slice, shape)
+    scattered = collective_seconds(slice, "reduce-scatter", traffic.gradients, inside)
+    gathered = collective_seconds(slice, "all-gather", traffic.computed, inside)
     match strategy:
-        case "fsdp":
-            return 0.0, 2 * gathered + scattered
-        case "hsdp":
-            groups = max(2, slice.hosts)
-            parts = max(1, slice.devices // groups)
-            return collective_seconds(slice, "all-reduce", math.ceil(traffic.gradients / parts)), 2 * gathered + scattered
+        case "fsdp" | "hsdp":
+            part = 0 if shape is None else math.ceil(traffic.gradients / shape.fsdp)
+            return 0.0 if across is None else collective_seconds(slice, "all-reduce", part, across), 2 * gathered + scattered
         case "ddp_sharded":
             return collective_seconds(slice, "all-gather", traffic.parameters) if updates else 0.0, scattered
         case _:
-            return reduced, 0.0
+            return collective_seconds(slice, "all-reduce", traffic.gradients), 0.0
 
 
-def communication_like(collectives: Iterable[CollectiveFigures], slice: Slice) -> tuple[float, float]:
-    """The same collectives as a program's, on the cores of another slice: what nothing hides, and what runs beside."""
-    found = [0.0, 0.0]
-    for one in collectives:
-        found[one.hidden] += one.count * collective_seconds(slice, one.kind, one.bytes // one.count)
-    return found[0], found[1]
+def _groups(slice: Slice, shape: MeshShape | None) -> tuple[Group | None, Group | None]:
+    """Cores that divide the state, None for all; and those with equal parts of it, None where there are none."""
+    if shape is None or shape.data == 1:
+        return None, None
+    inside, across = (group_of(slice, axis_groups(slice, shape, axis)[0]) for axis in (FSDP_AXIS, DATA_AXIS))
+    return inside, across

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ...compiler import activations_of
-from ...sharding import StateLayout
+from ...sharding import MeshShape, StateLayout
 from .._slices import Slice
 from .._step import TracedStep
 from .._topology import slice_devices
@@ -47,12 +47,14 @@ class StateBytes:
         optimizer: its moments.
         other: buffers and totals.
         gradients: of all parameters that are trained.
+        shape: the axes of the mesh; None where all cores lie along that of the data.
     """
 
     parameters: int
     optimizer: int
     other: int
     gradients: int
+    shape: MeshShape | None = None
 
     @property
     def total(self) -> int:
@@ -70,7 +72,7 @@ def state_bytes(step: TracedStep, layout: StateLayout, slice: Slice) -> StateByt
     devices, laid = slice_devices(slice), step.with_layout(layout)
     found = laid.state_bytes(devices)
     parameters, optimizer = found.pop("parameter", 0), found.pop("optimizer", 0)
-    return StateBytes(parameters, optimizer, sum(found.values()), laid.gradient_bytes(devices))
+    return StateBytes(parameters, optimizer, sum(found.values()), laid.gradient_bytes(devices), layout.shape)
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from .._collectives import seconds_elsewhere
 from .._slices import Slice
 from ._calibrated import Calibration
-from ._communication import Traffic, communication, communication_like
+from ._communication import Traffic, communication
 from ._facts import Recomputation, StateBytes
 from ._outcome import BatchTime, Prediction
 from ._space import Cell
@@ -114,11 +115,14 @@ class CostModel:
         """One batch with the communication of the nearest program of the strategy, or by formulas where there is none."""
         known = [one for one in self._corrections if one.cell.slice.devices > 1 and not one.compiled.refused]
         known = [one for one in known if one.cell.strategy == cell.strategy]
+        shape = self._states[cell.slice, cell.strategy].shape
         if cell.slice.devices == 1 or not known:
-            shown, beside = communication(cell.slice, cell.strategy, self._traffic, updates=updates)
+            shown, beside = communication(cell.slice, cell.strategy, self._traffic, shape, updates=updates)
         else:
-            nearest = min(known, key=lambda one: _strangeness(cell, one.cell)).compiled
-            shown, beside = communication_like((nearest.last if updates else nearest.middle).collectives, cell.slice)
+            nearest = min(known, key=lambda one: _strangeness(cell, one.cell))
+            like = nearest.compiled.last if updates else nearest.compiled.middle
+            before = self._states[nearest.cell.slice, cell.strategy].shape
+            shown, beside = seconds_elsewhere(like.collectives, cell.slice, shape, before)
         return BatchTime(computing, shown + max(0.0, beside - computing))
 
     def _plain(self, cell: Cell) -> Prediction:

@@ -248,4 +248,5 @@ def _traced(ready: ReadyStep) -> TracedStep:
         trace_seconds=seconds,
         layout=state_layout(run.config, run.module),
         notes=list(found.notes),
+        remat=run.config.remat if isinstance(run.config.remat, str) else "function",
     )

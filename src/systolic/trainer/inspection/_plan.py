@@ -9,7 +9,7 @@ from ...callbacks import GradientAccumulationScheduler
 from ...exceptions import MisconfigurationException
 from ...preflight import Cell, Plan, PlanRequest, RunLength, Slice, TracedStep, make_plan, progress, slice_devices
 from ...sharding import StateLayout
-from ...strategies import ModelParallel, choose_strategy
+from ...strategies import choose_strategy
 from .._config import TrainerConfig
 from .._defaults import first_of
 from .._interception import Intended
@@ -57,7 +57,7 @@ class PlannedSteps:
         """Capture a cell's step."""
         config = dataclasses.replace(
             self._subject.config,
-            sharding=_sharding(cell.strategy, cell.slice),
+            sharding=choose_strategy(cell.strategy),
             remat=cell.remat,
             accumulate_grad_batches=cell.accumulation,
         )
@@ -66,15 +66,8 @@ class PlannedSteps:
 
     def layout(self, strategy: str, slice: Slice) -> StateLayout:
         """The layout of the module's state."""
-        config = dataclasses.replace(self._subject.config, sharding=_sharding(strategy, slice), devices=slice_devices(slice))
+        config = dataclasses.replace(self._subject.config, sharding=choose_strategy(strategy), devices=slice_devices(slice))
         return state_layout(config, self._subject.model)
-
-
-def _sharding(strategy: str, slice: Slice) -> ModelParallel | None:
-    """The strategy as a run on the slice has it: "hsdp" has a group for each of its hosts, which are not here."""
-    if strategy == "hsdp" and slice.hosts > 1:
-        return ModelParallel(data=slice.hosts)
-    return choose_strategy(strategy)
 
 
 def _length(config: TrainerConfig, request: PlanRequest, samples: int | None) -> RunLength:
