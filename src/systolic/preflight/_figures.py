@@ -115,7 +115,7 @@ def _time(report: Findings) -> Iterator[Figure]:
 
 
 def _input(report: Findings, time: TimeFigures) -> Iterator[Figure]:
-    """What each host has to load."""
+    """Input that each host has to load."""
     group, batch = "prediction", report.batch
     samples = batch.total / report.slice.hosts
     size = samples * report.memory.batch / batch.per_core

@@ -14,7 +14,7 @@ _SLICES = re.compile(r'_xla_megascale_target="\{([\d,:]*)\}x')
 
 @dataclass(frozen=True)
 class Exchange:
-    """What cores of several slices exchange.
+    """Exchange between cores of several slices.
 
     Attributes:
         kind: as of other collectives: "all-reduce".
@@ -28,7 +28,7 @@ class Exchange:
 
 
 def exchange_of(instruction: Instruction) -> Exchange | None:
-    """What a `send` or `recv` exchanges with other slices; None for every other instruction.
+    """Exchange with other slices that a `send` or `recv` is; None for every other instruction.
 
     Args:
         instruction: of an optimized program.
