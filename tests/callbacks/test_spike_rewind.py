@@ -173,9 +173,13 @@ WAYS: dict[str, dict[str, Any]] = {
 FAST = {("nan", "compiled, accumulated"), *((poison, way) for poison in POISON for way in list(WAYS)[:2])}
 
 
+def _marks(poison: str, way: str) -> Any:
+    """What spoils the loss makes no difference to how a compiled run goes back: one of the two is enough but for `make test-all`."""
+    return () if (poison, way) in FAST else SLOW if poison == "nan" else pytest.mark.slow
+
+
 @pytest.mark.parametrize(
-    ("poison", "way"),
-    [pytest.param(p, way, marks=() if (p, way) in FAST else SLOW) for p in POISON for way in WAYS],
+    ("poison", "way"), [pytest.param(poison, way, marks=_marks(poison, way)) for poison in POISON for way in WAYS]
 )
 def test_the_run_is_one_without_the_batch(poison: str, way: str, tmp_path: Path) -> None:
     found = require_as_left_out(tmp_path, {(1, 4): POISON[poison]}, **WAYS[way])
@@ -204,8 +208,10 @@ def test_any_batch_can_be_left_out(name: str, window: int, tmp_path: Path) -> No
     assert found.spike.bad_batches == [batch for _, batch in bad]
 
 
-@pytest.mark.tables
-@pytest.mark.parametrize("name", list(PLACES))
+OFTEN = ("opens a window", "first of its epoch", "in two epochs")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW if name in OFTEN else pytest.mark.slow) for name in PLACES])
 def test_any_batch_can_be_left_out_of_a_compiled_run(name: str, tmp_path: Path) -> None:
     bad, every = PLACES[name]
     require_as_left_out(tmp_path, bad, every=every, warmup=0, accumulate_grad_batches=2, compile=True)

@@ -181,8 +181,12 @@ def test_one_program_for_all_sizes(name: str, devices: int) -> None:
     assert len(compiled.compiles) <= 3, [one.reason for one in compiled.compiles]
 
 
-@pytest.mark.tables
-@pytest.mark.parametrize("name", BOUNDED)
+OFTEN = ("mse", "written back", "several masks", "divided by its length")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.tables if name in OFTEN else pytest.mark.slow) for name in BOUNDED]
+)
 def test_of_one_element_and_of_none_the_results_are_pytorchs_own(name: str) -> None:
     given = [*batches(3), few(1), batches(2)[1], few(1), few(0)]
     require_equal(BOUNDED[name], given)

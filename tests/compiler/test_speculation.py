@@ -133,6 +133,13 @@ def grouped(module: Counted, x: T) -> T:
     return means.square().sum() + torch.bincount(kinds).float().max() * module.layer.bias.sum()
 
 
+def in_runs(module: Counted, x: T) -> T:
+    values, inverse, sizes = torch.unique_consecutive((x[:, 0] > 0).long(), return_inverse=True, return_counts=True)
+    assert len(torch.unique_consecutive((x[:, 1] > 5).long())) == 1, "as transformers asks for ends of texts"
+    means = torch.zeros(len(values), 3).index_add(0, inverse, module.layer(x)) / sizes[:, None]
+    return means.square().sum()
+
+
 def repeated(module: Counted, x: T) -> T:
     return module.layer(x).repeat_interleave((x[:, 2] > 0).long() + 1, 0).square().sum()
 
@@ -142,7 +149,7 @@ FULL, EMPTY = torch.ones(8, 4), -torch.ones(8, 4)
 
 @pytest.mark.thin(8)
 @pytest.mark.parametrize("devices", [1, 8])
-@pytest.mark.parametrize("body", [masked, written, compared, grouped, repeated])
+@pytest.mark.parametrize("body", [masked, written, compared, grouped, in_runs, repeated])
 def test_sizes_that_depend_on_values(body: Any, devices: int) -> None:
     require_equal(body, [FULL, EMPTY, *(uniform(8, 4, seed=s) for s in range(4)), EMPTY, FULL], devices)
 

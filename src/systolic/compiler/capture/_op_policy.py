@@ -44,7 +44,10 @@ class OpPolicy(Mapping[OpOverload, Callable[..., Any]]):
 
     def __getitem__(self, op: OpOverload) -> Callable[..., Any]:
         if op in self._sized:
-            return _first(self._sized[op], _conditional(op, CONDITIONS[op])) if op in CONDITIONS else self._sized[op]
+            rule = self._sized[op]
+            if op in CONDITIONS:
+                return _first(rule, _conditional(op, CONDITIONS[op]))
+            return _first(rule, _refusal(op, REFUSED[op])) if op in REFUSED else rule
         if op in _MEANS:
             return _gradient_of_nothing
         if op in REFUSED:

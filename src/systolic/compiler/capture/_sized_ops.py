@@ -95,6 +95,14 @@ def _unique(x: torch.Tensor, sorted: bool = True, return_inverse: bool = False) 
     return _unique2(x, sorted, return_inverse)[:2]
 
 
+def _unique_consecutive(
+    x: torch.Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Any:
+    if dim is not None:
+        return NotImplemented  # rows that are compared as a whole stay refused
+    return _runs(x.reshape(-1), None, x.shape, return_inverse, return_counts)
+
+
 def _runs(
     values: torch.Tensor, order: torch.Tensor | None, shape: torch.Size, return_inverse: bool, return_counts: bool
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -159,5 +167,6 @@ SIZED: dict[OpOverload, Callable[..., Any]] = {
     aten.repeat_interleave.Tensor: _repeat_interleave,
     aten._unique2.default: _unique2,
     aten._unique.default: _unique,
+    aten.unique_consecutive.default: _unique_consecutive,
 }
 """By op: what it is made of, given that a value can be asked for; NotImplemented where the op can be recorded as it is."""
