@@ -188,6 +188,17 @@ def _cat(writer: Writer, node: fx.Node) -> None:
     writer.put(node, writer.call(node.target, *writer.arguments(node), dims=of_parts[0]), of_parts[0])
 
 
+@rule_for(aten.stack.default)
+def _stack(writer: Writer, node: fx.Node) -> None:
+    writer.same(node, 1)
+    of_parts = [dims_of(writer, one) for one in args_of(node)[0]]
+    refuse_unless(len(set(of_parts)) == 1, "parts of different sizes")
+    own = of_parts[0]
+    place = place_of(args_of(node)[1] if len(args_of(node)) > 1 else 0, len(own) + 1)
+    dims = (*own[:place], None, *own[place:])
+    writer.put(node, writer.call(node.target, *writer.arguments(node), dims=dims), dims)
+
+
 @rule_for("output")
 def _output(writer: Writer, node: fx.Node) -> None:
     """No result has a size that values decide."""

@@ -214,7 +214,8 @@ class Writer:
     def _check(self, node: fx.Node, twin: fx.Node) -> None:
         """Require that what a rule says of the dimensions is how they differ between the traces."""
         dims = self.dims[node]
-        for value, other, of_value in zip(*map(_listed, (node.meta["val"], twin.meta["val"], dims)), strict=True):
+        values, others = (list(one) if isinstance(one, list | tuple) else [one] for one in (node.meta["val"], twin.meta["val"]))
+        for value, other, of_value in zip(values, others, dims if isinstance(dims, list) else [dims], strict=True):
             if not isinstance(value, torch.Tensor):
                 continue
             expected = [
@@ -335,15 +336,6 @@ class Writer:
             spread = self.call(aten.view.default, size.outside, shape, dims=(None,) * len(dims), val=flags)
             written = self.call(aten.masked_fill.Scalar, written, spread, fill, dims=dims, val=value)
         return written
-
-
-def _listed(value: Any) -> Sequence[Any]:
-    """Values or dimensions of several tensors, or those of one as a list."""
-    return (
-        value
-        if isinstance(value, list) or (isinstance(value, tuple) and value and isinstance(value[0], torch.Tensor))
-        else [value]
-    )
 
 
 def _plain(value: Any) -> Any:
