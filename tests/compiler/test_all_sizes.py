@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 import jax
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -118,6 +120,8 @@ READING: dict[str, Body] = {
     "flat": lambda m, x, y: m(x)[chosen(x)].square().sum() * (x[chosen(x)].flatten().shape[0] // 30),
     "a tensor of it": lambda m, x, y: m(x)[chosen(x)].square().sum() / torch.tensor(x[chosen(x)].shape[0]),
     "unpacked": lambda m, x, y: m(x)[chosen(x)].square().sum() * min([*x[chosen(x)].size(), 9]),
+    "logarithms": lambda m, x, y: m(x)[chosen(x)].mean() * round(math.log(x[chosen(x)].shape[0])),
+    "NumPy's": lambda m, x, y: m(x)[chosen(x)].mean() * int(np.log2(x[chosen(x)].shape[0])),
     "a range": lambda m, x, y: sum(m(x)[chosen(x)][i].square().sum() for i in range(x[chosen(x)].shape[0])) * y.mean(),
     "a loop": lambda m, x, y: torch.stack([row.square().sum() for row in m(x)[chosen(x)]]).mean(),
     "variance": lambda m, x, y: m(x)[chosen(x)].var() + m(x).mean(),

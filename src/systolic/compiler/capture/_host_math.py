@@ -15,6 +15,7 @@ import torch
 
 from ...utilities._torch_internals import sym_functions
 from .._capture_thread import is_capture_thread, replaced
+from ._size_reads import plain
 
 _SYMBOLIC: dict[str, Callable[[Any], Any]] = {
     **{name: sym_functions[name] for name in ("sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh", "asin", "acos", "atan")},
@@ -44,7 +45,7 @@ def symbolic_math() -> Iterator[None]:
 def _either(original: Callable[..., Any], symbolic: Callable[[Any], Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def function(x: object, *rest: Any) -> Any:
-        return symbolic(x) if isinstance(x, torch.SymInt | torch.SymFloat) and not rest else original(x, *rest)
+        return symbolic(x) if isinstance(x, torch.SymInt | torch.SymFloat) and not rest else original(plain(x), *rest)
 
     return function
 

@@ -88,6 +88,11 @@ class _WatchedSize(int):
 
     __hash__ = int.__hash__
 
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """Functions of NumPy's, such as `np.log(size)`."""
+        self.reads.computed = True
+        return getattr(ufunc, method)(*map(plain, inputs), **options)
+
 
 def _noting(name: str) -> Callable[..., Any]:
     original = getattr(int, name)
