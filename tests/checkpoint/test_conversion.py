@@ -92,7 +92,7 @@ print(json.dumps({"grown": peak - before}))
 """
 
 
-@pytest.mark.tables
+@pytest.mark.slow
 def test_memory_holds_some_arrays_at_a_time(tmp_path: Path) -> None:
     """Bytes of a process that no file stands for; the state is three times what is read at once."""
     done = subprocess.run([sys.executable, "-c", MEASURE, str(tmp_path)], capture_output=True, text=True, timeout=300)

@@ -163,8 +163,9 @@ for step in itertools.count():
 """
 
 
-@pytest.mark.tables
-@pytest.mark.parametrize("after", [0.0, 0.17, 0.31])
+@pytest.mark.parametrize(
+    "after", [pytest.param(after, marks=pytest.mark.tables if after else pytest.mark.slow) for after in (0.0, 0.17, 0.31)]
+)
 def test_a_kill_at_any_instant_leaves_a_whole_checkpoint(after: float, tmp_path: Path) -> None:
     path = tmp_path / "a.ckpt"
     with subprocess.Popen([sys.executable, "-c", SAVE_FOREVER, str(path)]) as process:

@@ -258,7 +258,7 @@ def train_on(hosts: Path, directory: Path, act: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-@pytest.mark.tables
+@pytest.mark.slow
 def test_sigterm_saves_on_all_hosts_and_the_same_command_goes_on(hosts: Path, tmp_path: Path) -> None:
     ended = train_on(hosts, tmp_path, "slow")
     assert ended.stdout is not None
