@@ -86,8 +86,6 @@ class _WatchedSize(int):
             self.reads.computed = True
         return result
 
-    __hash__ = int.__hash__
-
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         """Functions of NumPy's, such as `np.log(size)`."""
         self.reads.computed = True

@@ -17,7 +17,7 @@ from ._cross_entropy import FORWARD as CROSS_ENTROPY
 aten = torch.ops.aten
 
 
-def _target(writer: Writer, node: fx.Node, target: Any, ignored: Any) -> fx.Node:
+def _target(writer: Writer, target: Any, ignored: Any) -> fx.Node:
     """Classes, where those that do not count are ignored."""
     refuse_unless(isinstance(ignored, int), "classes")
     return writer.kept(node_of(target), ignored)
@@ -33,7 +33,7 @@ def _cross_entropy(writer: Writer, node: fx.Node) -> None:
     written = writer.call(
         node.target,
         writer.nodes[node_of(logits)],
-        _target(writer, node, target, ignored),
+        _target(writer, target, ignored),
         None if weight is None else writer.nodes[node_of(weight)],
         reduction,
         ignored,
@@ -54,7 +54,7 @@ def _cross_entropy_backward(writer: Writer, node: fx.Node) -> None:
         node.target,
         writer.nodes[node_of(grad)],
         writer.nodes[node_of(logits)],
-        _target(writer, node, target, ignored),
+        _target(writer, target, ignored),
         None if weight is None else writer.nodes[node_of(weight)],
         reduction,
         ignored,

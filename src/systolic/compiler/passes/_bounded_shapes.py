@@ -148,11 +148,16 @@ def _part_backward(writer: Writer, node: fx.Node) -> None:
     writer.put(node, writer.call(node.target, grad, [n for n, _ in sizes], *rest, dims=dims), dims)
 
 
+def _dim(node: fx.Node, rank: int) -> int:
+    """The dimension that an op's second argument names, the first one by default."""
+    return place_of(args_of(node)[1] if len(args_of(node)) > 1 else 0, rank)
+
+
 @rule_for(aten.slice.Tensor)
 def _slice(writer: Writer, node: fx.Node) -> None:
     writer.same(node)
     own = dims_of(writer, args_of(node)[0])
-    place = place_of(args_of(node)[1] if len(args_of(node)) > 1 else 0, len(own))
+    place = _dim(node, len(own))
     refuse_unless(own[place] is None, "a part of many")
     writer.put(node, writer.call(node.target, *writer.arguments(node), dims=own), own)
 
@@ -161,7 +166,7 @@ def _slice(writer: Writer, node: fx.Node) -> None:
 def _unbind(writer: Writer, node: fx.Node) -> None:
     writer.same(node)
     own = dims_of(writer, args_of(node)[0])
-    place = place_of(args_of(node)[1] if len(args_of(node)) > 1 else 0, len(own))
+    place = _dim(node, len(own))
     refuse_unless(own[place] is None, "each of many")
     dims = [(*own[:place], *own[place + 1 :])] * len(node.meta["val"])
     writer.put(node, writer.call(node.target, *writer.arguments(node), dims=dims), dims)
@@ -183,7 +188,7 @@ def _cat(writer: Writer, node: fx.Node) -> None:
     assert isinstance(parts, list | tuple), "tensors"
     of_parts = [dims_of(writer, one) for one in parts]
     refuse_unless(len({len(one) for one in of_parts}) == 1, "tensors of other ranks")
-    place = place_of(args_of(node)[1] if len(args_of(node)) > 1 else 0, len(of_parts[0]))
+    place = _dim(node, len(of_parts[0]))
     refuse_unless(len(set(of_parts)) == 1 and of_parts[0][place] is None, "many behind others")
     writer.put(node, writer.call(node.target, *writer.arguments(node), dims=of_parts[0]), of_parts[0])
 
@@ -194,7 +199,7 @@ def _stack(writer: Writer, node: fx.Node) -> None:
     of_parts = [dims_of(writer, one) for one in args_of(node)[0]]
     refuse_unless(len(set(of_parts)) == 1, "parts of different sizes")
     own = of_parts[0]
-    place = place_of(args_of(node)[1] if len(args_of(node)) > 1 else 0, len(own) + 1)
+    place = _dim(node, len(own) + 1)
     dims = (*own[:place], None, *own[place:])
     writer.put(node, writer.call(node.target, *writer.arguments(node), dims=dims), dims)
 

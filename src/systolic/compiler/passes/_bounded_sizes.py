@@ -24,7 +24,6 @@ aten = torch.ops.aten
 Dims = tuple["Size | None", ...]
 """By dimension of a tensor: the size that values decide; None for one that is always the same."""
 
-
 RuleOf = Callable[[Any], "Callable[[Writer, fx.Node], None] | None"]
 
 
@@ -59,13 +58,11 @@ class Bounded:
 
     Attributes:
         graph: the graph; inputs and outputs are those of the traced one, in the same order.
-        counts: the traced graph's nodes that ask for a size which does not matter any more, with the sizes.
-        nodes: by node of the traced graph: the same value in the new one, for inputs and counts.
+        counts: the traced graph's nodes that ask for a size which does not matter any more.
     """
 
     graph: fx.Graph
-    counts: dict[fx.Node, Size]
-    nodes: dict[fx.Node, fx.Node]
+    counts: set[fx.Node]
 
 
 def with_bounded_sizes(graph: fx.Graph, other: fx.Graph, rule_of: RuleOf) -> Bounded | None:
@@ -90,8 +87,7 @@ def with_bounded_sizes(graph: fx.Graph, other: fx.Graph, rule_of: RuleOf) -> Bou
             writer.write(node)
     except NotBoundedError:
         return None
-    counts = {node: sizes[key] for node in graph.nodes if (key := _counted(node, numbers)) in sizes}
-    return Bounded(writer.graph, counts, writer.nodes)
+    return Bounded(writer.graph, {node for node in graph.nodes if _counted(node, numbers) in sizes})
 
 
 def _pairs(graph: fx.Graph, other: fx.Graph) -> dict[fx.Node, fx.Node] | None:
