@@ -46,13 +46,19 @@ def seeded(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of a large table marked `thin(n)` the first row and about every n-th other one, always the same, stay fast."""
+    """Of a large table marked `thin(n, m)` the first row and about every n-th other one, always the same, stay fast.
+
+    About every m-th of the others runs in continuous integration, the rest in `make test-all` only.
+    """
     begun: set[str] = set()
     for item in items:
         mark = item.get_closest_marker("thin")
         name = item.nodeid.partition("[")[0]
-        if mark is not None and name in begun and zlib.crc32(item.nodeid.encode()) % mark.args[0]:
-            item.add_marker(pytest.mark.tables)
+        if mark is not None and name in begun:
+            every, of_others = (*mark.args, 1)[:2]
+            among_others, place = divmod(zlib.crc32(item.nodeid.encode()), every)
+            if place:
+                item.add_marker(pytest.mark.slow if among_others % of_others else pytest.mark.tables)
         if item.get_closest_marker("tables") is not None:
             item.add_marker(pytest.mark.slow)
         begun.add(name)

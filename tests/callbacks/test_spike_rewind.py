@@ -208,7 +208,7 @@ def test_any_batch_can_be_left_out(name: str, window: int, tmp_path: Path) -> No
     assert found.spike.bad_batches == [batch for _, batch in bad]
 
 
-OFTEN = ("opens a window", "first of its epoch", "in two epochs")
+OFTEN = ("in two epochs",)
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW if name in OFTEN else pytest.mark.slow) for name in PLACES])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -179,18 +179,14 @@ def require_equal(body: Body, given: list[tuple[T, T]], devices: int = 1) -> sys
     return compiled
 
 
-def rows(names: Iterable[str], often: Collection[str]) -> list[Any]:
-    """All of them, of which `make test` runs some."""
-    return [pytest.param(name, marks=() if name in often else pytest.mark.tables) for name in names]
-
-
 @pytest.mark.tables
 @pytest.mark.parametrize("name", ["cross-entropy", "written back"])
 def test_on_eight_cores(name: str) -> None:
     assert len(require_equal(BOUNDED[name], batches(8), 8).compiles) <= 3
 
 
-@pytest.mark.parametrize("name", rows(BOUNDED, ("cross-entropy", "a mean of a masked loss", "written back", "several masks")))
+@pytest.mark.thin(5)
+@pytest.mark.parametrize("name", BOUNDED)
 def test_one_program_for_all_sizes(name: str) -> None:
     compiled = require_equal(BOUNDED[name], batches(8))
     assert len(compiled.compiles) <= 3, [one.reason for one in compiled.compiles]
@@ -207,7 +203,8 @@ def test_of_one_element_and_of_none_the_results_are_pytorchs_own(name: str) -> N
     require_equal(BOUNDED[name], given)
 
 
-@pytest.mark.parametrize("name", rows(READING, ("half of them", "a branch", "counted")))
+@pytest.mark.thin(5, 3)
+@pytest.mark.parametrize("name", READING)
 def test_where_python_computes_with_a_size_it_is_that_of_the_batch(name: str) -> None:
     given = batches(4)
     compiled = require_equal(READING[name], given)

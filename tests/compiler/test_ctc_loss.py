@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 import systolic as L
 
-pytestmark = pytest.mark.thin(16)
+pytestmark = pytest.mark.thin(16, 3)
 
 TARGETS = torch.tensor([[1, 2, 2, 3], [4, 1, 0, 0], [3, 0, 0, 0], [1, 1, 1, 1]])
 JOINED = torch.tensor([1, 2, 2, 3, 4, 1, 3, 1, 1, 1, 1])

@@ -100,13 +100,13 @@ WITH_SGD = {
 }
 
 
-@pytest.mark.thin(20)
+@pytest.mark.thin(20, 5)
 @pytest.mark.parametrize("name", CASES)
 def test_models(name: str) -> None:
     compare(CASES[name], "sgd_nesterov" if name in WITH_SGD else "adamw")
 
 
-@pytest.mark.thin(20)
+@pytest.mark.thin(20, 5)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize(
     "name", ["mlp", "VariationalAutoencoder", *(pytest.param(n, marks=pytest.mark.tables) for n in ("GraphNet", "hooks"))]

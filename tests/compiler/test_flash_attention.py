@@ -19,7 +19,7 @@ from systolic.compiler.kernels._plain_attention import plain_attention
 from systolic.preflight import parse_slice, slice_devices
 from systolic.sharding import MeshShape, make_mesh
 
-pytestmark = pytest.mark.thin(10)
+pytestmark = pytest.mark.thin(10, 4)
 
 
 @dataclass(frozen=True)
@@ -196,8 +196,10 @@ def test_a_trained_mask_has_its_gradient(shape: tuple[int, ...]) -> None:
         np.testing.assert_allclose(got, want, rtol=5e-5, atol=5e-5)
 
 
-@pytest.mark.tables
-@pytest.mark.parametrize("shape", [MeshShape(8, 1, 1), MeshShape(2, 2, 2), MeshShape(1, 1, 8)], ids=str)
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "shape", [MeshShape(8, 1, 1), pytest.param(MeshShape(2, 2, 2), marks=pytest.mark.tables), MeshShape(1, 1, 8)], ids=str
+)
 @pytest.mark.parametrize("mask", [None, (8, 1, 128, 128), (1, 4, 128, 128)], ids=["no mask", "for the batch", "for the heads"])
 def test_cores_draw_what_one_core_draws(shape: MeshShape, mask: tuple[int, ...] | None) -> None:
     """Batch and heads are split where they divide; with eight cores along four heads, all compute everything."""
@@ -253,8 +255,10 @@ def test_chips_without_kernels_get_the_plain_form(topology: str, supported: bool
     assert flash_supports(*inputs, None, Mesh(np.array(devices), ("data",))) == supported
 
 
-@pytest.mark.tables
-@pytest.mark.parametrize("slice", ["v4-8", "v5litepod-4", "v5p-8", "v6e-4", "tpu7x-8"])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "slice", ["v4-8", pytest.param("v5litepod-4", marks=pytest.mark.tables), "v5p-8", "v6e-4", "tpu7x-8"]
+)
 @pytest.mark.parametrize(
     ("case", "dtype", "precision"),
     [

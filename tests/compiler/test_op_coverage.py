@@ -120,7 +120,7 @@ def test_every_core_overload_is_covered_or_has_a_reason() -> None:
     assert {row.name for row in rows if row.way == "not covered"} == {"aten.nonzero.default", "aten.resize_.default"}
 
 
-@pytest.mark.tables
+@pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_no_operator_is_wrong_and_none_is_lost() -> None:
     reports = check_all(sorted(operators()), count=4, jobs=2, seconds=300, heard=lambda report: None)

@@ -18,7 +18,7 @@ from torch import nn
 import systolic
 from systolic.compiler import DataDependentError, HiddenRandomnessError
 
-pytestmark = pytest.mark.thin(8)
+pytestmark = pytest.mark.thin(8, 4)
 
 
 @dataclass

@@ -13,7 +13,7 @@ from torch import nn
 import systolic
 from systolic.compiler import CaptureError
 
-pytestmark = pytest.mark.thin(6)
+pytestmark = pytest.mark.thin(6, 4)
 
 
 class World(nn.Module):

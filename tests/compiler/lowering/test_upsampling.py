@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from compiler.lowering.op_check import check_op
 
-pytestmark = pytest.mark.thin(6)
+pytestmark = pytest.mark.thin(6, 4)
 
 SHAPES = {1: (2, 3, 7), 2: (2, 3, 5, 6), 3: (1, 2, 3, 4, 5)}
 MODES = {
