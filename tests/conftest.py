@@ -48,7 +48,8 @@ def seeded(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Of a large table marked `thin(n, m)` the first row and about every n-th other one, always the same, stay fast.
 
-    About every m-th of the others runs in continuous integration, the rest in `make test-all` only.
+    About every m-th of the others runs in continuous integration, the rest in `make test-all` only; so does one marked
+    `tables(every=m)`.
     """
     begun: set[str] = set()
     for item in items:
@@ -59,8 +60,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             among_others, place = divmod(zlib.crc32(item.nodeid.encode()), every)
             if place:
                 item.add_marker(pytest.mark.slow if among_others % of_others else pytest.mark.tables)
-        if item.get_closest_marker("tables") is not None:
+        tables = item.get_closest_marker("tables")
+        if tables is not None:
             item.add_marker(pytest.mark.slow)
+            if zlib.crc32(item.nodeid.encode()) % tables.kwargs.get("every", 1):
+                item.own_markers = [mark for mark in item.own_markers if mark.name != "tables"]
         begun.add(name)
 
 

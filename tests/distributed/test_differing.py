@@ -42,7 +42,7 @@ def launch(directory: Path, act: str, *command: str) -> tuple[int, str]:
     [
         ("loss", ["would compile different programs: process 1 has", "dense<2.000000e+00>", "where process 0 has"]),
         *(
-            pytest.param(act, expected, marks=pytest.mark.tables)
+            pytest.param(act, expected, marks=pytest.mark.tables(every=3))
             for act, expected in [
                 ("branch", ["would compile different programs: process 1 has"]),
                 ("late", ["in different places", "compile a program", "conclude a batch"]),
@@ -82,7 +82,7 @@ def test_a_process_that_ends_alone_is_named(tmp_path: Path) -> None:
 
 
 # promise 25: X#7974, nor in a program that nobody counts
-@pytest.mark.tables
+@pytest.mark.tables(every=3)
 @pytest.mark.parametrize("act", ["program", "gathered array", "own work"])
 def test_a_process_that_ends_alone_is_named_where_values_are_missing(act: str, tmp_path: Path) -> None:
     code, said = launch(tmp_path, act, sys.executable, str(SCRIPT.with_name("leaving.py")))
@@ -105,7 +105,7 @@ def test_other_code_is_named(tmp_path: Path) -> None:
 
 
 # promise 18: L#8358, decisions of one process are those of all
-@pytest.mark.tables
+@pytest.mark.tables(every=3)
 @pytest.mark.parametrize(
     ("act", "expected"),
     [
@@ -124,7 +124,7 @@ def test_all_decide_alike(act: str, expected: str, tmp_path: Path) -> None:
     assert all(expected in line and line.endswith(" alike") for line in ends), ends
 
 
-@pytest.mark.tables
+@pytest.mark.tables(every=3)
 @pytest.mark.parametrize("act", ["timer", "interval", "max_time"])
 def test_clocks_of_one_process_count_for_all(act: str, tmp_path: Path) -> None:
     code, said = launch(tmp_path, act)

@@ -71,7 +71,7 @@ def require_same_end(directory: Path, undisturbed: dict[str, torch.Tensor]) -> N
 
 # promise 12: L#14343, a run that was killed goes on
 # promise 25: X#7974, a process that dies is named, and nobody waits for ever
-@pytest.mark.tables
+@pytest.mark.tables(every=3)
 @pytest.mark.parametrize("moment", ["connection", "meeting", "step", "save", "end"])
 @pytest.mark.parametrize("who", [0, 1])
 def test_who_dies_is_named_and_the_run_goes_on(
@@ -106,7 +106,7 @@ def test_random_moments(number: int, tmp_path: Path, undisturbed: dict[str, torc
     require_same_end(tmp_path, undisturbed)
 
 
-@pytest.mark.tables
+@pytest.mark.tables(every=3)
 @pytest.mark.parametrize("moment", ["start", "step"])
 def test_launch_starts_again(moment: str, tmp_path: Path, undisturbed: dict[str, torch.Tensor]) -> None:
     """The launcher names who died, ends the other at once, and starts both again."""
@@ -127,7 +127,7 @@ def test_launch_starts_again(moment: str, tmp_path: Path, undisturbed: dict[str,
 
 
 # promise 12: L#14343, a host that is taken away
-@pytest.mark.tables
+@pytest.mark.tables(every=3)
 @pytest.mark.parametrize("who", [0, 1])
 def test_sigterm_to_one_process_saves_in_all(who: int, tmp_path: Path, undisturbed: dict[str, torch.Tensor]) -> None:
     started = start(tmp_path, who, "never")

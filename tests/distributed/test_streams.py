@@ -15,7 +15,7 @@ DIVIDES, PARTIAL, FEWER = 64, 61, 50
 KINDS = [
     pytest.param("stream", PARTIAL),
     *(
-        pytest.param(kind, count, marks=pytest.mark.tables)
+        pytest.param(kind, count, marks=pytest.mark.tables(every=3))
         for kind, count in [
             ("stream", DIVIDES),
             ("stream", 3),

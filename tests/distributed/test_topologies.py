@@ -51,7 +51,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 ROWS = [
     pytest.param("digits", (2, 4), ()),
     *(
-        pytest.param(kind, topology, options, marks=pytest.mark.tables)
+        pytest.param(kind, topology, options, marks=pytest.mark.tables(every=3))
         for kind in ("digits", "text")
         for topology in TOPOLOGIES[1:]
         for options in ((), ("--steps-per-dispatch", "2"), ("--stops",))
