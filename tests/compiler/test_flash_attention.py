@@ -256,9 +256,7 @@ def test_chips_without_kernels_get_the_plain_form(topology: str, supported: bool
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "slice", ["v4-8", pytest.param("v5litepod-4", marks=pytest.mark.tables), "v5p-8", "v6e-4", "tpu7x-8"]
-)
+@pytest.mark.parametrize("slice", ["v4-8", pytest.param("v5litepod-4", marks=pytest.mark.tables), "v5p-8", "v6e-4", "tpu7x-8"])
 @pytest.mark.parametrize(
     ("case", "dtype", "precision"),
     [

@@ -203,6 +203,25 @@ def test_a_condition_on_random_numbers_holds_for_the_numbers_of_its_step() -> No
     assert int(module.steps) == 40
 
 
+def test_parts_as_long_as_the_draws_of_the_step_say() -> None:
+    """The host cannot know these either; the devices tell the integers that they found, all of a line at once."""
+    module = Counted()
+
+    def step(x: T) -> tuple[T, T]:
+        module.steps += 1
+        sizes = torch.randint(0, 3, (8,)).bincount(minlength=3)
+        parts = x.split(sizes.tolist())
+        again = torch.rand(4).gt(0.5).sum()
+        return sizes.clone(), torch.stack([part.sum() for part in parts] + [x[: int(again)].sum() - again])
+
+    compiled = systolic.jit(step)
+    found = [compiled(torch.ones(8)) for _ in range(4)]
+    for sizes, sums in found:
+        assert sums.tolist() == [*sizes.tolist(), 0]
+    assert len({tuple(sizes.tolist()) for sizes, _ in found}) > 1
+    assert int(module.steps) == 4
+
+
 def test_an_index_out_of_range_on_a_way_not_taken_is_no_error() -> None:
     module = Counted()
 

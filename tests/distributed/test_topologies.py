@@ -71,6 +71,16 @@ def test_processes_change_nothing(
     require_same(run(tmp_path, *topology, "--kind", kind, *options), expected)
 
 
+@pytest.mark.tables
+@pytest.mark.parametrize(("strategy", "share"), [("fsdp", 0.2), ("hsdp", 0.35)])
+def test_processes_hold_a_part_of_the_weights_each(strategy: str, share: float, alone: Path, tmp_path: Path) -> None:
+    """An eighth of large ones on a core, or a quarter within each host; small ones are whole."""
+    expected = reference(alone / "--kind-digits", "--kind", "digits")
+    found = run(tmp_path, 2, 4, "--kind", "digits", "--strategy", strategy)
+    require_same(found, expected)
+    assert found["share"] < share < expected["share"] == 1
+
+
 # promise 12: L#6390, resuming loads once, on any number of processes
 # promise 14: L#2700, a save by several processes
 @pytest.mark.tables

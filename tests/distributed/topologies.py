@@ -69,20 +69,23 @@ class Text(Recorded):
 
 
 class Losses(L.Callback):
-    """Every epoch's values."""
+    """Every epoch's values, and what share of the weights is on a core."""
 
     def __init__(self) -> None:
         self.values: list[list[float]] = []
+        self.share = 1.0
 
-    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: Any) -> None:
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self.values.append([float(trainer.callback_metrics[name]) for name in ("loss", "val_loss")])
+        arrays = [p._cell.buffer.array for p in pl_module.parameters()]
+        self.share = sum(a.addressable_shards[0].data.nbytes for a in arrays) / sum(a.nbytes for a in arrays)
 
 
 def data_of(kind: str, batch: int) -> tuple[L.LightningModule, DataLoader[Any], DataLoader[Any]]:
     """The module and its loaders; 94 samples for training in batches of 32 and 37 for validation divide by nothing."""
     if kind == "digits":
         train, validation = (loader.dataset for loader in loaders(batch))
-        module: L.LightningModule = Digits(hidden=32)
+        module: L.LightningModule = Digits(hidden=128)
         train, validation = Subset(train, range(94)), Subset(validation, range(37))
     else:
         words = torch.randint(0, 8, (131, 12), generator=torch.Generator().manual_seed(5)).cumsum(1) % 32
@@ -97,6 +100,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--steps-per-dispatch", type=int, default=1)
     parser.add_argument("--stops", action="store_true")
+    parser.add_argument("--strategy", default="auto")
     options = parser.parse_args()
     distributed.join_processes()
     cores = int(os.environ["JAX_NUM_CPU_DEVICES"])
@@ -104,7 +108,7 @@ def main() -> None:
     module, train, validation = data_of(options.kind, 32 // (cores * distributed.process_count()))
     losses, early = Losses(), EarlyStopping("val_loss", patience=1, min_delta=1e9)
     trainer = L.Trainer(
-        accelerator="cpu", devices=cores, max_epochs=options.epochs, logger=False, default_root_dir=options.directory,
+        accelerator="cpu", devices=cores, strategy=options.strategy, max_epochs=options.epochs, logger=False, default_root_dir=options.directory,
         callbacks=[losses, ModelCheckpoint(options.directory, save_last=True), *([early] if options.stops else [])],
         enable_progress_bar=False, enable_model_summary=False, advice=False, steps_per_dispatch=options.steps_per_dispatch,
     )  # fmt: skip
@@ -117,6 +121,7 @@ def main() -> None:
                 "process": trainer.global_rank,
                 "steps": trainer.global_step,
                 "losses": losses.values,
+                "share": losses.share,
                 "validated": values["val_loss"],
                 "weights": [value for p in module.parameters() for value in p.detach().flatten().tolist()],
                 "predictions": [row.flatten().tolist() for batch in predictions for row in batch],

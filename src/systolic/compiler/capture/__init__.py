@@ -34,6 +34,7 @@ from ._output_tree import output_numbers as output_numbers
 from ._scope import scope_of as scope_of
 from ._scope import scope_with_globals as scope_with_globals
 from ._slots import Slot as Slot
+from ._speculation import Answer as Answer
 from ._speculation import Speculation as Speculation
 from ._symbol_errors import may_come_from_symbols as may_come_from_symbols
 from ._symbols import Number as Number

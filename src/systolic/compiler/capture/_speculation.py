@@ -39,7 +39,7 @@ class Speculation:
         text: names the condition; equal in traces that asked the same question at the same place.
         line: where in the user's code it was asked.
         holds: what it has to be.
-        may_be_forced: whether another trace can be told the other answer; a number has more than two.
+        number: from the values of `outputs` to the integer that was asked for; None where a condition was.
         is_size: whether it is the size of an op's result that was asked for.
     """
 
@@ -48,8 +48,16 @@ class Speculation:
     text: str
     line: str
     holds: bool
-    may_be_forced: bool
+    number: HostExpression | None
     is_size: bool = False
+
+    @property
+    def tells_number(self) -> bool:
+        """Whether another trace can be told the integer that the devices have found.
+
+        Not that of a size: what the host computes for later questions has the sizes of its own values.
+        """
+        return self.number is not None and not self.is_size
 
 
 @dataclass(frozen=True)
@@ -58,7 +66,7 @@ class _Asked:
     nodes: dict[sympy.Basic, fx.Node]
     line: str
     holds: bool
-    may_be_forced: bool
+    number: sympy.Basic | None = None
     is_size: bool = False
 
 
@@ -70,7 +78,7 @@ class Oracle:
         forced: answers to the first questions, where a program has found them out; None where it could not.
     """
 
-    def __init__(self, inputs: Callable[[], Sequence[torch.Tensor]], forced: Sequence[bool | None] = ()) -> None:
+    def __init__(self, inputs: Callable[[], Sequence[torch.Tensor]], forced: Sequence[Answer | None] = ()) -> None:
         self._inputs = inputs
         self._forced = list(forced)
         self._given: Sequence[torch.Tensor] | None = None
@@ -99,21 +107,23 @@ class Oracle:
 
     def _integer(self, expression: sympy.Basic) -> sympy.Basic:
         nodes, varies = self._sources(expression)
-        value = sympy.Integer(int(self._evaluated(expression, nodes)))
+        value = sympy.Integer(int(self._answer(expression, nodes, varies)))
         if varies:
             asked = sympy.Eq(expression, value, evaluate=False)
-            self._asked.append(_Asked(asked, nodes, user_line_of(), True, False, asks_for_size()))
+            self._asked.append(_Asked(asked, nodes, user_line_of(), True, expression, asks_for_size()))
         return value
 
     def _atom(self, atom: sympy.Basic) -> sympy.Basic:
         nodes, varies = self._sources(atom)
-        asked = len(self._asked)
-        answer = self._forced[asked] if varies and asked < len(self._forced) else None
-        if answer is None:
-            answer = bool(self._evaluated(atom, nodes))
+        answer = bool(self._answer(atom, nodes, varies))
         if varies:
-            self._asked.append(_Asked(atom, nodes, user_line_of(), answer, True))
+            self._asked.append(_Asked(atom, nodes, user_line_of(), answer))
         return sympy.true if answer else sympy.false
+
+    def _answer(self, expression: sympy.Basic, nodes: dict[sympy.Basic, fx.Node], varies: bool) -> Any:
+        asked = len(self._asked)
+        known = self._forced[asked] if varies and asked < len(self._forced) else None
+        return self._evaluated(expression, nodes) if known is None else known
 
     def _evaluated(self, expression: sympy.Basic, nodes: dict[sympy.Basic, fx.Node]) -> Any:
         values = [self._value(node) for node in nodes.values()]
@@ -198,8 +208,9 @@ class Oracle:
             indices = tuple(range(len(values), len(values) + len(asked.nodes)))
             values += asked.nodes.values()
             condition = compiled_expression(asked.atom, list(asked.nodes), ARRAY_NAMES)
+            number = None if asked.number is None else compiled_expression(asked.number, list(asked.nodes), ARRAY_NAMES)
             text = f"{_canonical(asked.atom, list(asked.nodes))} at {asked.line}"
-            found.append(Speculation(condition, indices, text, asked.line, asked.holds, asked.may_be_forced, asked.is_size))
+            found.append(Speculation(condition, indices, text, asked.line, asked.holds, number, asked.is_size))
         output.args = (tuple(values) if isinstance(output.args[0], tuple) else values,)
         return found
 

@@ -37,7 +37,7 @@ from ._randomness import UnattributedDrawError, refusing_hidden_randomness
 from ._rng_numbering import number_draws
 from ._size_reads import watching
 from ._slots import Slot, cells_of_slots, require_unexchanged, slots_of, with_same_memory
-from ._speculation import Oracle, Speculation
+from ._speculation import Answer, Oracle, Speculation
 from ._symbols import HostExpression, Number, SymbolTable
 from ._torch_patches import capturing
 
@@ -118,7 +118,7 @@ class Call:
     appended: frozenset[int] = frozenset()
     unread: frozenset[Attribute] = frozenset()
     values: Callable[[], list[torch.Tensor]] | None = None
-    forced: tuple[bool | None, ...] = ()
+    forced: tuple[Answer | None, ...] = ()
     decides_text: bool = False
     floats: tuple[Scope, ...] = ()
 

@@ -22,6 +22,7 @@ from ...runtime import (
     watched_cache,
 )
 from ..capture import (
+    Answer,
     Attribute,
     Call,
     Captured,
@@ -214,11 +215,11 @@ class Engine:
 
     def _took_the_way(self, program: Program, verdict: jax.Array, misses: Misses) -> bool:
         """Whether the batch went the way that the program was traced for; notes where not."""
-        number = int(verdict)  # host sync: the batch may have to run under another program
-        self.ways.note(program.captured.speculations, number)
-        if number:
-            misses.add(program.captured.speculations, number - 1)
-        return not number
+        failed, *numbers = np.asarray(verdict).tolist()  # host sync: the batch may have to run under another program
+        self.ways.note(program.captured.speculations, failed)
+        if failed:
+            misses.add(program.captured.speculations, failed - 1, numbers)
+        return not failed
 
     def ready(
         self, leaves: Sequence[Any], structure: object, numbers: dict[str, Number]
@@ -359,7 +360,7 @@ class Engine:
         numbers: dict[str, Number],
         roots: MutableMapping[str, Any],
         of_leaves: Callable[[], list[torch.Tensor]] | None = None,
-        forced: tuple[bool | None, ...] = (),
+        forced: tuple[Answer | None, ...] = (),
     ) -> Captured:
         fakes = [_Kind(leaf) for leaf in leaves]
         unwatched = frozenset(self._appended), frozenset(self._unread)

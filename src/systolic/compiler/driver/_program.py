@@ -46,6 +46,7 @@ from ..passes import split_state, with_heads_in_place, with_masks_by_shape, with
 from ._check_watch import CheckWatch
 from ._layer_scan import order_with_loops
 from ._number_words import number_of, number_record, words
+from ._ways import verdict_of
 
 
 @dataclass(frozen=True)
@@ -380,11 +381,11 @@ def _step_function(
         results = [_packed([_as_array(computed[i], outputs[i]) for i in group]) for group in layout.results]
         fine = is_fine(outcome) if checks else None
         if speculations:
-            verdict = _verdict(speculations, computed, placement.platform)
+            verdict = verdict_of(speculations, computed, placement.platform)
             results.append(verdict)
             # on a wrong way values may be out of range that are not on the right one
-            outcome = jnp.where(verdict == 0, outcome, before)
-            fine = (verdict == 0) & is_fine(outcome)
+            outcome = jnp.where(verdict[0] == 0, outcome, before)
+            fine = (verdict[0] == 0) & is_fine(outcome)
         if fine is not None:
             new = _unless_refused(fine, new, donated, [_scope(outputs, pieces) for pieces in layout.updates])
         return new, results, outcome, next_key
@@ -422,18 +423,6 @@ def _scope(outputs: Sequence[Any], pieces: Sequence[tuple[Piece, int | None]]) -
     """The scope of the op that computes a buffer's new value."""
     numbers = [number for _, number in pieces if number is not None]
     return outputs[numbers[0]].meta.get(SCOPE, "") if numbers else ""
-
-
-def _verdict(speculations: Sequence[Speculation], computed: Sequence[Any], platform: str) -> jax.Array:
-    """Zero where every condition is as the trace took it, else the number of the first that is not, from one."""
-    wide = jnp.float32 if platform == "tpu" else jnp.float64  # what Python compares in; a TPU has no float64
-    verdict = jnp.zeros((), jnp.uint32)
-    for number, speculation in reversed(list(enumerate(speculations, 1))):
-        values = [jnp.asarray(computed[index]) for index in speculation.outputs]
-        values = [v.astype(wide if jnp.issubdtype(v.dtype, jnp.floating) else jnp.int64) for v in values]
-        holds = jnp.asarray(speculation.condition(values), bool)
-        verdict = jnp.where(holds == speculation.holds, verdict, jnp.uint32(number))
-    return verdict
 
 
 def _executable(graph: fx.Graph, layout: Layout, placement: Placement, speculations: Sequence[Speculation]) -> Executable:

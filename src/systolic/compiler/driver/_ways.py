@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
+from typing import Any
+
+import jax
+import jax.numpy as jnp
 
 from ...exceptions import MisconfigurationException
-from ..capture import Speculation
+from ..capture import Answer, Speculation
 
 _MOST_MISSES = 64
 """A batch that goes no way that the programs found out about is an error of ours, or of random numbers in a condition."""
@@ -21,9 +26,17 @@ class Misses:
 
     def __init__(self) -> None:
         self._found: list[Sequence[Speculation]] = []
+        self._answers: list[Answer | None] = []
+        self._confirmed = -1
 
-    def add(self, speculations: Sequence[Speculation], failed: int) -> None:
-        """Note a program, and the number of its condition that did not hold."""
+    def add(self, speculations: Sequence[Speculation], failed: int, numbers: Iterable[int]) -> None:
+        """Note a program.
+
+        Args:
+            speculations: its conditions.
+            failed: which of them was the first that did not hold.
+            numbers: the integers that the devices found, of those that tell them.
+        """
         if len(self._found) == _MOST_MISSES:
             raise MisconfigurationException(
                 f"A batch was run {_MOST_MISSES} times, and each time a condition came out otherwise than the program before "
@@ -31,6 +44,9 @@ class Misses:
                 "rounding? Use torch.where there, or move it to a callback hook."
             )
         self._found.append(speculations[: failed + 1])
+        if failed > self._confirmed:
+            self._confirmed = failed
+            self._answers = _answers(speculations, failed, iter(numbers))
 
     def exclude(self, speculations: Sequence[Speculation]) -> bool:
         """Whether a program begins with a way that the batch did not go."""
@@ -40,13 +56,9 @@ class Misses:
         """Why the batch needs a program of its own; empty where it was run under none."""
         return f"a value decides otherwise at {self._found[-1][-1].line}" if self._found else ""
 
-    def forced(self) -> tuple[bool | None, ...]:
+    def forced(self) -> tuple[Answer | None, ...]:
         """Answers to the first questions of the batch's trace, as far as they are known; None for a size."""
-        known: list[bool | None] = []
-        for *held, missed in self._found:
-            if len(held) >= len(known) and missed.may_be_forced:
-                known = [one.holds if one.may_be_forced else None for one in held] + [not missed.holds]
-        return tuple(known)
+        return tuple(self._answers)
 
 
 NO_MISSES = Misses()
@@ -76,6 +88,34 @@ class Ways:
             "both ways and choose with torch.where.",
             stacklevel=2,
         )
+
+
+def verdict_of(speculations: Sequence[Speculation], computed: Sequence[Any], platform: str) -> jax.Array:
+    """The number, from one, of the first condition that is not as the trace took it, or zero; then the integers that are told."""
+    wide = jnp.float32 if platform == "tpu" else jnp.float64  # what Python compares in; a TPU has no float64
+    failed = jnp.zeros((), jnp.int64)
+    numbers: list[jax.Array] = []
+    for place, speculation in reversed(list(enumerate(speculations, 1))):
+        values = [jnp.asarray(computed[index]) for index in speculation.outputs]
+        values = [v.astype(wide if jnp.issubdtype(v.dtype, jnp.floating) else jnp.int64) for v in values]
+        holds = jnp.asarray(speculation.condition(values), bool)
+        failed = jnp.where(holds == speculation.holds, failed, jnp.int64(place))
+        if speculation.number is not None and speculation.tells_number:
+            numbers.insert(0, jnp.asarray(speculation.number(values), jnp.int64))
+    return jnp.stack([failed, *numbers])
+
+
+def _answers(speculations: Sequence[Speculation], failed: int, numbers: Iterator[int]) -> list[Answer | None]:
+    """The right answers up to the question that was answered wrongly, and to those of the same line right behind it.
+
+    `sizes.tolist()` asks for several integers of one tensor; the devices have found all of them.
+    """
+    found = [next(numbers) if one.tells_number else None if one.number else one.holds for one in speculations]
+    missed = speculations[failed]
+    if missed.number is None:
+        return [*found[:failed], not missed.holds]
+    behind = takewhile(lambda one: one.tells_number and one.line == missed.line, speculations[failed:])
+    return found[: failed + len(list(behind))]
 
 
 def _way(speculations: Sequence[Speculation]) -> list[tuple[str, bool]]:
