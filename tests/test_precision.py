@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import systolic as L
 from systolic.precision import PRECISIONS, Precision, resolve_matmul_precision, resolve_precision
 
-pytestmark = pytest.mark.thin(3)
+pytestmark = pytest.mark.thin(3, 2)
 
 QUIET: dict[str, Any] = {
     "accelerator": "cpu",
@@ -252,7 +252,7 @@ def test_mixed_precision_learns_digits_like_float32() -> None:
     require_same_curve(run_in("bf16-mixed").losses, run_in("32-true").losses, window=4)
 
 
-@pytest.mark.tables
+@pytest.mark.slow
 def test_mixed_precision_learns_text_like_float32() -> None:
     import sys
 

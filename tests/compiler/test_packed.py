@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequen
 import systolic
 from systolic.exceptions import OutOfRangeError
 
-pytestmark = pytest.mark.thin(16)
+pytestmark = pytest.mark.thin(16, 3)
 
 NETWORKS = [nn.LSTM, nn.GRU, nn.RNN]
 UNSORTED, SORTED = [2, 5, 1, 4], [5, 4, 2, 1]

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 import systolic
 
-pytestmark = pytest.mark.thin(24)
+pytestmark = pytest.mark.thin(24, 2)
 
 NETWORKS = [nn.LSTM, nn.GRU, nn.RNN]
 

@@ -21,8 +21,8 @@ def every_program_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # promise 23: X#5058, on every host of a pod
-@pytest.mark.tables(every=2)
-@pytest.mark.parametrize(("shared", "steps_written"), [(False, 2 + 2), (True, 1 + 2)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("shared", "steps_written"), [pytest.param(False, 2 + 2, marks=pytest.mark.tables), (True, 1 + 2)])
 def test_a_second_start_compiles_no_step_in_any_process(shared: bool, steps_written: int, tmp_path: Path) -> None:
     """With a directory for each host as with one for all; a step of all processes is written once in each directory."""
     cold = run(tmp_path, shared)

@@ -71,8 +71,8 @@ def require_same_end(directory: Path, undisturbed: dict[str, torch.Tensor]) -> N
 
 # promise 12: L#14343, a run that was killed goes on
 # promise 25: X#7974, a process that dies is named, and nobody waits for ever
-@pytest.mark.tables(every=3)
-@pytest.mark.parametrize("moment", ["connection", "meeting", "step", "save", "end"])
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["connection", "meeting", pytest.param("step", marks=pytest.mark.tables), "save", "end"])
 @pytest.mark.parametrize("who", [0, 1])
 def test_who_dies_is_named_and_the_run_goes_on(
     who: int, moment: str, tmp_path: Path, undisturbed: dict[str, torch.Tensor]

@@ -29,7 +29,7 @@ def told(hosts: list[str]) -> list[dict[str, str]]:
         pytest.param(
             ["a", "b", "b"], False, 0, [[0, 0, 0, 2, 3], [1, 1, 0, 2, 3], [2, 1, 1, 2, 3]], [0], marks=pytest.mark.tables
         ),
-        pytest.param(["", "", ""], True, 1, [[0, 0, 0, 1, 3], [1, 0, 1, 1, 3], [2, 0, 2, 1, 3]], [0], marks=pytest.mark.tables),
+        pytest.param(["", "", ""], True, 1, [[0, 0, 0, 1, 3], [1, 0, 1, 1, 3], [2, 0, 2, 1, 3]], [0], marks=pytest.mark.slow),
     ],
 )
 def test_hosts_with_several_processes(

@@ -177,8 +177,8 @@ def test_who_came_is_named() -> None:
     assert "Came: 2 of the 3 others: 127.0.0.1 (2 processes)." in said[0], said[0]
 
 
-@pytest.mark.tables
-@pytest.mark.parametrize("killed", [0, 1])
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [pytest.param(0, marks=pytest.mark.tables), 1])
 def test_one_that_dies_before_all_have_met_ends_the_others_within_a_minute(killed: int) -> None:
     """Three of four have come when one of them is killed; the others would wait for the fourth for ten minutes."""
     started = arriving(range(3), 4, 600)

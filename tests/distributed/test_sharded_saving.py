@@ -51,8 +51,8 @@ def test_each_process_writes_its_shards_and_any_number_goes_on(tmp_path: Path) -
     require_same(run(tmp_path / "ddp", 1, "--strategy", "ddp", "--epochs", "3", "--ckpt-path", last["two"]), straight)
 
 
-@pytest.mark.tables
-@pytest.mark.parametrize("strategy", ["fsdp", "hsdp"])
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", [pytest.param("fsdp", marks=pytest.mark.tables), "hsdp"])
 def test_one_file_is_gathered_from_two_processes(strategy: str, tmp_path: Path) -> None:
     whole = run(tmp_path / "files", 2, "--kind", "files", "--strategy", strategy)
     assert whole == run(tmp_path / "shards", 2, "--strategy", strategy)

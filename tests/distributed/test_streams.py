@@ -15,7 +15,7 @@ DIVIDES, PARTIAL, FEWER = 64, 61, 50
 KINDS = [
     pytest.param("stream", PARTIAL),
     *(
-        pytest.param(kind, count, marks=pytest.mark.tables(every=3))
+        pytest.param(kind, count, marks=pytest.mark.tables(every=6))
         for kind, count in [
             ("stream", DIVIDES),
             ("stream", 3),
@@ -41,7 +41,7 @@ def test_two_processes_do_what_one_does(kind: str, count: int, tmp_path: Path) -
 
 
 # promise 11: L#18176, more than 2**15 samples in several processes
-@pytest.mark.tables
+@pytest.mark.slow
 def test_large_datasets(tmp_path: Path) -> None:
     require_alike("large rows", 2**15 + 1001, tmp_path)
 

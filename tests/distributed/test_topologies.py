@@ -71,8 +71,8 @@ def test_processes_change_nothing(
     require_same(run(tmp_path, *topology, "--kind", kind, *options), expected)
 
 
-@pytest.mark.tables
-@pytest.mark.parametrize(("strategy", "share"), [("fsdp", 0.2), ("hsdp", 0.35)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("strategy", "share"), [pytest.param("fsdp", 0.2, marks=pytest.mark.tables), ("hsdp", 0.35)])
 def test_processes_hold_a_part_of_the_weights_each(strategy: str, share: float, alone: Path, tmp_path: Path) -> None:
     """An eighth of large ones on a core, or a quarter within each host; small ones are whole."""
     expected = reference(alone / "--kind-digits", "--kind", "digits")
@@ -83,8 +83,8 @@ def test_processes_hold_a_part_of_the_weights_each(strategy: str, share: float, 
 
 # promise 12: L#6390, resuming loads once, on any number of processes
 # promise 14: L#2700, a save by several processes
-@pytest.mark.tables
-@pytest.mark.parametrize("kind", ["digits", "text"])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [pytest.param("digits", marks=pytest.mark.tables), "text"])
 def test_resume_on_other_numbers_of_processes(kind: str, alone: Path, tmp_path: Path) -> None:
     expected = reference(alone / kind, "--kind", kind)
     for epochs, (processes, cores) in enumerate([(2, 4), (1, 8), (4, 2)], start=1):

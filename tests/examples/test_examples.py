@@ -64,7 +64,7 @@ def test_an_example_is_short_and_says_what_it_printed(path: Path) -> None:
     assert re.search(SMALL[path.stem][1], text.partition('"""\n')[0]), "the output is not what it prints"
 
 
-@pytest.mark.tables(every=2)
+@pytest.mark.tables(every=3)
 @pytest.mark.filterwarnings("ignore:The number of training batches:UserWarning")
 @pytest.mark.parametrize("name", SMALL)
 def test_an_example_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:

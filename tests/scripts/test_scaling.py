@@ -23,7 +23,7 @@ def script() -> ModuleType:
 
 
 # promise 21
-@pytest.mark.tables
+@pytest.mark.slow
 def test_a_row_for_each_strategy(monkeypatch: pytest.MonkeyPatch) -> None:
     scaling = script()
     monkeypatch.setattr(scaling, "LAYERS", 1)

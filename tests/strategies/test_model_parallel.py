@@ -197,7 +197,7 @@ def test_averages_of_divided_weights_are_divided() -> None:
 
 
 # promise 21: L#13209, A#422
-@pytest.mark.tables
+@pytest.mark.tables(every=2)
 @pytest.mark.parametrize("row", ROWS)
 def test_every_strategy_equals_data_parallel(row: str) -> None:
     strategy, options, parameters, moments = ROWS[row]
@@ -225,7 +225,7 @@ def of_data_parallelism(name: str) -> Run:
     return train("auto", MODELS[name], 50)
 
 
-@pytest.mark.parametrize("layout", [*(pytest.param(name, marks=pytest.mark.tables) for name in ("fsdp", "mixed")),
+@pytest.mark.parametrize("layout", [*(pytest.param(name, marks=pytest.mark.tables(every=2)) for name in ("fsdp", "mixed")),
                                     *(pytest.param(name, marks=pytest.mark.slow) for name in ("hsdp", "tensor"))])  # fmt: skip
 @pytest.mark.parametrize("name", MODELS)
 def test_models_of_transformers_in_every_layout(name: str, layout: str) -> None:

@@ -30,7 +30,7 @@ class Language(L.LightningModule):
 
 
 # promise 21
-@pytest.mark.tables
+@pytest.mark.slow
 def test_fsdp_gathers_half_precision_twice_and_sums_no_whole_gradient() -> None:
     options: dict[str, Any] = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
     trainer = L.Trainer(accelerator="cpu", devices=8, max_steps=2, precision="bf16-mixed", strategy="fsdp", **options)

@@ -40,7 +40,7 @@ FATES = {
 
 @pytest.mark.parametrize(
     ("fate", "way"),
-    [("killed", "compiled"), *(pytest.param(*row, marks=pytest.mark.tables) for row in (
+    [("killed", "compiled"), *(pytest.param(*row, marks=pytest.mark.tables(every=2)) for row in (
         ("killed", "eager"), ("exits", "compiled"), ("exits", "eager"), ("out of memory", "compiled"), ("out of memory", "eager"),
     ))],
 )  # fmt: skip

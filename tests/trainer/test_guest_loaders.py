@@ -13,9 +13,16 @@ import pytest
 SCRIPT = Path(__file__).with_name("guest_loader.py")
 
 
-@pytest.mark.tables
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kind", "workers"), [("torchdata", 0), ("torchdata", 2), ("grain", 0), ("grain loader", 0), ("grain loader", 1)]
+    ("kind", "workers"),
+    [
+        pytest.param("torchdata", 0, marks=pytest.mark.tables),
+        ("torchdata", 2),
+        pytest.param("grain", 0, marks=pytest.mark.tables),
+        ("grain loader", 0),
+        ("grain loader", 1),
+    ],
 )
 def test_a_run_resumes_where_the_loader_was(kind: str, workers: int, tmp_path: Path) -> None:
     if find_spec(kind.split()[0]) is None:

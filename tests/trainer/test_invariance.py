@@ -60,8 +60,8 @@ def run(build: Any, devices: int, dropout: float) -> tuple[torch.Tensor, dict[st
 @pytest.mark.parametrize(
     ("build", "dropout"),
     [
-        pytest.param(text, 0.2, marks=pytest.mark.tables),
-        *(pytest.param(*case, marks=pytest.mark.tables) for case in ((digits, 0.0), (digits, 0.2), (text, 0.0))),
+        pytest.param(text, 0.2, marks=pytest.mark.slow),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((digits, 0.0), (digits, 0.2), (text, 0.0))),
     ],
 )
 def test_losses_and_parameters_do_not_depend_on_the_number_of_cores(build: Any, dropout: float) -> None:

@@ -170,7 +170,7 @@ def end(trainer: Any) -> dict[str, Any]:
 
 
 ROWS = [("compiled", "validation within the epoch", 9)] + [
-    pytest.param(kind, pattern, 1, marks=pytest.mark.tables) for kind in ("eager", "compiled") for pattern in PATTERNS
+    pytest.param(kind, pattern, 1, marks=pytest.mark.tables(every=3)) for kind in ("eager", "compiled") for pattern in PATTERNS
 ]
 
 

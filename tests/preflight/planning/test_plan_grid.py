@@ -44,7 +44,7 @@ def best(request: PlanRequest) -> dict[str, Outcome]:
     return {goal.name: min(fitting, key=goal.rank) for goal in goals(terms)}
 
 
-@pytest.mark.tables
+@pytest.mark.slow
 def test_the_plan_finds_the_cheapest_and_the_fastest_of_all_ways() -> None:
     plan, true = planned(REQUEST), best(REQUEST)
     assert {one.goal: one.outcome for one in plan.choices} == true
@@ -72,7 +72,7 @@ def test_its_figures_are_those_of_preflight() -> None:
             assert choice.outcome.utilization == pytest.approx(report.time.utilization)
 
 
-@pytest.mark.tables
+@pytest.mark.slow
 def test_under_a_deadline_and_a_budget_it_finds_the_best_that_keeps_them() -> None:
     free = best(REQUEST)
     between = (free["cheapest"].seconds + free["fastest"].seconds) / 2

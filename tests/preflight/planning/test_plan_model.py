@@ -181,7 +181,7 @@ def test_remat_is_read_off_the_graph() -> None:
     assert none.kept >= 3 * 256 * 4
 
 
-@pytest.mark.tables
+@pytest.mark.slow
 def test_the_model_is_near_the_compiler() -> None:
     """Also across the batch from which on a core's activations do not fit into its on-chip memory."""
     ways = [cell("v5litepod-4", s, core_batch=b, accumulation=k) for s in ("ddp", "fsdp") for b, k in ((4096, 1), (1024, 4))]
