@@ -91,7 +91,7 @@ class Ways:
 
 
 def verdict_of(speculations: Sequence[Speculation], computed: Sequence[Any], platform: str) -> jax.Array:
-    """The number, from one, of the first condition that is not as the trace took it, or zero; then the integers that are told."""
+    """The number, from one, of the first condition that the trace took wrongly, or zero; then the integers that are told."""
     wide = jnp.float32 if platform == "tpu" else jnp.float64  # what Python compares in; a TPU has no float64
     failed = jnp.zeros((), jnp.int64)
     numbers: list[jax.Array] = []
