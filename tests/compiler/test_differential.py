@@ -109,7 +109,7 @@ def test_models(name: str) -> None:
 @pytest.mark.thin(20, 5)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize(
-    "name", ["mlp", "VariationalAutoencoder", *(pytest.param(n, marks=pytest.mark.tables) for n in ("GraphNet", "hooks"))]
+    "name", ["mlp", "VariationalAutoencoder", *(pytest.param(n, marks=pytest.mark.slow) for n in ("GraphNet", "hooks"))]
 )
 def test_optimizers(name: str, optimizer: str) -> None:
     # Lion counts its calls: made in the first step, frozen in the second, found to vary in the third

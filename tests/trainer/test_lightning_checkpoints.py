@@ -185,7 +185,7 @@ def test_lightning_resumes_from_our_files(kind: str, pattern: str, step: int, tm
         torch.testing.assert_close(found, expected, msg=lambda text, path=path: f"{path.name}: {text}")
 
 
-@pytest.mark.parametrize("devices", [pytest.param(1, marks=pytest.mark.tables), 8])
+@pytest.mark.parametrize("devices", [pytest.param(1, marks=pytest.mark.slow), 8])
 def test_lightning_trains_on_as_if_it_had_trained_from_the_beginning(devices: int, tmp_path: Path) -> None:
     """From the end of an epoch, of one core and of eight with the same global batch."""
     theirs, ours = packages(tmp_path, "lightning", "compiled")

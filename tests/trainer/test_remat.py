@@ -133,7 +133,7 @@ def test_weights_are_those_of_eager_pytorch(remat: Any) -> None:
     assert kept.barriers >= 3
 
 
-@pytest.mark.tables
+@pytest.mark.tables(every=2)
 @pytest.mark.parametrize("remat", ["dots", "full"])
 def test_dropout_draws_the_same_mask_again(remat: str) -> None:
     expected, _ = fitted(Model(dropout=0.3), words())
@@ -152,7 +152,7 @@ def test_dropout_draws_the_same_mask_again(remat: str) -> None:
     ids=["8 cores", "accumulation", "dispatch", "fsdp"],
 )
 @pytest.mark.parametrize("remat", ["dots", "full"])
-@pytest.mark.tables
+@pytest.mark.tables(every=4)
 def test_together_with(options: dict[str, Any], remat: str) -> None:
     weights: list[dict[str, torch.Tensor]] = []
     for value in ("none", remat):
@@ -267,7 +267,7 @@ def test_transformers(checkpointing: bool) -> None:
     assert kept.barriers == 3
 
 
-@pytest.mark.tables
+@pytest.mark.slow
 def test_a_tpu_needs_less_memory() -> None:
     """By the real TPU compiler: with the borders of blocks a quarter less than with everything."""
     pytest.importorskip("libtpu")

@@ -86,7 +86,7 @@ def test_the_average_of_a_swa(tmp_path: Path) -> None:
     resume_everywhere(tmp_path, LOADERS["drawing"], swa, make=Unscheduled)
 
 
-@pytest.mark.tables
+@pytest.mark.tables(every=2)
 @pytest.mark.parametrize("kind", ["average", "accumulation", "early stopping"])
 def test_callbacks_with_a_state_compiled(kind: str, tmp_path: Path) -> None:
     resume_everywhere(tmp_path, LOADERS["table"], COMPANIONS[kind], INSTANTS[:8:4], compile=True)

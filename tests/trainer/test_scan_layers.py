@@ -68,7 +68,7 @@ EXPECTED = dict.fromkeys(MODELS, BOTH) | {"encoder": [("forward", 3), ("backward
 """The first layer of PyTorch's encoder copies what lies batch first, and is left alone."""
 
 
-@pytest.mark.tables
+@pytest.mark.tables(every=4)
 @pytest.mark.parametrize("devices", [1, 8])
 @pytest.mark.parametrize("name", MODELS)
 def test_numbers_are_those_without_the_loop(name: str, devices: int) -> None:
@@ -81,7 +81,7 @@ def test_numbers_are_those_without_the_loop(name: str, devices: int) -> None:
     require_equal(received, expected, 1e-6)
 
 
-@pytest.mark.tables
+@pytest.mark.tables(every=3)
 @pytest.mark.parametrize("name", MODELS)
 def test_numbers_are_those_of_eager_pytorch(name: str) -> None:
     if name in ("gpt", "bert"):
@@ -102,7 +102,7 @@ def test_a_short_run() -> None:
 SPLIT = {"net.1.*.wide.1": "colwise", "net.1.*.wide.3": "rowwise"}
 
 
-@pytest.mark.tables
+@pytest.mark.tables(every=4)
 @pytest.mark.parametrize(
     "options",
     [
@@ -123,7 +123,7 @@ def test_together_with(options: dict[str, Any]) -> None:
     require_equal(received, expected, 1e-6)
 
 
-@pytest.mark.tables
+@pytest.mark.tables(every=2)
 @pytest.mark.parametrize("name", ["blocks", "gpt"])
 def test_mixed_precision(name: str) -> None:
     if name == "gpt":
@@ -194,7 +194,7 @@ def test_eager_runs_say_that_it_has_no_effect() -> None:
         trainer(compile=False, scan_layers=True)
 
 
-@pytest.mark.tables
+@pytest.mark.slow
 def test_a_program_grows_little_with_its_layers() -> None:
     sizes: dict[bool, list[int]] = {}
     for scan in (False, True):

@@ -56,7 +56,7 @@ def alone(metric: Any, batches: Any) -> Any:
     return metric.compute()
 
 
-@pytest.mark.tables
+@pytest.mark.tables(every=4)
 @pytest.mark.parametrize(("family", "name"), [(f, name) for f in ("aggregation", *FAMILIES) for name in names(f)])
 def test_a_class_gives_what_it_gives_alone(family: str, name: str) -> None:
     require_row(family, name)
