@@ -77,7 +77,8 @@ class Losses(L.Callback):
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self.values.append([float(trainer.callback_metrics[name]) for name in ("loss", "val_loss")])
-        arrays = [p._cell.buffer.array for p in pl_module.parameters()]
+        # small parameters lie together in one array
+        arrays = {id(a): a for a in (p._cell.buffer.array for p in pl_module.parameters())}.values()
         self.share = sum(a.addressable_shards[0].data.nbytes for a in arrays) / sum(a.nbytes for a in arrays)
 
 
