@@ -1,14 +1,14 @@
 """Balance a pole by PPO with manual optimization: a rollout in 64 simulated worlds and its updates are one compiled step.
 
 $ python examples/ppo.py
-Epoch 0/7: 50 batches in 232.4 s (0.22/s, steady 121.86/s), v_num: 0  episode_length: 116.4
-Epoch 1/7: 50 batches in 0.31 s (161.96/s), v_num: 0  episode_length: 167
-Epoch 2/7: 50 batches in 0.26 s (195.02/s), v_num: 0  episode_length: 130.4
-Epoch 3/7: 50 batches in 0.29 s (171.07/s), v_num: 0  episode_length: 151.8
-Epoch 4/7: 50 batches in 0.28 s (177.28/s), v_num: 0  episode_length: 186.6
-Epoch 5/7: 50 batches in 0.28 s (180.65/s), v_num: 0  episode_length: 195.8
-Epoch 6/7: 50 batches in 0.25 s (200.62/s), v_num: 0  episode_length: 197.5
-Epoch 7/7: 50 batches in 0.40 s (124.81/s), v_num: 0  episode_length: 188.6
+Epoch 0/7: 50 batches in 36.3 s (1.38/s, steady 216.42/s), v_num: 0  episode_length: 116.4
+Epoch 1/7: 50 batches in 0.20 s (249.70/s), v_num: 0  episode_length: 167
+Epoch 2/7: 50 batches in 0.23 s (221.08/s), v_num: 0  episode_length: 130.4
+Epoch 3/7: 50 batches in 0.23 s (217.74/s), v_num: 0  episode_length: 151.8
+Epoch 4/7: 50 batches in 0.22 s (227.89/s), v_num: 0  episode_length: 186.6
+Epoch 5/7: 50 batches in 0.19 s (267.37/s), v_num: 0  episode_length: 195.8
+Epoch 6/7: 50 batches in 0.19 s (265.05/s), v_num: 0  episode_length: 197.5
+Epoch 7/7: 50 batches in 0.23 s (221.40/s), v_num: 0  episode_length: 188.6
 episodes last 189 of 200 pushes
 """
 

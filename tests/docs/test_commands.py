@@ -30,7 +30,7 @@ def shown_outputs(page: Path) -> list[tuple[str, str]]:
 
 
 COMMANDS = [
-    pytest.param(command, text, id=f"{name_of(page)}: {command}") for page in PAGES for command, text in shown_outputs(page)
+    pytest.param(page, command, text, id=f"{name_of(page)}: {command}") for page in PAGES for command, text in shown_outputs(page)
 ]
 
 
@@ -40,10 +40,21 @@ def test_outputs_are_those_of_a_command() -> None:
     assert {"README.md", "docs/preflight.md", "docs/plan.md"} <= shown
 
 
+@pytest.mark.parametrize(("page", "command", "text"), COMMANDS)
+def test_a_command_has_its_script(page: Path, command: str, text: str) -> None:
+    """In the examples, or in a block of the page that has its name for a title."""
+    titles = {block.title for block in blocks_of(page)}
+    for word in shlex.split(command):
+        assert not word.endswith(".py") or (ROOT / word).exists() or word in titles
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(("command", "text"), COMMANDS)
-def test_a_command_prints_what_is_shown(command: str, text: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("page", "command", "text"), COMMANDS)
+def test_a_command_prints_what_is_shown(page: Path, command: str, text: str, tmp_path: Path) -> None:
+    for block in blocks_of(page):
+        if block.title.endswith(".py"):
+            (tmp_path / block.title).write_text(block.text)
     program, *words = shlex.split(command)
     interpreter = {"systolic": [sys.executable, "-m", "systolic"], "python": [sys.executable]}[program]
     shutil.copytree(
