@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import random
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -379,3 +380,17 @@ def test_refusals_name_the_line(function: Callable[..., Any], error: type[Except
     number = first + next(i for i, line in enumerate(lines) if "the line to name" in line)
     with pytest.raises(error, match=f"test_staleness.py:{number} in {function.__name__}"):
         systolic.jit(function)(torch.ones(3))
+
+
+def test_gradients_that_appear_are_told_in_the_order_of_the_model() -> None:
+    """All processes of a run, and every run, give the same reason for a program."""
+    model = nn.Sequential(*[nn.Linear(4, 4, bias=False) for _ in range(4)])
+
+    @systolic.jit
+    def step(x: torch.Tensor) -> None:
+        model(x).sum().backward()
+
+    for _ in range(2):
+        step(torch.ones(2, 4))
+    told = re.findall(r"(\d)\.weight\.grad: set", step.compiles[1].reason)
+    assert told == list("0123")

@@ -233,8 +233,9 @@ def changes(old: ObjectGraph, new: ObjectGraph) -> list[tuple[Path, str]]:
         text = _tensor_change(old.tensors.get(path), new.tensors.get(path))
         if text:
             found.append((path, f"{describe(path)}: {text}"))
-    for path in old.grads.keys() ^ new.grads.keys():
-        found.append(((*path, "grad"), f"{describe(path)}.grad: {'set' if path in new.grads else 'removed'}"))
+    for path in {**old.grads, **new.grads}:  # a difference of key sets would come in another order in every process
+        if (path in old.grads) != (path in new.grads):
+            found.append(((*path, "grad"), f"{describe(path)}.grad: {'set' if path in new.grads else 'removed'}"))
     return found
 
 
