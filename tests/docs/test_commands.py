@@ -30,7 +30,9 @@ def shown_outputs(page: Path) -> list[tuple[str, str]]:
 
 
 COMMANDS = [
-    pytest.param(page, command, text, id=f"{name_of(page)}: {command}") for page in PAGES for command, text in shown_outputs(page)
+    pytest.param(page, command, text, id=f"{name_of(page)}: {command}")
+    for page in PAGES
+    for command, text in shown_outputs(page)
 ]
 
 

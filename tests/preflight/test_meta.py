@@ -43,9 +43,13 @@ def report(module: L.LightningModule, **options: Any) -> Any:
 
 
 @pytest.mark.tables
-@pytest.mark.parametrize("strategy", ["auto", "fsdp"])
-def test_the_program_is_that_of_a_module_with_values(strategy: str) -> None:
-    ours, theirs = (report(Words(device), strategy=strategy) for device in ("meta", "cpu"))
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"strategy": "fsdp"}, {"strategy": "fsdp", "accumulate_grad_batches": 2}],
+    ids=["auto", "fsdp", "accumulating"],
+)
+def test_the_program_is_that_of_a_module_with_values(options: dict[str, Any]) -> None:
+    ours, theirs = (report(Words(device), **options) for device in ("meta", "cpu"))
     assert (ours.memory, ours.work, ours.time, ours.collectives) == (
         theirs.memory,
         theirs.work,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, MutableMapping
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
-from ._effects import HostCall
+from ._effects import Gradient, HostCall
 from ._hook_tables import hook_tables
 from ._object_graph import ObjectGraph, restoring
 from ._optimizer_state import fill_first_state, forget_state
@@ -78,16 +79,18 @@ def _leave_effects(captured: Captured, numbers: dict[str, Number]) -> None:
     outputs = next(iter(reversed(captured.graph.nodes))).args[0]
     symbols = [*numbers.values(), *(captured.objects.values[path] for path in captured.symbol_paths)]
 
-    def zeros(index: int) -> torch.Tensor:
-        value = outputs[index].meta["val"]
-        return torch.zeros((), dtype=value.dtype).expand(value.shape)
+    def filled_on(device: str, tree: OutputTree) -> Any:
+        def zeros(index: int) -> torch.Tensor:
+            value = outputs[index].meta["val"]
+            return torch.zeros((), dtype=value.dtype, device=device).expand(value.shape)
 
-    def filled(tree: OutputTree) -> Any:
         return tree.fill(zeros, lambda index: 0, symbols)
 
     for effect in captured.effects:
         if not isinstance(effect, HostCall):
-            effect.apply(filled)
+            # PyTorch takes a gradient from the parameter's device only; preflight asks of parameters without values, too
+            device = "meta" if isinstance(effect, Gradient) and effect.parameter.is_meta else "cpu"
+            effect.apply(partial(filled_on, device))
 
 
 @contextlib.contextmanager
