@@ -45,7 +45,7 @@ def undefined(page: Path) -> set[str]:
         here = {node.id for node in names if isinstance(node.ctx, ast.Store)} | {a.asname or a.name for a in imported} | {*made}
         used |= {node.id for node in names if isinstance(node.ctx, ast.Load)} - defined - here
         defined |= here
-    return used & stage().keys()
+    return used & stage().keys() - {"__name__"}
 
 
 def shown(text: str) -> str:
