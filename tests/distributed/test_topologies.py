@@ -72,9 +72,11 @@ def test_processes_change_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("strategy", "share"), [pytest.param("fsdp", 0.2, marks=pytest.mark.tables), ("hsdp", 0.35)])
+@pytest.mark.parametrize(
+    ("strategy", "share"), [pytest.param("fsdp", 0.2, marks=pytest.mark.tables), ("hsdp", 0.35), ("tensor", 0.2)]
+)
 def test_processes_hold_a_part_of_the_weights_each(strategy: str, share: float, alone: Path, tmp_path: Path) -> None:
-    """An eighth of large ones on a core, or a quarter within each host; small ones are whole."""
+    """An eighth of large ones on a core, or a quarter within each host; small ones are whole. Tensor parallel: four parts of halves."""
     expected = reference(alone / "--kind-digits", "--kind", "digits")
     found = run(tmp_path, 2, 4, "--kind", "digits", "--strategy", strategy)
     require_same(found, expected)

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Subset, TensorDataset
 import systolic as L
 from systolic import distributed
 from systolic.callbacks import EarlyStopping, ModelCheckpoint
+from systolic.strategies import ModelParallel
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 from digits import DigitClassifier, loaders
@@ -94,6 +95,14 @@ def data_of(kind: str, batch: int) -> tuple[L.LightningModule, DataLoader[Any], 
     return module, DataLoader(train, batch_size=batch, shuffle=True), DataLoader(validation, batch_size=batch)
 
 
+STRATEGIES: dict[str, str | ModelParallel] = {
+    "auto": "auto",
+    "fsdp": "fsdp",
+    "hsdp": "hsdp",
+    "tensor": ModelParallel(fsdp=4, tensor=2, plan={"net.0": "colwise", "net.2": "rowwise"}),
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("directory", type=Path)
@@ -101,15 +110,17 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--steps-per-dispatch", type=int, default=1)
     parser.add_argument("--stops", action="store_true")
-    parser.add_argument("--strategy", default="auto")
+    parser.add_argument("--strategy", choices=STRATEGIES, default="auto")
     options = parser.parse_args()
     distributed.join_processes()
     cores = int(os.environ["JAX_NUM_CPU_DEVICES"])
     L.seed_everything(3)
-    module, train, validation = data_of(options.kind, 32 // (cores * distributed.process_count()))
+    strategy = STRATEGIES[options.strategy]
+    sharing = strategy.tensor if isinstance(strategy, ModelParallel) else 1  # so many cores compute with the same samples
+    module, train, validation = data_of(options.kind, 32 * sharing // (cores * distributed.process_count()))
     losses, early = Losses(), EarlyStopping("val_loss", patience=1, min_delta=1e9)
     trainer = L.Trainer(
-        accelerator="cpu", devices=cores, strategy=options.strategy, max_epochs=options.epochs, logger=False, default_root_dir=options.directory,
+        accelerator="cpu", devices=cores, strategy=strategy, max_epochs=options.epochs, logger=False, default_root_dir=options.directory,
         callbacks=[losses, ModelCheckpoint(options.directory, save_last=True), *([early] if options.stops else [])],
         enable_progress_bar=False, enable_model_summary=False, advice=False, steps_per_dispatch=options.steps_per_dispatch,
     )  # fmt: skip
