@@ -127,12 +127,17 @@ def eager(row: Row, dtype: torch.dtype = torch.float32, seed: int = 2) -> Traine
     model = model.to(dtype)
     optimizer, losses = optimizer_of(model), []
     torch.manual_seed(seed)
-    for batch in batches:
-        loss = row.loss(model, tree_map(lambda x: _as(x, dtype), batch))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)  # of what a loss makes for itself, as Lightning's "64-true" has it
+    try:
+        for batch in batches:
+            loss = row.loss(model, tree_map(lambda x: _as(x, dtype), batch))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    finally:
+        torch.set_default_dtype(default)
     return Trained(losses, _state(model))
 
 

@@ -50,16 +50,25 @@ def classification(model: nn.Module, batch: Batch) -> torch.Tensor:
     return sum((F.cross_entropy(one, batch["y"]) for one in output), torch.zeros(()))
 
 
-def _timm(name: str, given: dict[str, Any]) -> Callable[[], nn.Module]:
+def _timm(name: str, given: dict[str, Any], blocks: int | None) -> Callable[[], nn.Module]:
     def build() -> nn.Module:
         import timm
 
-        return without_dropout(timm.create_model(name, pretrained=False, num_classes=LABELS, **given))
+        model = without_dropout(timm.create_model(name, pretrained=False, num_classes=LABELS, **given))
+        if blocks is not None:
+            model.blocks = model.blocks[:blocks]
+        return model
 
     return build
 
 
-_HEADS: dict[str, Any] = {"img_size": 64, "embed_dim": 16, "depths": (1, 1, 1, 1), "num_heads": (1, 2, 4, 8)}
+_HEADS: dict[str, Any] = {
+    "img_size": 64,
+    "embed_dim": 16,
+    "depths": (1, 1, 1, 1),
+    "num_heads": (1, 2, 4, 8),
+    "drop_path_rate": 0.0,
+}
 _SHORT: dict[str, Any] = {"img_size": 64, "depth": 2}
 _TIMM: dict[str, dict[str, Any]] = {
     "resnet10t": {},
@@ -68,13 +77,13 @@ _TIMM: dict[str, dict[str, Any]] = {
     "mobilenetv3_small_050": {},
     "mobilenetv4_conv_small_035": {},
     "tinynet_e": {},
-    "ghostnet_050": {},
+    "ghostnet_050": {"drop_rate": 0.0},
     "mnasnet_small": {},
     "regnety_002": {},
     "densenet121": {"growth_rate": 4, "block_config": (2, 2, 2, 2)},
     "dla46_c": {},
     "convnext_atto": {},
-    "convmixer_768_32": {"dim": 32, "depth": 2},
+    "convmixer_768_32": {},
     "nf_resnet26": {},
     "edgenext_xx_small": {},
     "vit_tiny_patch16_224": _SHORT,
@@ -83,8 +92,8 @@ _TIMM: dict[str, dict[str, Any]] = {
     "eva02_tiny_patch14_224": {"img_size": 56, "depth": 2},
     "swin_tiny_patch4_window7_224": _HEADS,
     "swinv2_tiny_window8_256": _HEADS,
-    "mixer_s32_224": {"img_size": 64, "num_blocks": 2},
-    "gmixer_12_224": {"img_size": 64, "num_blocks": 2},
+    "mixer_s32_224": {"img_size": 64},
+    "gmixer_12_224": {"img_size": 64},
     "cait_xxs24_224": _SHORT,
     "xcit_nano_12_p16_224": _SHORT,
     "poolformer_s12": {},
@@ -95,9 +104,14 @@ _TIMM: dict[str, dict[str, Any]] = {
 }
 
 
+_TIMM_BLOCKS = {"convmixer_768_32": 2, "mixer_s32_224": 2, "gmixer_12_224": 2}
+"""How many blocks stay of models that take no number of them."""
+
+
 def _add_timm() -> None:
     for name, given in _TIMM.items():
-        add(Row(f"timm {name}", "timm", _timm(name, given), images(given.get("img_size", 64)), classification))
+        build = _timm(name, given, _TIMM_BLOCKS.get(name))
+        add(Row(f"timm {name}", "timm", build, images(given.get("img_size", 64)), classification))
 
 
 def _torchvision(kind: str, name: str, given: dict[str, Any]) -> Callable[[], nn.Module]:
@@ -164,7 +178,7 @@ def _add_segmentation() -> None:
                 f"segmentation_models_pytorch {name}",
                 "segmentation_models_pytorch",
                 functools.partial(_segmenter, name),
-                pixel_images(64),
+                pixel_images(128 if name == "PAN" else 64),
                 classification,
             )
         )

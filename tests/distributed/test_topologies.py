@@ -83,6 +83,17 @@ def test_processes_hold_a_part_of_the_weights_each(strategy: str, share: float, 
     assert found["share"] < share < expected["share"] == 1
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["fsdp", "hsdp", "own plan", "mix"])
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "bert"])
+def test_models_of_a_library_are_divided_over_processes(kind: str, strategy: str, alone: Path, tmp_path: Path) -> None:
+    """By the model's own plan for tensor parallelism, on 2 x 4 cores: as on one."""
+    expected = reference(alone / kind, "--kind", kind)
+    found = run(tmp_path, 2, 4, "--kind", kind, "--strategy", strategy)
+    require_same(found, expected)
+    assert found["share"] < 0.75 < expected["share"] == 1
+
+
 # promise 12: L#6390, resuming loads once, on any number of processes
 # promise 14: L#2700, a save by several processes
 @pytest.mark.slow

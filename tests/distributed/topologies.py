@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+import transformers
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
 import systolic as L
@@ -69,6 +70,34 @@ class Text(Recorded):
         return torch.optim.AdamW(self.parameters(), 3e-3)
 
 
+class Library(Text):
+    """A model of transformers with tied embeddings, whose own plan says what tensor parallelism divides."""
+
+    def __init__(self, kind: str) -> None:
+        L.LightningModule.__init__(self)
+        sizes = {"vocab_size": 32, "use_cache": False}
+        if kind == "gpt2":
+            dropouts = {"embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0}
+            config = transformers.GPT2Config(n_layer=2, n_embd=32, n_head=4, n_positions=16, **dropouts, **sizes)
+            self.net: Any = transformers.GPT2LMHeadModel(config)
+            return
+        sizes |= {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+        sizes |= {"max_position_embeddings": 16}
+        if kind == "llama":
+            tied = transformers.LlamaConfig(num_key_value_heads=2, tie_word_embeddings=True, **sizes)
+            self.net = transformers.LlamaForCausalLM(tied)
+        else:
+            dropouts = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+            self.net = transformers.BertForMaskedLM(transformers.BertConfig(**dropouts, **sizes))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.net(input_ids=tokens, attention_mask=torch.ones_like(tokens)).logits
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        # not Adam's: the biases of keys have no gradient but rounding, of which it would make a step
+        return torch.optim.SGD(self.parameters(), 0.1, momentum=0.9)
+
+
 class Losses(L.Callback):
     """Every epoch's values, and what share of the weights is on a core."""
 
@@ -91,7 +120,8 @@ def data_of(kind: str, batch: int) -> tuple[L.LightningModule, DataLoader[Any], 
         train, validation = Subset(train, range(94)), Subset(validation, range(37))
     else:
         words = torch.randint(0, 8, (131, 12), generator=torch.Generator().manual_seed(5)).cumsum(1) % 32
-        module, train, validation = Text(), TensorDataset(words[:94]), TensorDataset(words[94:])
+        module = Text() if kind == "text" else Library(kind)
+        train, validation = TensorDataset(words[:94]), TensorDataset(words[94:])
     return module, DataLoader(train, batch_size=batch, shuffle=True), DataLoader(validation, batch_size=batch)
 
 
@@ -100,13 +130,15 @@ STRATEGIES: dict[str, str | ModelParallel] = {
     "fsdp": "fsdp",
     "hsdp": "hsdp",
     "tensor": ModelParallel(fsdp=4, tensor=2, plan={"net.0": "colwise", "net.2": "rowwise"}),
+    "own plan": ModelParallel(fsdp=4, tensor=2),
+    "mix": ModelParallel(data=2, fsdp=2, tensor=2),
 }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("directory", type=Path)
-    parser.add_argument("--kind", choices=["digits", "text"], default="digits")
+    parser.add_argument("--kind", choices=["digits", "text", "gpt2", "llama", "bert"], default="digits")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--steps-per-dispatch", type=int, default=1)
     parser.add_argument("--stops", action="store_true")

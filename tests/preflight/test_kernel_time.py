@@ -9,9 +9,78 @@ from systolic.preflight import parse_slice
 from systolic.preflight._hlo_analysis import Array, CustomCall, Operation
 from systolic.preflight._kernel_time import ATTENTION_CYCLES, kernel_seconds
 
-CHIP = parse_slice("v5litepod-8").chip
+CHIPS = {parse_slice(name).chip.name: parse_slice(name).chip for name in ("v4-8", "v5litepod-8", "v5p-8", "v6e-8", "tpu7x-8")}
+CHIP = CHIPS["v5e"]
 SCORES = 48 * 1024 * 768
 """What 4 x 12 causal heads of 1,024 queries look at, in tiles of 512 x 512."""
+
+# bundles for 1,024 scores on one TensorCore, as libtpu 0.0.42.1 schedules causal kernels (--xla_jf_dump_llo_text): by products and
+# features
+BUNDLES = [
+    ("v6e", "attention_forward_512x512", 2, 64, 5.21),
+    ("v6e", "attention_backward_512x512", 5, 64, 8.13),
+    ("v6e", "attention_forward_dropout_512x512", 2, 64, 7.64),
+    ("v6e", "attention_backward_dropout_512x512", 5, 64, 11.83),
+    ("v6e", "attention_forward_1024x1024", 2, 128, 4.06),
+    ("v6e", "attention_backward_1024x1024", 5, 128, 7.56),
+    ("v6e", "attention_forward_1024x1024", 2, 256, 4.79),
+    ("v6e", "attention_backward_1024x1024", 5, 256, 8.04),
+    ("v5e", "attention_forward_512x512", 2, 64, 6.53),
+    ("v5e", "attention_backward_512x512", 5, 64, 11.85),
+    ("v5e", "attention_forward_dropout_512x512", 2, 64, 9.54),
+    ("v5e", "attention_backward_dropout_512x512", 5, 64, 14.59),
+    ("v5e", "attention_forward_1024x1024", 2, 128, 6.15),
+    ("v5e", "attention_backward_1024x1024", 5, 128, 12.00),
+    ("v5e", "attention_forward_1024x1024", 2, 256, 9.87),
+    ("v5e", "attention_backward_1024x1024", 5, 256, 20.34),
+    ("v5p", "attention_forward_512x512", 2, 64, 6.57),
+    ("v5p", "attention_backward_512x512", 5, 64, 11.83),
+    ("v5p", "attention_forward_dropout_512x512", 2, 64, 9.43),
+    ("v5p", "attention_backward_dropout_512x512", 5, 64, 14.65),
+    ("v5p", "attention_forward_1024x1024", 2, 128, 6.33),
+    ("v5p", "attention_backward_1024x1024", 5, 128, 12.49),
+    ("v5p", "attention_forward_1024x1024", 2, 256, 9.77),
+    ("v5p", "attention_partial_backward_1024x1024", 4, 256, 15.38),
+    ("v5p", "attention_partial_backward_1024x1024", 3, 256, 11.98),
+    ("v4", "attention_forward_512x512", 2, 64, 8.72),
+    ("v4", "attention_backward_512x512", 5, 64, 13.91),
+    ("v4", "attention_forward_dropout_512x512", 2, 64, 39.66),
+    ("v4", "attention_backward_dropout_512x512", 5, 64, 46.51),
+    ("v4", "attention_forward_640x640", 2, 128, 10.78),
+    ("v4", "attention_partial_backward_640x640", 3, 128, 9.99),
+    ("v4", "attention_partial_backward_640x640", 4, 128, 11.90),
+    ("v4", "attention_forward_512x512", 2, 256, 14.54),
+    ("v4", "attention_partial_backward_512x512", 4, 256, 19.23),
+    ("v4", "attention_partial_backward_512x512", 3, 256, 15.38),
+    ("tpu7x", "attention_forward_512x512", 2, 64, 4.43),
+    ("tpu7x", "attention_backward_512x512", 5, 64, 7.61),
+    ("tpu7x", "attention_forward_dropout_512x512", 2, 64, 7.34),
+    ("tpu7x", "attention_backward_dropout_512x512", 5, 64, 11.45),
+    ("tpu7x", "attention_forward_1024x1024", 2, 128, 3.65),
+    ("tpu7x", "attention_backward_1024x1024", 5, 128, 7.55),
+    ("tpu7x", "attention_forward_1024x1024", 2, 256, 4.43),
+    ("tpu7x", "attention_partial_backward_1024x1024", 4, 256, 5.12),
+    ("tpu7x", "attention_partial_backward_1024x1024", 3, 256, 4.29),
+    ("v6e", "attention_forward_1024x1024", 2, 64, 3.79),
+    ("v6e", "attention_backward_1024x1024", 5, 64, 6.23),
+    ("v6e", "attention_forward_dropout_1024x1024", 2, 64, 6.33),
+    ("v6e", "attention_backward_dropout_1024x1024", 5, 64, 9.82),
+    ("v5e", "attention_forward_1024x1024", 2, 64, 5.22),
+    ("v5e", "attention_backward_1024x1024", 5, 64, 9.87),
+    ("v5e", "attention_forward_dropout_1024x1024", 2, 64, 7.66),
+    ("v5e", "attention_backward_dropout_1024x1024", 5, 64, 12.73),
+    ("v5p", "attention_forward_1024x1024", 2, 64, 5.37),
+    ("v5p", "attention_backward_1024x1024", 5, 64, 10.00),
+    ("v5p", "attention_forward_dropout_1024x1024", 2, 64, 7.86),
+    ("v5p", "attention_backward_dropout_1024x1024", 5, 64, 12.71),
+    ("v4", "attention_forward_512x512", 2, 64, 8.87),
+    ("v4", "attention_forward_dropout_512x512", 2, 64, 41.11),
+    ("v4", "attention_backward_dropout_512x512", 5, 64, 52.67),
+    ("tpu7x", "attention_forward_1024x1024", 2, 64, 3.72),
+    ("tpu7x", "attention_backward_1024x1024", 5, 64, 6.50),
+    ("v5e", "splash_mha_fwd_residuals", 2, 64, 6.35),
+    ("v5e", "splash_mha_dkv_no_residuals", 5, 64, 10.0),
+]
 
 
 def call(kernel: str, flops: int = 4 * 64 * SCORES, size: int | None = 1000, cycles: int | None = None) -> CustomCall:
@@ -21,42 +90,35 @@ def call(kernel: str, flops: int = 4 * 64 * SCORES, size: int | None = 1000, cyc
 
 
 def registers(kernel: str, chip: Chip = CHIP, **options: int | None) -> float:
-    """Cycles that a kernel is predicted to take for 1,024 scores."""
+    """Cycles that a kernel is predicted to take for 1,024 scores, of all cores that act as one."""
     return kernel_seconds(call(kernel, **options), chip) * chip.clock_hz / (SCORES / 1024)
 
 
-@pytest.mark.parametrize(
-    ("kernel", "products", "bundles"),
-    [
-        ("jvp_attention_forward_", 2, 6.61),
-        ("attention_forward_dropout", 2, 9.63),
-        ("transpose_jvp_attention_backward__", 5, 12.20),
-        ("transpose_jvp_attention_backward_dropout__", 5, 14.92),
-        ("splash_mha_fwd_residuals", 2, 6.35),
-        ("splash_mha_dkv_no_residuals", 5, 10.0),
-    ],
-)
-def test_attention_takes_the_bundles_that_the_compiler_scheduled(kernel: str, products: int, bundles: float) -> None:
-    assert registers(kernel, flops=products * 2 * 64 * SCORES) == pytest.approx(bundles, rel=0.05)
+@pytest.mark.parametrize(("chip", "kernel", "products", "features", "bundles"), BUNDLES)
+def test_attention_takes_the_bundles_that_the_compiler_scheduled(
+    chip: str, kernel: str, products: int, features: int, bundles: float
+) -> None:
+    cores = CHIPS[chip].tensor_cores // CHIPS[chip].devices
+    predicted = cores * registers(kernel, CHIPS[chip], flops=products * 2 * features * SCORES)
+    assert predicted == pytest.approx(bundles, rel=1 / 6 if chip == "v4" else 1 / 8)
 
 
 def test_masks_cost_next_to_nothing_and_dropout_a_hash() -> None:
-    assert registers("attention_forward_mask") == registers("attention_forward")
-    assert registers("attention_forward_mask_dropout") > 1.3 * registers("attention_forward_mask")
+    assert registers("attention_forward_mask_512x512") == registers("attention_forward_512x512")
+    assert registers("attention_forward_mask_dropout_512x512") > 1.3 * registers("attention_forward_mask_512x512")
 
 
 def test_two_cores_that_act_as_one_share_the_scores() -> None:
-    chip = parse_slice("v5p-8").chip
+    chip = CHIPS["v5p"]
     assert (chip.tensor_cores, chip.devices) == (2, 1)
-    assert registers("attention_forward", chip, flops=0) == pytest.approx(ATTENTION_CYCLES["v5p"].forward / 2)
+    assert registers("attention_forward_1024x1024", chip, flops=0) == pytest.approx(ATTENTION_CYCLES["v5p"].forward / 2)
 
 
 def test_other_kernels_have_a_roofline_and_estimated_ones_nothing() -> None:
     assert kernel_seconds(call("doubled", flops=0, size=None), CHIP) == pytest.approx(8000 / CHIP.bandwidth_per_device)
     assert kernel_seconds(call("doubled", flops=10**12), CHIP) == pytest.approx(10**12 / CHIP.flops_per_device)
-    assert kernel_seconds(call("attention_forward", cycles=5), CHIP) == 0.0
+    assert kernel_seconds(call("attention_forward_512x512", cycles=5), CHIP) == 0.0
 
 
 def test_every_generation_with_kernels_has_its_cycles() -> None:
-    chips = {parse_slice(name).chip.name for name in ("v4-8", "v5litepod-8", "v5p-8", "v6e-8", "tpu7x-8")}
-    assert chips == set(ATTENTION_CYCLES)
+    assert set(CHIPS) == set(ATTENTION_CYCLES)

@@ -5,6 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import jax
+import pytest
+
+from systolic.preflight import parse_slice, slice_devices
 from systolic.runtime import compiler_options
 
 # shapes of jax-ml/jax#40412 and #39257: the process ends with a segmentation fault, or hangs, under XLA's own choice
@@ -24,7 +28,19 @@ def test_sums_of_products_of_seven_dimensions_equal_eager() -> None:
     assert (ended.returncode, ended.stdout.strip()) == (0, "equal"), ended.stderr[-2000:]
 
 
-def test_only_programs_for_a_cpu_have_options() -> None:
-    assert compiler_options("tpu") is None
-    assert compiler_options("gpu") is None
-    assert compiler_options("cpu")
+@pytest.mark.parametrize(("slice", "kib"), [("v5litepod-8", 98304), ("v5p-8", 49152), ("v6e-8", 98304), ("tpu7x-8", 49152)])
+def test_large_products_get_vector_memory_for_their_tiles(slice: str, kib: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = slice_devices(parse_slice(slice))[0]
+    assert compiler_options(device) is None
+    assert compiler_options(device, large_products=True) == {"xla_tpu_scoped_vmem_limit_kib": str(kib)}
+    monkeypatch.setenv("LIBTPU_INIT_ARGS", "--xla_tpu_scoped_vmem_limit_kib=65536")
+    assert compiler_options(device, large_products=True) is None  # what the user chose stays
+
+
+@pytest.mark.parametrize("slice", ["v2-8", "v3-8", "v4-8"])
+def test_chips_with_little_vector_memory_keep_their_limit(slice: str) -> None:
+    assert compiler_options(slice_devices(parse_slice(slice))[0], large_products=True) is None
+
+
+def test_a_cpu_is_kept_from_ynnpack() -> None:
+    assert compiler_options(jax.devices("cpu")[0], large_products=True) == {"xla_cpu_experimental_ynn_fusion_type": ""}

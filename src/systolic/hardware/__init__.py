@@ -2,6 +2,7 @@
 
 from ._chip_table import CHIPS as CHIPS
 from ._chip_table import Chip as Chip
+from ._chip_table import chip_of as chip_of
 from ._chips import Holder as Holder
 from ._chips import Holders as Holders
 from ._chips import chip_files as chip_files

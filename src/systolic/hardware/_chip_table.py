@@ -6,6 +6,7 @@ Sources, by letter:
     J: N. Jouppi et al., "TPU v4", ISCA 2023, table 4 (clock of v2, v3, v4), and "A domain-specific supercomputer for
        training deep neural networks", CACM 63(7), 2020 (links of v2).
     L: libtpu 0.0.52: the figure that its compiler prints when a program does not fit ("exceeds available HBM").
+    P: JAX's table for Pallas (jax/_src/pallas/mosaic/tpu_info.py).
     D: derived: peak FLOP/s divided by FLOP per cycle, with MXU counts for which the compiler's own `estimated_cycles` of
        a 16384^3 bfloat16 product stay below that many FLOP per cycle (v5e 120,892 of 131,072; v5p 246,028 of 262,144;
        v6e 408,750 of 524,288; tpu7x 444,834 of 524,288 per core). The same division gives 0.70, 0.94 and 1.05 GHz for
@@ -18,6 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 _GIB = 2**30
+_MIB = 2**20
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class Chip:
         hbm_bandwidth: bytes/s per chip.
         link_bandwidth: bytes/s of one link between chips, one way.
         clock_hz: cycles per second of a TensorCore, to turn the compiler's cycle counts into time.
+        vector_memory: bytes of a TensorCore's vector memory (VMEM).
         mxu: side of the matrix unit.
         price: USD per chip and hour, or None where no reliable figure was found.
         price_source: where the price comes from.
@@ -52,6 +55,7 @@ class Chip:
     hbm_bandwidth: float
     link_bandwidth: float
     clock_hz: float
+    vector_memory: int
     mxu: int = 128
     price: float | None = None
     price_source: str = ""
@@ -82,6 +86,7 @@ CHIPS: dict[str, Chip] = {
             hbm_bandwidth=600e9,  # Lightning's throughput table (arXiv 1907.10701); another source says 700e9
             link_bandwidth=62e9,  # J
             clock_hz=0.70e9,  # J
+            vector_memory=16 * _MIB,  # P
         ),
         Chip(
             "v3", "v3", True, tensor_cores=2, devices=2, dimensions=2,
@@ -90,6 +95,7 @@ CHIPS: dict[str, Chip] = {
             hbm_bandwidth=900e9,  # G
             link_bandwidth=100e9,  # S
             clock_hz=0.94e9,  # J
+            vector_memory=16 * _MIB,  # P
         ),
         Chip(
             "v4", "v4", True, tensor_cores=2, devices=1, dimensions=3,
@@ -98,6 +104,7 @@ CHIPS: dict[str, Chip] = {
             hbm_bandwidth=1200e9,  # G
             link_bandwidth=45e9,  # S
             clock_hz=1.05e9,  # J
+            vector_memory=16 * _MIB,  # P
             price=3.22, price_source="Google's price page as quoted in August 2022",
         ),
         Chip(
@@ -107,6 +114,7 @@ CHIPS: dict[str, Chip] = {
             hbm_bandwidth=819e9,  # G
             link_bandwidth=50e9,  # S; G: 400e9 both ways over four links
             clock_hz=1.503e9,  # D: 4 units of 128 x 128
+            vector_memory=128 * _MIB,  # P
             price=1.20, price_source="Google's price page as quoted by the scaling book",
         ),
         Chip(
@@ -116,6 +124,7 @@ CHIPS: dict[str, Chip] = {
             hbm_bandwidth=2765e9,  # G
             link_bandwidth=100e9,  # S; G: 1200e9 both ways over six links
             clock_hz=1.751e9,  # D: 2 x 4 units of 128 x 128
+            vector_memory=64 * _MIB,  # P
             price=4.20, price_source="Google's price page as quoted by the scaling book",
         ),
         Chip(
@@ -125,6 +134,7 @@ CHIPS: dict[str, Chip] = {
             hbm_bandwidth=1600e9,  # G
             link_bandwidth=100e9,  # G: 800e9 both ways over four links
             clock_hz=1.751e9,  # D: as many as 4 units of 256 x 256
+            vector_memory=128 * _MIB,  # P
             mxu=256, price=2.70, price_source="Google's price at general availability, December 2024",
         ),
         Chip(
@@ -134,7 +144,33 @@ CHIPS: dict[str, Chip] = {
             hbm_bandwidth=7380e9,  # G
             link_bandwidth=100e9,  # G: 1200e9 both ways over six links
             clock_hz=2.2e9,  # D: 2 x 4 units of 256 x 256
+            vector_memory=64 * _MIB,  # P
             mxu=256,
         ),
     )
 }  # fmt: skip
+
+# `device_kind` of TPUs as JAX spells it (jax/_src/pallas/mosaic/tpu_info.py), with the name in the table
+_TPU_KINDS = {
+    "TPU v2": "v2",
+    "TPU v3": "v3",
+    "TPU v4": "v4",
+    "TPU v5 lite": "v5e",
+    "TPU v5e": "v5e",
+    "TPU v5": "v5p",
+    "TPU v5p": "v5p",
+    "TPU v6 lite": "v6e",
+    "TPU v6e": "v6e",
+    "TPU7x": "tpu7x",
+}
+
+
+def chip_of(kind: str) -> Chip | None:
+    """The generation that a JAX device's `device_kind` names; None for no TPU, or one that is not in the table.
+
+    Example:
+        >>> chip_of("TPU v6 lite").name
+        'v6e'
+    """
+    name = _TPU_KINDS.get(kind)
+    return None if name is None else CHIPS[name]

@@ -49,7 +49,8 @@ def report_on(step: TracedStep, slice: Slice) -> PreflightReport:
 def lower(step: TracedStep, slice: Slice) -> Lowered:
     """The step as a program for a slice; equal programs for the same chips are compiled once."""
     program, arguments = step.program(slice_devices(slice))
-    return Lowered(program.function, arguments, f"{slice.topology} {slice.chip.devices} {slice.count}")
+    target = f"{slice.topology} {slice.chip.devices} {slice.count} {program.options}"
+    return Lowered(program.function, arguments, target)
 
 
 def describe(step: TracedStep, slice: Slice, compiled: Compiled) -> PreflightReport:

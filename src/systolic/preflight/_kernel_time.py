@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Final
@@ -12,13 +13,13 @@ from ._hlo_analysis import CustomCall
 
 @dataclass(frozen=True)
 class AttentionCycles:
-    """Cycles of a TensorCore for 1,024 scores (a register of float32) beside those of the matrix unit.
+    """Cycles of a TensorCore's vector unit for 1,024 scores (a register of float32) in tiles of 1,024 x 1,024.
 
     Attributes:
         forward: of attention.
         backward: of its gradients; where they take two passes, each takes what forward does.
         dropout: in addition, where probabilities are dropped.
-        splash_forward: of JAX's splash kernel, for models that call it.
+        splash_forward: of JAX's splash kernel, for models that call it; in its own tiles.
         splash_backward: of its gradients, in one pass.
     """
 
@@ -30,20 +31,28 @@ class AttentionCycles:
 
 
 ATTENTION_CYCLES: Final = {
-    "v4": AttentionCycles(8.5, 12.0, 31.7),
-    "v5e": AttentionCycles(4.6, 7.2, 2.9, 4.3, 5.0),
-    "v5p": AttentionCycles(5.5, 9.6, 2.7),
-    "v6e": AttentionCycles(4.8, 6.8, 3.1, 3.8, 4.9),
-    "tpu7x": AttentionCycles(4.0, 6.2, 3.5),
+    "v4": AttentionCycles(7.4, 9.8, 24.0),
+    "v5e": AttentionCycles(4.8, 7.9, 2.8, 6.0, 8.7),
+    "v5p": AttentionCycles(4.9, 8.0, 2.8),
+    "v6e": AttentionCycles(4.0, 6.4, 2.5, 4.3, 6.0),
+    "tpu7x": AttentionCycles(3.5, 6.3, 2.4),
 }
-"""Instruction bundles of the kernels as libtpu 0.0.52 schedules them, one a cycle, less FLOPs / peak.
+"""Fitted to the instruction bundles, one a cycle, of kernels as libtpu 0.0.42.1 schedules them.
 
-From 4 x 12 heads of 1,024 x 1,024 scores with 64 features, in bfloat16. With 128 and 256 features, and in tiles of other sizes,
-the sum was up to a quarter too long; with 128 x 128 scores it was too short by a half. A v4 has no product of 32-bit integers,
-of which the random mask is made.
+A step of the grid takes the root of the sum of the squares of these cycles and of the matrix unit's (FLOPs / peak): the two
+overlap in part. Causal attention with 64, 128 and 256 features, in tiles of 512 x 512 and of 1,024 x 1,024, with dropout and
+without: within an eighth of the bundles (on v4 a sixth), which tests/preflight/test_kernel_time.py has. A v4 has no product of
+32-bit integers, of which the random mask is made; one of its kernels takes 1.4 times what is predicted, gradients of 4,096
+queries with 64 features, one head a step.
 """
 
-_KERNEL: Final = re.compile(r"attention_(forward|partial_backward|backward)(?:_mask)?(_dropout)?|splash_mha_(fwd|dkv)")
+_LARGE_TILE: Final = 1024
+_SMALLER_TILES: Final = 0.4
+"""Exponent: tiles half as long take 1.32 times the cycles of the vector unit for each score, on every chip."""
+
+_KERNEL: Final = re.compile(
+    r"attention_(forward|partial_backward|backward)(?:_mask)?(_dropout)?_(\d+)x(\d+)|splash_mha_(fwd|dkv)"
+)
 
 
 def kernel_seconds(call: CustomCall, chip: Chip) -> float:
@@ -54,17 +63,17 @@ def kernel_seconds(call: CustomCall, chip: Chip) -> float:
     if call.operation.cycles is not None:
         return 0.0
     size = call.bytes if call.bytes is not None else call.operation.hbm_bytes
-    arithmetic = (call.flops or 0) / chip.flops_per_device + _beside_products(call, chip)
+    arithmetic = math.hypot((call.flops or 0) / chip.flops_per_device, _vector_seconds(call, chip))
     return max(arithmetic, size / chip.bandwidth_per_device) * call.operation.times
 
 
-def _beside_products(call: CustomCall, chip: Chip) -> float:
+def _vector_seconds(call: CustomCall, chip: Chip) -> float:
     """Seconds for masks, exponentials, sums and random bits."""
     found = _KERNEL.search(call.kernel)
     cycles = ATTENTION_CYCLES.get(chip.name)
     if found is None or cycles is None:
         return 0.0
-    kind, dropout, splash = found.groups()
+    kind, dropout, rows, columns, splash = found.groups()
     each = {
         "forward": cycles.forward,
         "backward": cycles.backward,
@@ -73,5 +82,7 @@ def _beside_products(call: CustomCall, chip: Chip) -> float:
         "dkv": cycles.splash_backward,
     }[kind or splash]
     each += cycles.dropout if dropout else 0.0
+    if rows:
+        each *= (_LARGE_TILE / math.sqrt(int(rows) * int(columns))) ** _SMALLER_TILES
     cores = chip.tensor_cores // chip.devices
     return (call.exponentials or 0) / 1024 * each / chip.clock_hz / cores

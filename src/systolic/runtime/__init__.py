@@ -15,6 +15,7 @@ from ._compile_cache import keep_compiled_programs as keep_compiled_programs
 from ._compile_cache import watched_cache as watched_cache
 from ._compile_times import expected_seconds as expected_seconds
 from ._compile_times import note_seconds as note_seconds
+from ._compiler_options import CompilerOptions as CompilerOptions
 from ._compiler_options import compiler_options as compiler_options
 from ._convert import is_readable_alone as is_readable_alone
 from ._convert import reading_together as reading_together

@@ -3,28 +3,55 @@
 from __future__ import annotations
 
 import functools
+import os
+from typing import TYPE_CHECKING
 
 import jax
 from jax.errors import JaxRuntimeError
 
+from ..hardware import chip_of
+
+if TYPE_CHECKING:
+    from ..utilities._jax_internals import Device
+
+CompilerOptions = dict[str, bool | str]
+"""Names and values as `jax.jit` takes them."""
+
 # XLA hands products, convolutions and sums of CPU programs to YNNPACK by default. Its fusions end the process with a
 # segmentation fault on some shapes of seven dimensions and more (jax-ml/jax#39257, #40412; jaxlib 0.10.2 and 0.11.0), and make
 # ResNet-18's step about half as long again (benchmarks/RESULTS.md). An empty list of kinds switches them off.
-_WITHOUT_YNNPACK: dict[str, bool | str] = {"xla_cpu_experimental_ynn_fusion_type": ""}
+_WITHOUT_YNNPACK: CompilerOptions = {"xla_cpu_experimental_ynn_fusion_type": ""}
 
 
-def compiler_options(platform: str) -> dict[str, bool | str] | None:
+# How much vector memory libtpu lets the tiles of one operation have: by default 16 MiB, on v6e and tpu7x 32. Others' training
+# programs raise it for the whole process, in LIBTPU_INIT_ARGS; what stands there is kept.
+_TILE_MEMORY = "xla_tpu_scoped_vmem_limit_kib"
+_DEFAULT_KIB = 16 * 1024
+
+
+def compiler_options(device: Device, *, large_products: bool = False) -> CompilerOptions | None:
     """Options for `jax.jit(compiler_options=...)`; None for XLA's own choice.
 
     Args:
-        platform: "cpu", "gpu" or "tpu": what the program is compiled for.
+        device: one of those that the program is compiled for, which may be of a topology that is not here.
+        large_products: whether it spends its time on matrix products whose operands are larger than vector memory. Larger
+            tiles read them less often: a product of 16,384 x 4,096 by 14,336 is estimated at 61% of a v6e's peak by default
+            and at 95% so. They take two to five times as long to compile (benchmarks/RESULTS.md).
 
     Example:
+        >>> import jax
         >>> from systolic.runtime import compiler_options
-        >>> compiler_options("tpu") is None
-        True
+        >>> sorted(compiler_options(jax.devices("cpu")[0]))
+        ['xla_cpu_experimental_ynn_fusion_type']
     """
-    return _WITHOUT_YNNPACK if platform == "cpu" and _knows_ynnpack() else None
+    if device.platform == "cpu":
+        return _WITHOUT_YNNPACK if _knows_ynnpack() else None
+    chip = chip_of(device.device_kind)
+    # the rest is for what is fetched ahead
+    kib = 0 if chip is None else chip.vector_memory * 3 // 4 // 1024
+    if kib <= _DEFAULT_KIB or not large_products or _TILE_MEMORY in os.environ.get("LIBTPU_INIT_ARGS", ""):
+        return None
+    return {_TILE_MEMORY: str(kib)}
 
 
 @functools.cache

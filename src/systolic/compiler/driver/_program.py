@@ -19,11 +19,11 @@ from torch import fx
 from ...runtime import (
     Buffer,
     Cell,
+    CompilerOptions,
     DeviceTensor,
     Placement,
     TensorKind,
     cells_of,
-    compiler_options,
     flush,
     jax_dtype,
     plan_buffers,
@@ -46,6 +46,7 @@ from ..passes import split_state, with_heads_in_place, with_masks_by_shape, with
 from ._check_watch import CheckWatch
 from ._layer_scan import order_with_loops
 from ._number_words import number_of, number_record, words
+from ._options_of import options_of
 from ._ways import verdict_of
 
 
@@ -96,10 +97,12 @@ class Executable:
         function: takes what `Program.arguments` gives; returns the new state, the results, the outcome of the checks and
             the next random key.
         checks: the checks in it; filled when JAX traces the function.
+        options: of XLA for it.
     """
 
     function: Any
     checks: list[Check]
+    options: CompilerOptions | None
 
 
 class Program:
@@ -128,6 +131,7 @@ class Program:
             executables[self.fingerprint] = _executable(captured.graph, self.layout, placement, captured.speculations)
         self.function = executables[self.fingerprint].function
         self.checks = executables[self.fingerprint].checks
+        self.options = executables[self.fingerprint].options
 
     def arguments(self, leaves: Sequence[Any], numbers: Sequence[Number]) -> tuple[Any, ...]:
         """Arguments of the compiled function for these inputs."""
@@ -175,7 +179,7 @@ class Program:
     def repeated(self, times: int) -> Any:
         """A function that runs this many steps: leaves, scalars and results have a first dimension for the step."""
         assert not self.captured.speculations, "steps that may have to run again run alone"
-        return _repeated(self.captured.graph, self.layout, self.placement, self.checks, times)
+        return _repeated(self.captured.graph, self.layout, self.placement, self.checks, times, self.options)
 
     def _scalar_array(self, numbers: Sequence[Number]) -> Any:
         values = [expression(numbers) for expression in self.captured.scalars]
@@ -397,12 +401,16 @@ def _split_state(graph: fx.Graph, layout: Layout, placement: Placement) -> Value
     if placement.mesh.size == 1:
         return None
     specs = [sharding.spec if isinstance(sharding, NamedSharding) else PartitionSpec() for sharding in layout.shardings]
-    nodes = [node for node in graph.nodes if node.op == "placeholder"]
-    states = [(node, place) for node, (kind, place) in zip(nodes, layout.inputs, strict=False) if kind == "state"]
-    before = {node: specs[place.buffer] for node, place in states}
+    before = {node: specs[place.buffer] for node, place in _placeholders(graph, layout, "state").items()}
     new = [(number, buffer) for buffer, pieces in enumerate(layout.updates) for _, number in pieces if number is not None]
     outputs = _outputs(graph)
     return split_state(graph, before, {outputs[number]: specs[buffer] for number, buffer in new}, placement.mesh)
+
+
+def _placeholders(graph: fx.Graph, layout: Layout, kind: str) -> dict[fx.Node, Any]:
+    """A graph's inputs of a kind, with where each comes from."""
+    nodes = [node for node in graph.nodes if node.op == "placeholder"]
+    return {node: place for node, (found, place) in zip(nodes, layout.inputs, strict=False) if found == kind}
 
 
 def _unless_refused(
@@ -428,10 +436,13 @@ def _scope(outputs: Sequence[Any], pieces: Sequence[tuple[Piece, int | None]]) -
 def _executable(graph: fx.Graph, layout: Layout, placement: Placement, speculations: Sequence[Speculation]) -> Executable:
     checks: list[Check] = []
     step = _step_function(graph, layout, placement, checks, speculations)
-    return Executable(_jitted(step, layout, placement, bool(speculations)), checks)
+    options = options_of(graph, _placeholders(graph, layout, "leaf"), placement)
+    return Executable(_jitted(step, layout, placement, options, bool(speculations)), checks, options)
 
 
-def _repeated(graph: fx.Graph, layout: Layout, placement: Placement, checks: list[Check], times: int) -> Any:
+def _repeated(
+    graph: fx.Graph, layout: Layout, placement: Placement, checks: list[Check], times: int, options: CompilerOptions | None
+) -> Any:
     step = _step_function(graph, layout, placement, checks)
 
     def steps(
@@ -455,15 +466,16 @@ def _repeated(graph: fx.Graph, layout: Layout, placement: Placement, checks: lis
         state, outcome, key = carry
         return state, results, outcome, key
 
-    return _jitted(steps, layout, placement)
+    return _jitted(steps, layout, placement, options)
 
 
-def _jitted(step: Callable[..., Any], layout: Layout, placement: Placement, judged: bool = False) -> Any:
+def _jitted(
+    step: Callable[..., Any], layout: Layout, placement: Placement, options: CompilerOptions | None, judged: bool = False
+) -> Any:
     whole = placement.whole
     result_shardings = [whole if len(group) > 1 else None for group in layout.results]
     result_shardings += [whole] if judged else []
     shardings = (list(layout.donated), result_shardings, whole, whole if layout.draws else None)
-    options = compiler_options(placement.platform)
     return jax.jit(step, donate_argnums=(0,), out_shardings=shardings, compiler_options=options)
 
 

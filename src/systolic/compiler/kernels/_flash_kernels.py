@@ -64,7 +64,7 @@ def flash_forward(problem: FlashProblem, operands: Operands) -> tuple[jax.Array,
             jax.ShapeDtypeStruct((batch, heads, length, width), operands.query.dtype),
             jax.ShapeDtypeStruct((batch, heads, 1, length), jnp.float32),
         ],
-        compiler_params=_PARAMETERS,
+        compiler_params=_parameters(problem),
         cost_estimate=_cost(problem, operands, table, products=2),
         name=_named("attention_forward", problem, operands),
         interpret=problem.interpret,
@@ -123,14 +123,15 @@ def _gradients(
             scratch_shapes=scratch,
         ),
         out_shape=results,
-        compiler_params=_PARAMETERS,
+        compiler_params=_parameters(problem),
         cost_estimate=_cost(problem, operands, table, products=2 + of_query + 2 * of_keys),
         name=_named("attention_backward" if of_query and of_keys else "attention_partial_backward", problem, operands),
         interpret=problem.interpret,
     )(*_scalars(table, operands), *_arrays(operands)[:3], *arrays, *_arrays(operands)[3:])
 
 
-_PARAMETERS = pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary"))
+def _parameters(problem: FlashProblem) -> pltpu.CompilerParams:
+    return pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary"), vmem_limit_bytes=problem.memory)
 
 
 def _tile_table(problem: FlashProblem, by_column: bool) -> np.ndarray:
@@ -212,7 +213,9 @@ def _arrays(operands: Operands) -> list[jax.Array]:
 
 def _named(name: str, problem: FlashProblem, operands: Operands) -> str:
     """A kernel's name says what costs time in it: preflight reads it."""
-    return name + ("_mask" if operands.mask is not None else "") + ("_dropout" if problem.dropout else "")
+    masked = "_mask" if operands.mask is not None else ""
+    dropped = "_dropout" if problem.dropout else ""
+    return f"{name}{masked}{dropped}_{problem.rows}x{problem.columns}"
 
 
 def _cost(problem: FlashProblem, operands: Operands, table: np.ndarray, products: int) -> pl.CostEstimate:

@@ -23,6 +23,7 @@ class FlashProblem:
         dropout: the share of probabilities that is set to zero.
         at_once: compute scores once for all gradients, and keep those of all queries of a head in vector memory, in float32;
             else in two passes, of which one keeps those of a tile.
+        memory: bytes of vector memory that a kernel may take.
         exact: multiply float32 as such, not rounded to bfloat16.
         interpret: run the kernels without a TPU.
     """
@@ -37,6 +38,7 @@ class FlashProblem:
     scale: float
     dropout: float
     at_once: bool
+    memory: int
     exact: bool
     interpret: bool
 
