@@ -31,6 +31,8 @@ RTOL = 1e-5
 ROUNDING = 4.0
 # both sides in float64, where nothing that is told apart here is rounding
 EXACT = 1e-8
+# what rounding may be there, of eager float32's distance from the float64 result; the precisions are 2e-9 apart
+SHARE_IN_FLOAT64 = 1e-6
 
 
 @dataclass
@@ -243,7 +245,7 @@ def _compare(row: Row, wanted: Trained, result: Result) -> None:
     exact = eager(row, torch.float64)
     if as_right(exact, wanted, got):
         result.remark = f"rounding: {found}"
-    elif not difference(exact, compiled(row, dtype=torch.float64)[0], EXACT):
+    elif equal_in_float64(exact, wanted, compiled(row, dtype=torch.float64)[0]):
         result.remark = f"equal in float64; rounding: {found}"
     else:
         result.outcome, result.reason = "wrong", found
@@ -287,18 +289,32 @@ def difference(want: Trained, got: Trained, allowed: float = RTOL) -> str:
     return f"{len(far)} tensors, {worst[0]} by {far[worst[0]]:.1e}" if far else ""
 
 
-def as_right(exact: Trained, want: Trained, got: Trained) -> bool:
-    """Whether results are as near to those of float64 as eager float32's are."""
+def equal_in_float64(exact: Trained, want: Trained, got: Trained) -> bool:
+    """Whether two runs in float64 are equal, but for rounding.
+
+    Where three steps make 3 of float32's rounding (statistics of a detector whose second loss is 18), they make 1e-7 of
+    float64's, which is 5e8 times as fine.
+
+    Args:
+        exact: eager PyTorch's, in float64.
+        want: eager PyTorch's, in float32.
+        got: systolic's, in float64.
+    """
+    return not difference(exact, got, EXACT) or as_right(exact, want, got, SHARE_IN_FLOAT64, EXACT)
+
+
+def as_right(exact: Trained, want: Trained, got: Trained, share: float = ROUNDING, allowed: float = RTOL) -> bool:
+    """Whether results are as near to those of float64 as eager float32's are, or nearer, by `share`."""
     for name, value in exact.state.items():
         if not value.is_floating_point():
             if not torch.equal(value, got.state[name]):
                 return False
             continue
         ours, theirs = (float((t.state[name].double() - value).abs().max()) for t in (got, want))
-        if not ours <= ROUNDING * theirs + RTOL + RTOL * float(value.abs().max()):
+        if not ours <= share * theirs + allowed + allowed * float(value.abs().max()):
             return False
     pairs = zip(exact.losses, want.losses, got.losses, strict=True)
-    return all(abs(g - e) <= ROUNDING * abs(w - e) + RTOL * abs(e) for e, w, g in pairs)
+    return all(abs(g - e) <= share * abs(w - e) + allowed * abs(e) for e, w, g in pairs)
 
 
 def _same_losses(got: Sequence[float], want: Sequence[float], allowed: float = RTOL) -> bool:

@@ -30,9 +30,10 @@ _RULES = """
 Equal means: every loss within 1e-5, every weight and buffer within 1e-5 + 1e-5 of its size (a weight moves by up to 3e-3 in
 these steps). What is further apart counts as equal only if it is as near to the result in float64 as eager float32's is; such
 rows are marked "rounding". Where rounding decides more than that (a normalisation over the few values of such small batches),
-both sides are trained in float64 as well, and are equal to 1e-8 there; such rows say so. *Traces* is how often the step was
-traced: once, unless a value decides the way, or the model sets something at its first step. Seconds are those of the machine
-that ran the sweep, with all that ran beside it; XLA's optimizations are off (`--optimized` has them on).
+both sides are trained in float64 as well, and are equal to 1e-8 there, or to a millionth of eager float32's own distance; such
+rows say so. *Traces* is how often the step was traced: once, unless a value decides the way, or the model sets something at its
+first step. Seconds are those of the machine that ran the sweep, with all that ran beside it; XLA's optimizations are off
+(`--optimized` has them on).
 """
 
 

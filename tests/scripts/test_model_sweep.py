@@ -13,7 +13,7 @@ pytest.importorskip("transformers")
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 
-from _models_check import Result, Trained, as_right, check, difference  # noqa: E402
+from _models_check import Result, Trained, as_right, check, difference, equal_in_float64  # noqa: E402
 from _models_report import document  # noqa: E402
 from _models_row import Row, add  # noqa: E402
 from _models_table import ROWS  # noqa: E402
@@ -53,6 +53,15 @@ def test_a_result_that_is_as_near_to_the_exact_one_is_rounding() -> None:
     far = Trained([1.0], {"weight": torch.full((1,), 1e-3)})
     assert as_right(exact, far, Trained([1.0], {"weight": torch.full((1,), -3e-3)}))
     assert not as_right(exact, far, Trained([1.0], {"weight": torch.full((1,), 5e-3)}))
+
+
+def test_rounding_in_float64_is_a_millionth_of_float32s() -> None:
+    exact = Trained([1.0], {"weight": torch.zeros(2).double()})
+    far = Trained([1.0], {"weight": torch.full((2,), 3.0)})
+    assert equal_in_float64(exact, far, Trained([1.0], {"weight": torch.full((2,), 1e-7).double()}))
+    assert not equal_in_float64(exact, far, Trained([1.0], {"weight": torch.full((2,), 1e-5).double()}))
+    near = Trained([1.0], {"weight": torch.full((2,), 1e-4)})
+    assert not equal_in_float64(exact, near, Trained([1.0], {"weight": torch.full((2,), 1e-7).double()}))
 
 
 @pytest.mark.parametrize(

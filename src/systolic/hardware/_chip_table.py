@@ -6,6 +6,7 @@ Sources, by letter:
     J: N. Jouppi et al., "TPU v4", ISCA 2023, table 4 (clock of v2, v3, v4), and "A domain-specific supercomputer for
        training deep neural networks", CACM 63(7), 2020 (links of v2).
     L: libtpu 0.0.52: the figure that its compiler prints when a program does not fit ("exceeds available HBM").
+    C: compiled: products by the memory of their tiles (benchmarks/RESULTS.md).
     P: JAX's table for Pallas (jax/_src/pallas/mosaic/tpu_info.py).
     D: derived: peak FLOP/s divided by FLOP per cycle, with MXU counts for which the compiler's own `estimated_cycles` of
        a 16384^3 bfloat16 product stay below that many FLOP per cycle (v5e 120,892 of 131,072; v5p 246,028 of 262,144;
@@ -39,6 +40,7 @@ class Chip:
         link_bandwidth: bytes/s of one link between chips, one way.
         clock_hz: cycles per second of a TensorCore, to turn the compiler's cycle counts into time.
         vector_memory: bytes of a TensorCore's vector memory (VMEM).
+        tile_memory: those of them that the tiles of large products get; None where the compiler's own limit is as good.
         mxu: side of the matrix unit.
         price: USD per chip and hour, or None where no reliable figure was found.
         price_source: where the price comes from.
@@ -56,6 +58,7 @@ class Chip:
     link_bandwidth: float
     clock_hz: float
     vector_memory: int
+    tile_memory: int | None = None
     mxu: int = 128
     price: float | None = None
     price_source: str = ""
@@ -125,6 +128,7 @@ CHIPS: dict[str, Chip] = {
             link_bandwidth=100e9,  # S; G: 1200e9 both ways over six links
             clock_hz=1.751e9,  # D: 2 x 4 units of 128 x 128
             vector_memory=64 * _MIB,  # P
+            tile_memory=48 * _MIB,  # C
             price=4.20, price_source="Google's price page as quoted by the scaling book",
         ),
         Chip(
@@ -135,6 +139,7 @@ CHIPS: dict[str, Chip] = {
             link_bandwidth=100e9,  # G: 800e9 both ways over four links
             clock_hz=1.751e9,  # D: as many as 4 units of 256 x 256
             vector_memory=128 * _MIB,  # P
+            tile_memory=96 * _MIB,  # C
             mxu=256, price=2.70, price_source="Google's price at general availability, December 2024",
         ),
         Chip(
@@ -145,6 +150,7 @@ CHIPS: dict[str, Chip] = {
             link_bandwidth=100e9,  # G: 1200e9 both ways over six links
             clock_hz=2.2e9,  # D: 2 x 4 units of 256 x 256
             vector_memory=64 * _MIB,  # P
+            tile_memory=48 * _MIB,  # C
             mxu=256,
         ),
     )

@@ -26,7 +26,6 @@ _WITHOUT_YNNPACK: CompilerOptions = {"xla_cpu_experimental_ynn_fusion_type": ""}
 # How much vector memory libtpu lets the tiles of one operation have: by default 16 MiB, on v6e and tpu7x 32. Others' training
 # programs raise it for the whole process, in LIBTPU_INIT_ARGS; what stands there is kept.
 _TILE_MEMORY = "xla_tpu_scoped_vmem_limit_kib"
-_DEFAULT_KIB = 16 * 1024
 
 
 def compiler_options(device: Device, *, large_products: bool = False) -> CompilerOptions | None:
@@ -36,7 +35,8 @@ def compiler_options(device: Device, *, large_products: bool = False) -> Compile
         device: one of those that the program is compiled for, which may be of a topology that is not here.
         large_products: whether it spends its time on matrix products whose operands are larger than vector memory. Larger
             tiles read them less often: a product of 16,384 x 4,096 by 14,336 is estimated at 61% of a v6e's peak by default
-            and at 95% so. They take two to five times as long to compile (benchmarks/RESULTS.md).
+            and at 95% so. They take four to seven times as long to compile (benchmarks/RESULTS.md); on chips where that
+            gains next to nothing the default stays.
 
     Example:
         >>> import jax
@@ -47,11 +47,9 @@ def compiler_options(device: Device, *, large_products: bool = False) -> Compile
     if device.platform == "cpu":
         return _WITHOUT_YNNPACK if _knows_ynnpack() else None
     chip = chip_of(device.device_kind)
-    # the rest is for what is fetched ahead
-    kib = 0 if chip is None else chip.vector_memory * 3 // 4 // 1024
-    if kib <= _DEFAULT_KIB or not large_products or _TILE_MEMORY in os.environ.get("LIBTPU_INIT_ARGS", ""):
+    if chip is None or chip.tile_memory is None or not large_products:
         return None
-    return {_TILE_MEMORY: str(kib)}
+    return None if _TILE_MEMORY in os.environ.get("LIBTPU_INIT_ARGS", "") else {_TILE_MEMORY: str(chip.tile_memory // 1024)}
 
 
 @functools.cache
