@@ -34,9 +34,9 @@ def compiler_options(device: Device, *, large_products: bool = False) -> Compile
     Args:
         device: one of those that the program is compiled for, which may be of a topology that is not here.
         large_products: whether it spends its time on matrix products whose operands are larger than vector memory. Larger
-            tiles read them less often: a product of 16,384 x 4,096 by 14,336 is estimated at 61% of a v6e's peak by default
-            and at 95% so. They take four to seven times as long to compile (benchmarks/RESULTS.md); on chips where that
-            gains next to nothing the default stays.
+            tiles read them less often: a layer's products for 16,384 tokens, 4,096 by 14,336, are estimated at 70% of a v6e's
+            peak by default and at 92% so. They take three to seven times as long to compile (benchmarks/RESULTS.md); on chips
+            that gain next to nothing the default stays.
 
     Example:
         >>> import jax

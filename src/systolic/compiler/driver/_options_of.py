@@ -14,8 +14,8 @@ from ..passes import has_large_products
 _READ_ONCE = 32 * 2**20
 """Bytes of an operand that the compiler's own tiles read once.
 
-Of products of two operands of 32 MiB each, estimates stay the same with more memory for tiles; with 56 MiB (Llama 3 8B's layers over
-two cores) they fall to a half (libtpu 0.0.42.1; benchmarks/RESULTS.md).
+Of products of two operands of 32 MiB each, estimates stay the same with more memory for tiles; with 56 MiB (Llama 3 8B's layers
+over two cores) they fall to a half (libtpu 0.0.42.1; benchmarks/RESULTS.md).
 """
 
 
