@@ -90,7 +90,7 @@ def stacks_of_calls(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[str, str
             return compiled.function(*given)
 
         call.lower = compiled.function.lower  # type: ignore[attr-defined]
-        return _program.Executable(call, compiled.checks)
+        return _program.Executable(call, compiled.checks, None)
 
     monkeypatch.setattr(_program, "_executable", watched)
     trainer().fit(Regression(), DataLoader(dataset(64), batch_size=8))
