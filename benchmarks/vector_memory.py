@@ -1,6 +1,6 @@
 """Products under the TPU compiler, by the vector memory that their tiles may have, for RESULTS.md.
 
-Usage: python benchmarks/vector_memory.py [--chips v6e ...]
+Usage: python benchmarks/vector_memory.py [--slices v6e-4 ...]
 
 Nothing runs on a TPU. It takes some minutes.
 """
@@ -16,12 +16,11 @@ import jax.numpy as jnp
 from jax.sharding import SingleDeviceSharding
 from results import table
 
-from systolic.hardware import CHIPS
-from systolic.preflight import parse_slice, slice_devices
+from systolic.preflight import Slice, parse_slice, slice_devices
 from systolic.preflight._compiled import compile_and_dump
 from systolic.preflight._hlo import analyse
 
-SLICES = {"v5e": "v5litepod-4", "v5p": "v5p-8", "v6e": "v6e-4", "tpu7x": "tpu7x-8"}
+SLICES = ("v5litepod-4", "v5p-8", "v6e-4", "tpu7x-8")
 # rows, what is summed over, columns: GPT-2's head, layers of three widths, Llama 3 8B's with 8,192 and 16,384 tokens a core
 SHAPES = ((8192, 768, 50304), (8192, 1024, 4096), (8192, 2048, 8192), (8192, 4096, 14336), (16384, 4096, 14336))
 
@@ -44,10 +43,10 @@ def of_weight(x: jax.Array, w: jax.Array, y: jax.Array) -> jax.Array:
 PRODUCTS: tuple[Callable[..., jax.Array], ...] = (of_result, of_rows, of_weight)
 
 
-def cycles(chip: str, shape: tuple[int, int, int], kib: int | None) -> tuple[int, float]:
+def cycles(slice: Slice, shape: tuple[int, int, int], kib: int | None) -> tuple[int, float]:
     """The compiler's estimate for the three products together, and the seconds that it took."""
     rows, inner, columns = shape
-    sharding = SingleDeviceSharding(slice_devices(parse_slice(SLICES[chip]))[0])
+    sharding = SingleDeviceSharding(slice_devices(slice)[0])
     kinds = [
         jax.ShapeDtypeStruct(sizes, jnp.bfloat16, sharding=sharding)
         for sizes in ((rows, inner), (inner, columns), (rows, columns))
@@ -63,16 +62,16 @@ def cycles(chip: str, shape: tuple[int, int, int], kib: int | None) -> tuple[int
 def main() -> None:
     """Compile, and print the rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--chips", nargs="*", choices=SLICES, default=list(SLICES))
+    parser.add_argument("--slices", nargs="*", default=SLICES, help="one of each generation")
     rows = [["chip", "product", "M cycles", "of the peak", "with 3/4 of vector memory", "of the peak", "compiled in s"]]
-    for chip in parser.parse_args().chips:
+    for slice in map(parse_slice, parser.parse_args().slices):
+        chip = slice.chip
         for shape in SHAPES:
-            one = CHIPS[chip]
-            least = 6 * shape[0] * shape[1] * shape[2] / one.flops_per_device * one.clock_hz
-            (before, slow), (after, slower) = (cycles(chip, shape, kib) for kib in (None, one.vector_memory * 3 // 4096))
+            least = 6 * shape[0] * shape[1] * shape[2] / chip.flops_per_device * chip.clock_hz
+            (before, slow), (after, slower) = (cycles(slice, shape, kib) for kib in (None, chip.vector_memory * 3 // 4096))
             sizes = f"{shape[0]:,} x {shape[1]:,} by {shape[2]:,}"
             figures = [f"{before / 1e6:.2f}", f"{least / before:.0%}", f"{after / 1e6:.2f}", f"{least / after:.0%}"]
-            rows.append([chip, sizes, *figures, f"{slow:.1f}, {slower:.1f}"])
+            rows.append([chip.name, sizes, *figures, f"{slow:.1f}, {slower:.1f}"])
             print(" | ".join(rows[-1]), flush=True)
     print(table(rows))
 

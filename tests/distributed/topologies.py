@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-import transformers
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
 import systolic as L
@@ -40,8 +39,23 @@ class Digits(DigitClassifier, Recorded):
         return loss
 
 
-class Text(Recorded):
-    """Two layers of attention over characters; the next one is to be told."""
+class Language(Recorded):
+    """A model of sequences of 32 words, of which the next one is to be told."""
+
+    def _loss(self, batch: Any) -> torch.Tensor:
+        return F.cross_entropy(self(batch[0])[:, :-1].flatten(0, 1), batch[0][:, 1:].flatten())
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        loss = self._loss(batch)
+        self.log("loss", loss, on_step=False, on_epoch=True)
+        return loss
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("val_loss", self._loss(batch))
+
+
+class Text(Language):
+    """Two layers of attention."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,26 +69,17 @@ class Text(Recorded):
         mask = torch.nn.Transformer.generate_square_subsequent_mask(tokens.shape[1], device=tokens.device)
         return self.head(self.layers(self.table(tokens), mask=mask, is_causal=True))
 
-    def _loss(self, batch: Any) -> torch.Tensor:
-        return F.cross_entropy(self(batch[0])[:, :-1].flatten(0, 1), batch[0][:, 1:].flatten())
-
-    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
-        loss = self._loss(batch)
-        self.log("loss", loss, on_step=False, on_epoch=True)
-        return loss
-
-    def validation_step(self, batch: Any, batch_idx: int) -> None:
-        self.log("val_loss", self._loss(batch))
-
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.AdamW(self.parameters(), 3e-3)
 
 
-class Library(Text):
+class Library(Language):
     """A model of transformers with tied embeddings, whose own plan says what tensor parallelism divides."""
 
     def __init__(self, kind: str) -> None:
-        L.LightningModule.__init__(self)
+        import transformers  # takes seconds, which the other kinds need not wait
+
+        super().__init__()
         sizes = {"vocab_size": 32, "use_cache": False}
         if kind == "gpt2":
             dropouts = {"embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0}

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from systolic.hardware import Chip
-from systolic.preflight import parse_slice
+from systolic.hardware import CHIPS, Chip
 from systolic.preflight._hlo_analysis import Array, CustomCall, Operation
 from systolic.preflight._kernel_time import ATTENTION_CYCLES, kernel_seconds
 
-CHIPS = {parse_slice(name).chip.name: parse_slice(name).chip for name in ("v4-8", "v5litepod-8", "v5p-8", "v6e-8", "tpu7x-8")}
 CHIP = CHIPS["v5e"]
 SCORES = 48 * 1024 * 768
 """What 4 x 12 causal heads of 1,024 queries look at, in tiles of 512 x 512."""
@@ -78,6 +76,16 @@ BUNDLES = [
     ("v4", "attention_backward_dropout_512x512", 5, 64, 52.67),
     ("tpu7x", "attention_forward_1024x1024", 2, 64, 3.72),
     ("tpu7x", "attention_backward_1024x1024", 5, 64, 6.50),
+    ("v6e", "attention_forward_dropout_512x512", 2, 128, 7.91),
+    ("v6e", "attention_backward_dropout_512x512", 5, 128, 12.95),
+    ("v5e", "attention_forward_dropout_512x512", 2, 128, 9.76),
+    ("v5e", "attention_backward_dropout_512x512", 5, 128, 16.66),
+    ("v5p", "attention_forward_dropout_512x512", 2, 128, 9.81),
+    ("v5p", "attention_backward_dropout_512x512", 5, 128, 16.57),
+    ("v4", "attention_forward_dropout_512x512", 2, 128, 42.70),
+    ("v4", "attention_backward_dropout_512x512", 5, 128, 52.00),
+    ("tpu7x", "attention_forward_dropout_512x512", 2, 128, 7.59),
+    ("tpu7x", "attention_backward_dropout_512x512", 5, 128, 12.70),
     ("v5e", "splash_mha_fwd_residuals", 2, 64, 6.35),
     ("v5e", "splash_mha_dkv_no_residuals", 5, 64, 10.0),
 ]
@@ -121,4 +129,4 @@ def test_other_kernels_have_a_roofline_and_estimated_ones_nothing() -> None:
 
 
 def test_every_generation_with_kernels_has_its_cycles() -> None:
-    assert set(CHIPS) == set(ATTENTION_CYCLES)
+    assert set(CHIPS) - {"v2", "v3"} == set(ATTENTION_CYCLES)

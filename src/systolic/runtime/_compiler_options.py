@@ -22,7 +22,6 @@ CompilerOptions = dict[str, bool | str]
 # ResNet-18's step about half as long again (benchmarks/RESULTS.md). An empty list of kinds switches them off.
 _WITHOUT_YNNPACK: CompilerOptions = {"xla_cpu_experimental_ynn_fusion_type": ""}
 
-
 # How much vector memory libtpu lets the tiles of one operation have: by default 16 MiB, on v6e and tpu7x 32. Others' training
 # programs raise it for the whole process, in LIBTPU_INIT_ARGS; what stands there is kept.
 _TILE_MEMORY = "xla_tpu_scoped_vmem_limit_kib"

@@ -29,7 +29,7 @@ def options_of(graph: fx.Graph, batch: Collection[fx.Node], placement: Placement
     """
     device, mesh = placement.devices[0], placement.mesh
     chip = chip_of(device.device_kind)
-    if chip is None:
+    if chip is None or chip.tile_memory is None:
         return compiler_options(device)
     parts = {"batch_parts": batch_parts(mesh), "weight_parts": mesh.shape.get(TENSOR_AXIS, 1)}
     return compiler_options(device, large_products=has_large_products(graph, batch, _READ_ONCE, **parts))

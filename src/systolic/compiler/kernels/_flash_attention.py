@@ -96,9 +96,8 @@ class _Settings:
 
 def flash_supports(query: Shaped, key: Shaped, value: Shaped, mask: Shaped | None, mesh: Mesh | None) -> bool:
     """Whether the kernels compute this attention; a mask whose gradient is wanted, they do not."""
-    chip = "" if mesh is None else mesh.devices.flat[0].device_kind
     return (
-        chip not in WITHOUT_KERNELS
+        _kind(mesh) not in WITHOUT_KERNELS
         and query.ndim == key.ndim == value.ndim == 4
         and query.dtype in (jnp.bfloat16, jnp.float32)
         and query.shape[0] == key.shape[0] == value.shape[0]
@@ -255,7 +254,7 @@ def _problem(settings: _Settings, heads: int, query: Shaped, key: Shaped, value:
     # a block of fewer features fills whole registers, too
     width = -(-max(key.shape[3], value.shape[3]) // LANES) * LANES
     needs = functools.partial(_bytes_of_a_head, width, query.dtype.itemsize, _bytes_of_a_score(settings, mask))
-    memory = _vector_memory(settings)
+    memory = _vector_memory(settings.mesh)
     room = memory - _BESIDE_BLOCKS
     tiles = ((rows, columns) for rows in _SIZES for columns in _SIZES if needs(rows, columns, rows) <= room)
     # a mask of queries and keys is mostly a causal one, of which tiles that hide everything are skipped, too
@@ -293,19 +292,19 @@ def _cost(lengths: tuple[int, int], tile: tuple[int, int], causal: bool) -> int:
     return visited * (tile[0] + _TILE_OVERHEAD) * (tile[1] + _TILE_OVERHEAD)
 
 
-def _kind(settings: _Settings) -> str:
-    """The chip as JAX calls it."""
-    return "" if settings.mesh is None else settings.mesh.devices.flat[0].device_kind
+def _kind(mesh: Mesh | None) -> str:
+    """The chip as JAX calls it; empty where none is known."""
+    return "" if mesh is None else mesh.devices.flat[0].device_kind
 
 
-def _vector_memory(settings: _Settings) -> int:
-    chip = chip_of(_kind(settings))
+def _vector_memory(mesh: Mesh | None) -> int:
+    chip = chip_of(_kind(mesh))
     return _LEAST_MEMORY if chip is None else max(_LEAST_MEMORY, int(chip.vector_memory * _SHARE_OF_MEMORY))
 
 
 def _bytes_of_a_score(settings: _Settings, mask: Shaped | None) -> int:
     """Vector memory for each score of a tile, with the mask's blocks."""
-    own = _BYTES_ON_V4 if _kind(settings) == "TPU v4" else _BYTES_OF_SCORE
+    own = _BYTES_ON_V4 if _kind(settings.mesh) == "TPU v4" else _BYTES_OF_SCORE
     own += _BYTES_FOR_EXACTNESS if settings.exact else 0
     return own + (2 * jnp.dtype(mask.dtype).itemsize if mask is not None and _is_whole(mask) else 0)
 

@@ -7,9 +7,9 @@ from collections.abc import Collection
 import torch
 from torch import fx
 
-from ...utilities._torch_internals import OpOverload
 from ._flops import node_flops
 
+_JAX_CALL = torch.ops.systolic.jax_call.default
 _PRODUCTS = (torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.bmm, torch.ops.aten.baddbmm)
 
 
@@ -32,21 +32,15 @@ def has_large_products(
     for node in graph.nodes:
         if any(source in split for source in node.all_input_nodes):
             split.add(node)
-        flops = _flops(node)
+        # attention's kernels have a limit of their own
+        flops = 0 if node.target is _JAX_CALL else node_flops(node)
         total += flops
         if flops and node.target.overloadpacket in _PRODUCTS:
-            parts = {source: batch_parts if source in split else weight_parts for source in node.all_input_nodes}
-            if min(_bytes(source) // count for source, count in parts.items() if source.meta["val"].ndim > 1) > memory:
+            operands = [
+                source.meta["val"].nbytes // (batch_parts if source in split else weight_parts)
+                for source in node.all_input_nodes
+                if source.meta["val"].ndim > 1
+            ]
+            if min(operands) > memory:
                 large += flops
     return 2 * large > total
-
-
-def _flops(node: fx.Node) -> int:
-    """Of attention, whose kernels have their own limit, none."""
-    is_own = node.target is torch.ops.systolic.jax_call.default
-    return node_flops(node) if isinstance(node.target, OpOverload) and not is_own else 0
-
-
-def _bytes(node: fx.Node) -> int:
-    value = node.meta["val"]
-    return value.numel() * value.element_size()
