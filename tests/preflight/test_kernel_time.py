@@ -76,6 +76,8 @@ BUNDLES = [
     ("v4", "attention_backward_dropout_512x512", 5, 64, 52.67),
     ("tpu7x", "attention_forward_1024x1024", 2, 64, 3.72),
     ("tpu7x", "attention_backward_1024x1024", 5, 64, 6.50),
+    ("tpu7x", "attention_forward_dropout_1024x1024", 2, 64, 6.33),
+    ("tpu7x", "attention_backward_dropout_1024x1024", 5, 64, 10.15),
     ("v6e", "attention_forward_dropout_512x512", 2, 128, 7.91),
     ("v6e", "attention_backward_dropout_512x512", 5, 128, 12.95),
     ("v5e", "attention_forward_dropout_512x512", 2, 128, 9.76),

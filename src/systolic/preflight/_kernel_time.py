@@ -35,7 +35,7 @@ ATTENTION_CYCLES: Final = {
     "v5e": AttentionCycles(4.8, 7.9, 2.8, 6.0, 8.7),
     "v5p": AttentionCycles(4.9, 8.0, 2.8),
     "v6e": AttentionCycles(4.0, 6.4, 2.5, 4.3, 6.0),
-    "tpu7x": AttentionCycles(3.5, 6.3, 2.4),
+    "tpu7x": AttentionCycles(3.5, 6.4, 2.5),
 }
 """Fitted to the instruction bundles, one a cycle, of kernels as libtpu 0.0.42.1 schedules them.
 
