@@ -83,10 +83,10 @@ class Library(Language):
         sizes = {"vocab_size": 32, "use_cache": False}
         if kind == "gpt2":
             dropouts = {"embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0}
-            config = transformers.GPT2Config(n_layer=2, n_embd=32, n_head=4, n_positions=16, **dropouts, **sizes)
+            config = transformers.GPT2Config(n_layer=2, n_embd=64, n_head=4, n_positions=16, **dropouts, **sizes)
             self.net: Any = transformers.GPT2LMHeadModel(config)
             return
-        sizes |= {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+        sizes |= {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
         sizes |= {"max_position_embeddings": 16}
         if kind == "llama":
             tied = transformers.LlamaConfig(num_key_value_heads=2, tie_word_embeddings=True, **sizes)
