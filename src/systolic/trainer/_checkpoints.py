@@ -37,8 +37,23 @@ def save(run: Run, path: Any, weights_only: bool, storage_options: Any = None) -
             "There is nothing to save before fit, validate, test or predict was called. Saving a checkpoint is only possible "
             "if a model is attached to the Trainer by one of these."
         )
+    if not weights_only:
+        _require_one_moment(run)
     with saving(run, path):
         _save(run, path, weights_only, storage_options)
+
+
+def _require_one_moment(run: Run) -> None:
+    """Refuse counters, schedulers and callbacks that are further than the weights."""
+    behind = max((engine.steps_behind for engine in run.engines.values()), default=0)
+    if behind:
+        raise MisconfigurationException(
+            f"save_checkpoint: a training step raised an error, of which the host learned {behind} steps later. The weights "
+            "and optimizers are those before it; counters, schedulers and callbacks are not, and training that went on from "
+            "here would leave out batches. Save with `weights_only=True`, or go on from the last checkpoint. With "
+            "callbacks=[OnExceptionCheckpoint(...)] or ModelCheckpoint(save_on_exception=True) every step waits for its "
+            "checks, and what they save is of one moment."
+        )
 
 
 def _save(run: Run, path: Any, weights_only: bool, storage_options: Any) -> None:

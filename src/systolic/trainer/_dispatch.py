@@ -5,7 +5,10 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING
 
+from ..callbacks import Callback, ModelCheckpoint, ProgressBar
 from ..compiler import Engine, MultiStepEngine
+from ..core import LightningDataModule
+from ..utilities._overrides import overrides
 from ._stage import Stage
 from ._step_engine import StepEngine
 
@@ -34,6 +37,17 @@ def multi_step(run: Run, engine: StepEngine) -> StepEngine:
     return engine
 
 
+def watcher_of_errors(run: Run) -> str | None:
+    """The first callback or datamodule that does something when a step raises an error, which then has to come at its step."""
+    for callback in run.config.callbacks:
+        saves = callback.save_on_exception if isinstance(callback, ModelCheckpoint) else not isinstance(callback, ProgressBar)
+        if saves and overrides(callback, "on_exception", Callback):
+            return type(callback).__name__
+    if run.datamodule is not None and overrides(run.datamodule, "on_exception", LightningDataModule):
+        return type(run.datamodule).__name__
+    return None
+
+
 def _reason_for_single_steps(run: Run) -> str | None:
     config = run.config
     if run.placement is None:
@@ -51,6 +65,9 @@ def _reason_for_single_steps(run: Run) -> str | None:
         return "detect_anomaly=True looks at every step"
     if any(scheduler.reduce_on_plateau and scheduler.interval == "step" for scheduler in run.schedulers):
         return "a scheduler reads a metric between steps"
+    watcher = watcher_of_errors(run)
+    if watcher is not None:
+        return f"{watcher} is told of errors, which have to come at their step"
     if config.profiler is not None:
         return "a profiler measures single steps"
     return None

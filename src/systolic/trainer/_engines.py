@@ -14,7 +14,7 @@ from ..runtime import Placement, reading_together
 from ..strategies import name_of_strategy
 from ._compile_notice import CompileNotice
 from ._data_scope import datamodule_places
-from ._dispatch import multi_step
+from ._dispatch import multi_step, watcher_of_errors
 from ._eager import EagerEngine
 from ._hooks import BETWEEN_STEPS
 from ._host_optimizer import HostOptimizerEngine
@@ -117,5 +117,6 @@ def _compiled(run: Run, placement: Placement, step: Step, stage: Stage, results:
     engine.scan_layers = run.config.scan_layers
     if stage is Stage.FIT:
         engine.varying = run.varying
+        engine.settles = watcher_of_errors(run) is not None
     engine.program_limit, engine.name_of = run.config.recompile_limit, tensor_name
     return engine

@@ -67,6 +67,11 @@ class StepEngine(Protocol):
         """
         ...
 
+    @property
+    def steps_behind(self) -> int:
+        """How many steps were asked for after one for which an error was raised."""
+        ...
+
     def flush(self) -> None:
         """Dispatch the steps that wait."""
         ...
@@ -109,6 +114,11 @@ class WrappedEngine:
     def model_flops(self) -> int | None:
         """As for the engine."""
         return self.engine.model_flops()
+
+    @property
+    def steps_behind(self) -> int:
+        """As for the engine."""
+        return self.engine.steps_behind
 
     def flush(self) -> None:
         """As for the engine."""

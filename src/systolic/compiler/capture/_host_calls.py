@@ -103,16 +103,16 @@ class HostCalls:
         if not self._decides_text and any(isinstance(name, str) and _MARK.search(name) for name in names):
             raise TextIsKeyError
 
-    def explained(self, error: Exception, number: Callable[[Any], Any] | None) -> None:
+    def explained(self, error: Exception, number: Callable[[Any], Any]) -> None:
         """Put values in place of the marks in an exception of the user's.
 
         Args:
             error: the exception, whose arguments are changed.
-            number: the value of a symbolic number for this batch; None where nobody knows.
+            number: the value of a symbolic number for this batch; it gives None where nobody knows.
         """
         error.args = tuple(self._readable(one, number) if isinstance(one, str) else one for one in error.args)
 
-    def _readable(self, text: str, number: Callable[[Any], Any] | None) -> str:
+    def _readable(self, text: str, number: Callable[[Any], Any]) -> str:
         def shown(mark: re.Match[str]) -> str:
             formatted = self._formatted[int(mark[1])]
             value = formatted.value
@@ -120,7 +120,8 @@ class HostCalls:
                 if value.numel() != 1:
                     return f"tensor of shape {tuple(value.shape)}"
                 value = value.item()
-            return formatted.convert(number(value)) if number is not None else "?"
+            known = number(value)
+            return formatted.convert(known) if known is not None else "?"
 
         return _MARK.sub(shown, text)
 

@@ -3,7 +3,8 @@
 A trace takes one way through the step's Python code. Where a value decides the way, the value of this batch is computed on the
 host, from the ops recorded so far; the trace goes on with the answer. The answer is a guess about every other batch, and about
 this one, because the devices may round otherwise: the program computes the condition itself and keeps the old state where the
-answer is another one, so that the batch can be run again under the program of the other way.
+answer is another one, so that the batch can be run again under the program of the other way. A question whose other answer only
+raises is not computed on the host: the step goes on, and the program checks it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from ...utilities._torch_internals import OpOverload, get_proxy_mode, tree_map_o
 from .._errors import user_line_of
 from ..lowering import LoweringContext, interpret
 from ._host_expressions import ARRAY_NAMES, HostExpression, compiled_expression
+from ._only_raises import answer_to_go_on
 from ._size_reads import asks_for_size
 
 Answer = bool | int
@@ -41,6 +43,7 @@ class Speculation:
         holds: what it has to be.
         number: from the values of `outputs` to the integer that was asked for; None where a condition was.
         is_size: whether it is the size of an op's result that was asked for.
+        only_raises: whether a step for which it does not hold only raises an error.
     """
 
     condition: HostExpression
@@ -50,6 +53,7 @@ class Speculation:
     holds: bool
     number: HostExpression | None
     is_size: bool = False
+    only_raises: bool = False
 
     @property
     def tells_number(self) -> bool:
@@ -68,17 +72,19 @@ class _Asked:
     holds: bool
     number: sympy.Basic | None = None
     is_size: bool = False
+    only_raises: bool = False
 
 
 class Oracle:
     """Answers questions of one trace.
 
     Args:
-        inputs: the values of the graph's tensor placeholders, in order; asked for when there is a question.
+        inputs: the values of the graph's tensor placeholders, in order; asked for when there is a question. None where nobody
+            has them: then only questions whose other answer raises are answered.
         forced: answers to the first questions, where a program has found them out; None where it could not.
     """
 
-    def __init__(self, inputs: Callable[[], Sequence[torch.Tensor]], forced: Sequence[Answer | None] = ()) -> None:
+    def __init__(self, inputs: Callable[[], Sequence[torch.Tensor]] | None, forced: Sequence[Answer | None] = ()) -> None:
         self._inputs = inputs
         self._forced = list(forced)
         self._given: Sequence[torch.Tensor] | None = None
@@ -89,6 +95,12 @@ class Oracle:
         """The value of a condition or number; None for a real number, of which no two batches have the same."""
         made = _nodes_of_symbols()
         if any(symbol not in made for symbol in expression.free_symbols):  # the size of a tensor
+            return None
+        if is_condition and not isinstance(expression, sympy.And | sympy.Or):
+            go_on = answer_to_go_on()
+            if go_on is not None:
+                return self._checked(expression, go_on)
+        if self._inputs is None:
             return None
         if isinstance(expression, sympy.And | sympy.Or):
             return self._junction(expression)
@@ -120,6 +132,17 @@ class Oracle:
             self._asked.append(_Asked(atom, nodes, user_line_of(), answer))
         return sympy.true if answer else sympy.false
 
+    def _checked(self, condition: sympy.Basic, go_on: bool) -> sympy.Basic:
+        """The answer to a condition with which the step goes on, unless it is known that this batch's is the other one."""
+        nodes, varies = self._sources(condition)
+        if varies:
+            known = self._forced[len(self._asked)] if len(self._asked) < len(self._forced) else None
+            answer = go_on if known is None else bool(known)
+            self._asked.append(_Asked(condition, nodes, user_line_of(), answer, only_raises=answer is go_on))
+        else:
+            answer = bool(self._evaluated(condition, nodes))
+        return sympy.true if answer else sympy.false
+
     def _answer(self, expression: sympy.Basic, nodes: dict[sympy.Basic, fx.Node], varies: bool) -> Any:
         asked = len(self._asked)
         known = self._forced[asked] if varies and asked < len(self._forced) else None
@@ -130,9 +153,12 @@ class Oracle:
         return compiled_expression(expression, list(nodes))([v.item() if isinstance(v, torch.Tensor) else v for v in values])
 
     def number(self, symbolic: torch.SymInt | torch.SymFloat | torch.SymBool) -> Any:
-        """Value of a symbolic number for this batch."""
+        """Value of a symbolic number for this batch; None where it is of tensors that nobody has."""
         expression = symbolic.node.expr
-        return self._evaluated(expression, self._sources(expression)[0])
+        nodes, _ = self._sources(expression)
+        if self._inputs is None and any(map(_is_given_tensor, self._needed(list(nodes.values())))):
+            return None
+        return self._evaluated(expression, nodes)
 
     def _sources(self, expression: sympy.Basic) -> tuple[dict[sympy.Basic, fx.Node], bool]:
         """The nodes whose values an expression is of, and whether any depends on what differs from step to step."""
@@ -162,16 +188,17 @@ class Oracle:
 
     def _compute(self, nodes: Sequence[fx.Node], placeholders: dict[fx.Node, int], root: torch.nn.Module) -> None:
         with torch.no_grad():
-            if self._given is None:
+            if self._given is None and self._inputs is not None:
                 self._given = self._inputs()
             for node in nodes:
                 self._values[node] = self._run(node, placeholders, root)
 
     def _run(self, node: fx.Node, placeholders: dict[fx.Node, int], root: torch.nn.Module) -> Any:
-        assert self._given is not None, "asked for before"
         if node.op == "placeholder":
-            index = placeholders[node]
-            return self._given[index] if index < len(self._given) else _number(node.meta["val"])
+            if not _is_given_tensor(node):
+                return _number(node.meta["val"])
+            assert self._given is not None, "asked for before"
+            return self._given[placeholders[node]]
         if node.op == "get_attr":
             return getattr(root, str(node.target)).detach().clone()
         if isinstance(node.target, OpOverload) and (node.target.namespace == "systolic" or _is_random(node)):
@@ -210,7 +237,9 @@ class Oracle:
             condition = compiled_expression(asked.atom, list(asked.nodes), ARRAY_NAMES)
             number = None if asked.number is None else compiled_expression(asked.number, list(asked.nodes), ARRAY_NAMES)
             text = f"{_canonical(asked.atom, list(asked.nodes))} at {asked.line}"
-            found.append(Speculation(condition, indices, text, asked.line, asked.holds, number, asked.is_size))
+            found.append(
+                Speculation(condition, indices, text, asked.line, asked.holds, number, asked.is_size, asked.only_raises)
+            )
         output.args = (tuple(values) if isinstance(output.args[0], tuple) else values,)
         return found
 
@@ -249,6 +278,10 @@ def _makes_number(node: fx.Node) -> bool:
 def _varies(node: fx.Node) -> bool:
     """Whether a node's own value may differ from step to step: arguments, state, tensors of a closure, random numbers."""
     return node.op in ("placeholder", "get_attr") or _is_random(node)
+
+
+def _is_given_tensor(node: fx.Node) -> bool:
+    return node.op == "placeholder" and isinstance(node.meta["val"], torch.Tensor)
 
 
 def _is_random(node: fx.Node) -> bool:

@@ -103,7 +103,8 @@ class Call:
         variable: paths below the roots whose numbers stay variable, too.
         appended: ids of lists that earlier captures saw growing.
         unread: attributes of modules that earlier captures left alone, and that change.
-        values: the values of `leaves` on the host; None where they are not known, and no value can decide the way of a trace.
+        values: the values of `leaves` on the host; None where they are not known. Then a value cannot decide the way of a
+            trace, except between going on and raising.
         forced: the answers to the first questions about values.
         decides_text: whether text that is formatted of a whole number is that of this batch's.
         floats: modules in which `float` takes values of the trace.
@@ -173,7 +174,7 @@ class _Tracing:
         # with what is left out: the step may turn out to change it, and is then traced again
         self.every_object = ObjectGraph(call.roots) if call.unread else objects
         self.reads = AttributeReads(item for _, item in self.every_object.objects() if isinstance(item, nn.Module))
-        self.oracle = None if call.values is None else Oracle(self._values, call.forced)
+        self.oracle = Oracle(None if call.values is None else self._values, call.forced)
         self.table = SymbolTable(self.oracle)
         self.mode = FakeTensorMode(shape_env=self.table.shape_env, static_shapes=True, allow_non_fake_inputs=True)
         self.slots = slots_of(objects)
@@ -192,11 +193,11 @@ class _Tracing:
                 symbols = [self.table.make(value) for value in values]
                 # inside of make_fx: the other way round the tracer would meet writes before they are turned into values
                 functional = dispatch_functionalize(lambda tensors, symbols: self._traced(tensors, symbols))
-                policy = OpPolicy(sized=self.oracle is not None)
+                policy = OpPolicy(sized=call.values is not None)
                 module = make_fx(_with_policy(functional, policy), tracing_mode="real")(fakes, symbols)
                 number_draws(module.graph)
         assert self.result is not None
-        speculations = [] if self.oracle is None else self.oracle.finish(module.graph)
+        speculations = self.oracle.finish(module.graph)
         self.table.forget_oracle()
         require_unexchanged(self.slots, cells)
         # before numbers become inputs of the program, of which no shape can be made: one that decides a shape has to be a guard
@@ -229,7 +230,7 @@ class _Tracing:
 
     def _values(self) -> list[torch.Tensor]:
         """The values of the state and of the arguments, on the host."""
-        assert self.call.values is not None, "else there is no oracle"
+        assert self.call.values is not None, "else nobody asks"
         state = [slot.tensor for slot in self.slots]
         # host sync: a step asks for a value while it is traced
         return [t._cell.host() if isinstance(t, DeviceTensor) else t.detach() for t in state] + self.call.values()
@@ -274,7 +275,7 @@ class _Tracing:
                 result = self.call.function(*arguments, **numbers)
             except Exception as error:
                 self.host_calls.require_no_key(error)
-                self.host_calls.explained(error, None if self.oracle is None else self.oracle.number)
+                self.host_calls.explained(error, self.oracle.number)
                 raise
         self.closed_over.active = False
         grown.remove()

@@ -13,7 +13,13 @@ from ...exceptions import OutOfRangeError
 from ...runtime import Placement, to_host_array
 from ...utilities._entries import Entry, see
 from ..capture import Number
-from ..lowering import Check, no_outcome
+from ..lowering import Check, StepCheck, no_outcome
+from ._run_again import RunAgain, named
+
+StepChecks = list[Check | StepCheck]
+
+_MOST_BATCHES = 16
+"""Batches that are kept on the devices, besides those that wait, until it is known that their steps raised nothing."""
 
 _SECONDS_BETWEEN_LOOKS = 0.1
 
@@ -29,41 +35,54 @@ class CheckWatch:
 
     Attributes:
         outcome: what the next program takes.
+        behind: how many steps the host had gone on after one for which an error was raised.
     """
 
     def __init__(self, placement: Placement) -> None:
         self._placement = placement
         self._due = 0.0
+        self.behind = 0
         self._forget()
 
     def _forget(self) -> None:
         self.outcome: jax.Array = self._placement.replicate(no_outcome())
-        self._steps: deque[tuple[Sequence[Check], Mapping[str, Number]]] = deque()  # a class would cost a microsecond a step
+        # a class would cost a microsecond a step
+        self._steps: deque[tuple[StepChecks, Mapping[str, Number], RunAgain | None]] = deque()
+        self._batches = 0
         self._first = 1
         self._asked: jax.Array | None = None
 
-    def add(self, outcome: jax.Array, checks: Sequence[Check], steps: Sequence[Mapping[str, Number]]) -> None:
+    def add(
+        self, outcome: jax.Array, checks: StepChecks, steps: Sequence[Mapping[str, Number]], again: Sequence[RunAgain] = ()
+    ) -> None:
         """Take what a program returned; now and then begins to copy it to the host.
 
         Args:
             outcome: the outcome of all steps so far.
             checks: what the program checks.
             steps: for each step of the dispatch the numbers that name it.
+            again: for each step what lets it raise an error of its own; empty where it has none.
         """
         if not checks:
             return
         self.outcome = outcome
-        for numbers in steps:
-            self._steps.append((checks, numbers))
+        for place, numbers in enumerate(steps):
+            self._steps.append((checks, numbers, again[place] if again else None))
+        self._batches += len(again)
         now = time.monotonic()
-        if self._asked is None and now >= self._due:
+        if self._asked is None and (now >= self._due or self._batches >= _MOST_BATCHES // 2):
             self._due = now + _SECONDS_BETWEEN_LOOKS
             outcome.copy_to_host_async()
             self._asked = outcome
 
     def look(self) -> None:
-        """Raise what was found before the host last asked, when the devices have come so far; does not wait."""
-        if self._asked is not None and self._asked.is_ready():  # pyright: ignore[reportAttributeAccessIssue]
+        """Raise what was found before the host last asked, when the devices have come so far.
+
+        Does not wait, unless too many batches are kept: then for half of them.
+        """
+        if self._asked is not None and (
+            self._batches >= _MOST_BATCHES or self._asked.is_ready()  # pyright: ignore[reportAttributeAccessIssue]
+        ):
             self._examine(self._asked)
 
     def settle(self) -> None:
@@ -75,19 +94,23 @@ class CheckWatch:
         self._asked = None
         steps, step, check, word = to_host_array(outcome).tolist()  # host sync: `settle` has to know; else it is there
         if word:
-            checks, numbers = self._steps[step - self._first]
+            checks, numbers, again = self._steps[step - self._first]
+            self.behind = len(self._steps) - 1 - (step - self._first)
             # with a bad outcome programs keep the old state for ever: whoever catches the error and goes on needs a good one
             self._forget()
-            raise _error(checks[check], word, numbers)
+            raise _error(checks[check], word, numbers, again)
         while self._first <= steps:
-            self._steps.popleft()
+            self._batches -= self._steps.popleft()[2] is not None
             self._first += 1
 
 
-def _error(check: Check, word: int, step: Mapping[str, Number]) -> OutOfRangeError:
+def _error(check: Check | StepCheck, word: int, step: Mapping[str, Number], again: RunAgain | None) -> Exception:
+    if isinstance(check, StepCheck):
+        assert again is not None, "steps with conditions of their own can be run again"
+        return again.error(check)
     where = f"  used at {_code(check.line)}\n"
     if step:
-        where += f"  in the step with {', '.join(f'{name} {value}' for name, value in step.items())}\n"
+        where += f"  in the step with {named(step)}\n"
     return OutOfRangeError(
         f"{check.op}: {check.what} out of range. Expected: {check.allowed}. Received: {check.value(word)}.\n{where}"
         "The state on the devices is what it was before this step. Correct the data, or make the table, the number of "

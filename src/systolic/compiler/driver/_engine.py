@@ -17,8 +17,6 @@ from ...runtime import (
     DeviceTensor,
     Placement,
     keep_compiled_programs,
-    to_torch_tensor,
-    torch_dtype,
     watched_cache,
 )
 from ..capture import (
@@ -43,16 +41,19 @@ from ..capture import (
 )
 from ..passes import Remat, model_flops
 from ._all_sizes import for_all_sizes
+from ._arguments import Kind, fits, signature_of, values_of, values_or_none
 from ._binding import bind, release
 from ._capture_lock import CAPTURE_LOCK
 from ._check_watch import CheckWatch
 from ._left_alone import left_alone
 from ._memory_limit import PlannedMemory, planned_memory, require_memory
-from ._program import Executable, Program
+from ._program import Program
 from ._recompilation import NameOf, Signature, argument, require_programs, shape_change
 from ._remat import apply_remat
 from ._result import StepResult
+from ._run_again import RunAgain
 from ._same_program import require_same_program
+from ._step_function import Executable
 from ._varying_numbers import VaryingNumbers
 from ._ways import NO_MISSES, Misses, Ways
 
@@ -133,6 +134,7 @@ class Engine:
         memory_limit: a program that needs more bytes on one device is refused after it was compiled; None asks nothing.
         temporary_bytes: what the largest program needs on each device besides its arguments and results.
         watch: the outcome of the checks inside the steps.
+        settles: whether each step waits for its checks, and leaves nothing in Python objects where one fails.
     """
 
     def __init__(
@@ -163,6 +165,7 @@ class Engine:
         self._unread: set[Attribute] = set()
         self.last_numbers: list[Number] = []
         self.watch = CheckWatch(placement)
+        self.settles = False
         self.ways = Ways()
 
     def run(
@@ -182,9 +185,10 @@ class Engine:
 
         Raises:
             OutOfRangeError: an earlier step met an index that eager PyTorch refuses; this one was not run.
+            Exception: an earlier step met a condition for which its own code raises.
         """
         self.watch.look()
-        signature = _signature(leaves, structure)
+        signature = signature_of(leaves, structure)
         misses, drawn = Misses(), StepDraws()
         while True:
             found = self._find(signature, numbers, drawn, misses)
@@ -204,10 +208,12 @@ class Engine:
             # for our programs only: int64 means 64 bits as in PyTorch, while JAX code of the user's own keeps JAX's types
             with jax.enable_x64(True):
                 state, arrays, outcome, key = program.function(*program.arguments(leaves, values))
-            if not program.captured.speculations or self._took_the_way(program, arrays.pop(), misses):
+            if not program.waits or self._took_the_way(program, arrays.pop(), misses):
                 break
             program.take_back(state)
-        program.keep(state, outcome, key, [numbers])
+        program.keep(state, outcome, key, [numbers], self.again(program, leaves, rebuild, numbers))
+        if self.settles:
+            self.watch.settle()
         result = StepResult(program, arrays, values)
         if program.captured.effects:
             result.apply_effects()
@@ -221,14 +227,31 @@ class Engine:
             misses.add(program.captured.speculations, failed - 1, numbers)
         return not failed
 
+    def again(
+        self,
+        program: Program,
+        leaves: Sequence[Any],
+        rebuild: Callable[[list[Any]], tuple[Any, ...]],
+        numbers: dict[str, Number],
+    ) -> list[RunAgain]:
+        """A step that was given to the devices, to let it raise an error of its own; empty where its code has none."""
+        if not program.raises:
+            return []
+
+        def trace(forced: tuple[Answer | None, ...]) -> Captured:
+            with CAPTURE_LOCK:
+                return self._captured(leaves, rebuild, numbers, self.roots(), values_of(leaves), forced)
+
+        return [RunAgain(trace, program.captured.speculations, numbers)]
+
     def ready(
         self, leaves: Sequence[Any], structure: object, numbers: dict[str, Number]
     ) -> tuple[Program | None, list[Number]]:
         """The program that a step would run now, with its numbers, when it is compiled and changes no Python objects."""
         if any(entry.program.captured.draws for entry in self._entries):  # to look for one would draw its numbers
             return None, []
-        found = self._find(_signature(leaves, structure), numbers, StepDraws())
-        if found is None or found[0].pending or found[0].program.captured.effects or found[0].program.captured.speculations:
+        found = self._find(signature_of(leaves, structure), numbers, StepDraws())
+        if found is None or found[0].pending or found[0].program.captured.effects or found[0].program.waits:
             return None, []
         return found[0].program, found[1]
 
@@ -239,15 +262,15 @@ class Engine:
             captured = entry.program.captured
             if entry.signature != signature or (captured.speculations and misses.exclude(captured.speculations)):
                 continue
-            variable = _values_or_none(entry.guards)
+            variable = values_or_none(entry.guards)
             if variable is None:
                 continue
             values = [*numbers.values(), *variable]
             if captured.draws or drawn.happened:
                 values += drawn.of(captured.draws)
-            if _fits(entry.guards.unchanged, values):
+            if fits(entry.guards.unchanged, values):
                 pass
-            elif not _fits(entry.guards.hold, values):
+            elif not fits(entry.guards.hold, values):
                 continue
             elif not entry.guards.same_gradients():
                 self._rebind(entry)
@@ -316,11 +339,11 @@ class Engine:
         reason = misses.reason() or self._explain(signature, self._objects())
         self.listener.tracing(reason)
         started = time.perf_counter()
-        captured = self._captured(leaves, rebuild, numbers, roots, _values_of(leaves), forced)
+        captured = self._captured(leaves, rebuild, numbers, roots, values_of(leaves), forced)
         # eager PyTorch has no state for parameters without gradient, and checkpoints shall hold none; the first capture has it,
         # in slots that would keep its arrays on the devices, and in guards
         if forget_unused(guessed, captured):
-            captured = self._captured(leaves, rebuild, numbers, roots, _values_of(leaves), forced)
+            captured = self._captured(leaves, rebuild, numbers, roots, values_of(leaves), forced)
         if not all(isinstance(slot.tensor, DeviceTensor) for slot in captured.slots):
             bind(captured.objects, self.placement)  # a thread of the user's has given the objects tensors meanwhile
         if self.remat is None and not self.scan_layers:
@@ -362,7 +385,7 @@ class Engine:
         of_leaves: Callable[[], list[torch.Tensor]] | None = None,
         forced: tuple[Answer | None, ...] = (),
     ) -> Captured:
-        fakes = [_Kind(leaf) for leaf in leaves]
+        fakes = [Kind(leaf) for leaf in leaves]
         unwatched = frozenset(self._appended), frozenset(self._unread)
         make = lambda variable: Call(  # noqa: E731
             self.function, fakes, rebuild, numbers, roots, frozenset(variable), *unwatched, of_leaves, forced
@@ -440,6 +463,11 @@ class Engine:
         self.listener.finished(trace_seconds, seconds, cache.saved_seconds)
         return Compile(reason, trace_seconds, seconds, True, cache.saved_seconds, memory=memory)
 
+    @property
+    def steps_behind(self) -> int:
+        """How many steps the host had gone on after one for which an error was raised."""
+        return self.watch.behind
+
     def flush(self) -> None:
         """Nothing waits: every step runs when it is asked for."""
 
@@ -464,37 +492,3 @@ class Engine:
         """Give the objects ordinary CPU tensors again, with the current values, and forget the programs."""
         release(self.roots())
         self._entries.clear()
-
-
-def _signature(leaves: Sequence[Any], structure: object) -> Signature:
-    return structure, tuple([(leaf.shape, leaf.dtype) for leaf in leaves])
-
-
-class _Kind:
-    """Shape and dtype of an array in PyTorch's terms."""
-
-    def __init__(self, array: jax.Array | np.ndarray) -> None:
-        self.shape = array.shape
-        self.dtype = torch_dtype(array.dtype)
-
-
-def _values_of(leaves: Sequence[Any]) -> Callable[[], list[torch.Tensor]] | None:
-    """A function that fetches the arguments' values; None where parts of them lie with other processes."""
-    if not all(leaf.is_fully_addressable for leaf in leaves if isinstance(leaf, jax.Array)):
-        return None
-    # host sync: where a step asks for a value while it is traced
-    return lambda: [to_torch_tensor(np.array(leaf)) for leaf in leaves]
-
-
-def _values_or_none(guards: Guards) -> list[Number] | None:
-    try:
-        return guards.variable_values()
-    except (KeyError, IndexError):  # the container lost the number: the graph is not valid any more
-        return None
-
-
-def _fits(check: Callable[[list[Number]], bool], values: list[Number]) -> bool:
-    try:
-        return check(values)
-    except (KeyError, IndexError):  # an attribute was deleted
-        return False

@@ -10,12 +10,12 @@ import jax
 import numpy as np
 
 from ...distributed import counted_step
-from ...exceptions import OutOfRangeError
 from ...runtime import Cell, to_host_array
 from ..capture import Number
 from ._engine import Compile, Engine
 from ._program import Program
 from ._result import StepResult
+from ._run_again import RunAgain
 
 
 class MultiStepResult(StepResult):
@@ -71,6 +71,7 @@ class _Waiting:
     leaves: Sequence[Any]
     values: list[Number]
     numbers: dict[str, Number]
+    again: list[RunAgain]
 
 
 class MultiStepEngine:
@@ -88,6 +89,7 @@ class MultiStepEngine:
         self._engine = engine
         self._size = size
         self._waiting: list[_Waiting] = []
+        self._dropped = 0
         self._functions: dict[str, Any] = {}
 
     def run(
@@ -100,8 +102,9 @@ class MultiStepEngine:
         """Take one step; arguments as for the engine."""
         try:
             self._engine.watch.look()
-        except OutOfRangeError:
+        except Exception:
             # they follow the step that is refused; run after it was told, they would change the state that it left
+            self._dropped = len(self._waiting)
             self._waiting.clear()
             raise
         program, values = self._engine.ready(leaves, structure, numbers)
@@ -110,7 +113,8 @@ class MultiStepEngine:
         if program is None:
             return self._engine.run(leaves, structure, rebuild, numbers)
         result = MultiStepResult(program, self, values)
-        self._waiting.append(_Waiting(result, leaves, values, numbers))
+        again = self._engine.again(program, leaves, rebuild, numbers)
+        self._waiting.append(_Waiting(result, leaves, values, numbers, again))
         if len(self._waiting) == self._size:
             self._dispatch(program)
         return result
@@ -119,6 +123,11 @@ class MultiStepEngine:
     def compiles(self) -> list[Compile]:
         """Every compilation so far."""
         return self._engine.compiles
+
+    @property
+    def steps_behind(self) -> int:
+        """How many steps were asked for after one for which an error was raised."""
+        return self._engine.steps_behind + self._dropped
 
     def model_flops(self) -> int | None:
         """FLOPs of one step of the program that ran last."""
@@ -142,7 +151,7 @@ class MultiStepEngine:
             self._count(program, step.values)
             with jax.enable_x64(True):
                 state, arrays, outcome, key = program.function(*program.arguments(step.leaves, step.values))
-            program.keep(state, outcome, key, [step.numbers])
+            program.keep(state, outcome, key, [step.numbers], step.again)
             step.result.dispatched(arrays)
 
     def _dispatch(self, program: Program) -> None:
@@ -156,7 +165,7 @@ class MultiStepEngine:
         self._count(program, [number for step in waiting for number in step.values])
         with jax.enable_x64(True):
             state, arrays, outcome, key = function(*arguments)
-        program.keep(state, outcome, key, [step.numbers for step in waiting])
+        program.keep(state, outcome, key, [step.numbers for step in waiting], [one for step in waiting for one in step.again])
         for row, step in enumerate(waiting):
             step.result.dispatched(arrays, row)
 

@@ -10,9 +10,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from torch import fx
 
 from ...exceptions import MisconfigurationException
+from ...runtime import Placement
 from ..capture import Answer, Speculation
+from ..lowering import Checks, StepCheck
 
 _MOST_MISSES = 64
 """A batch that goes no way that the programs found out about is an error of ours, or of random numbers in a condition."""
@@ -90,19 +93,44 @@ class Ways:
         )
 
 
-def verdict_of(speculations: Sequence[Speculation], computed: Sequence[Any], platform: str) -> jax.Array:
+def waits(speculations: Sequence[Speculation]) -> bool:
+    """Whether the host has to know how a step went before it goes on."""
+    return not all(one.only_raises for one in speculations)
+
+
+def add_step_checks(
+    checks: Checks, speculations: Sequence[Speculation], computed: Sequence[Any], graph: fx.Graph, placement: Placement
+) -> None:
+    """Make checks of the conditions for which a step only raises."""
+    nodes = list(graph.nodes)
+    places = {node: place for place, node in enumerate(nodes)}
+    for place, one in enumerate(speculations):
+        if one.only_raises:
+            last = max(places[nodes[-1].args[0][index]] for index in one.outputs)
+            checks.of_step(_as_guessed(one, computed, placement), StepCheck(place, one.line), nodes[: last + 1], placement.mesh)
+
+
+def verdict_of(speculations: Sequence[Speculation], computed: Sequence[Any], placement: Placement) -> jax.Array:
     """The number, from one, of the first condition that the trace took wrongly, or zero; then the integers that are told."""
-    wide = jnp.float32 if platform == "tpu" else jnp.float64  # what Python compares in; a TPU has no float64
     failed = jnp.zeros((), jnp.int64)
     numbers: list[jax.Array] = []
     for place, speculation in reversed(list(enumerate(speculations, 1))):
-        values = [jnp.asarray(computed[index]) for index in speculation.outputs]
-        values = [v.astype(wide if jnp.issubdtype(v.dtype, jnp.floating) else jnp.int64) for v in values]
-        holds = jnp.asarray(speculation.condition(values), bool)
-        failed = jnp.where(holds == speculation.holds, failed, jnp.int64(place))
+        if not speculation.only_raises:
+            failed = jnp.where(_as_guessed(speculation, computed, placement), failed, jnp.int64(place))
         if speculation.number is not None and speculation.tells_number:
-            numbers.insert(0, jnp.asarray(speculation.number(values), jnp.int64))
+            numbers.insert(0, jnp.asarray(speculation.number(_values(speculation, computed, placement)), jnp.int64))
     return jnp.stack([failed, *numbers])
+
+
+def _as_guessed(speculation: Speculation, computed: Sequence[Any], placement: Placement) -> jax.Array:
+    return jnp.asarray(speculation.condition(_values(speculation, computed, placement)), bool) == speculation.holds
+
+
+def _values(speculation: Speculation, computed: Sequence[Any], placement: Placement) -> list[jax.Array]:
+    values = [jnp.asarray(computed[index]) for index in speculation.outputs]
+    # what Python compares in; a TPU has no float64
+    wide = jnp.float32 if placement.platform == "tpu" else jnp.float64
+    return [value.astype(wide if jnp.issubdtype(value.dtype, jnp.floating) else jnp.int64) for value in values]
 
 
 def _answers(speculations: Sequence[Speculation], failed: int, numbers: Iterator[int]) -> list[Answer | None]:

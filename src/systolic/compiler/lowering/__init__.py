@@ -1,6 +1,8 @@
 """Aten ops as JAX functions. Importing this package fills the table."""
 
 from ._checks import Check as Check
+from ._checks import Checks as Checks
+from ._checks import StepCheck as StepCheck
 from ._checks import is_fine as is_fine
 from ._checks import no_outcome as no_outcome
 from ._context import LoweringContext as LoweringContext

@@ -7,7 +7,7 @@ value, which of the checks in its program found it, the word], with zero for the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -78,16 +78,30 @@ class Check:
         return f"{self.low}" if last == self.low else f"{self.low} to {last}"
 
 
+@dataclass(frozen=True)
+class StepCheck:
+    """Condition of the step's own code, which raises an error where it does not hold.
+
+    Attributes:
+        place: its number among the questions that the step asked when it was traced.
+        line: where in the user's code it stands.
+    """
+
+    place: int
+    line: str
+
+
 class Checks:
-    """The checks of one program, in the order in which its ops are lowered.
+    """The checks of one program, in the order of its ops.
 
     Attributes:
         made: what each check requires.
     """
 
     def __init__(self) -> None:
-        self.made: list[Check] = []
+        self.made: list[Check | StepCheck] = []
         self._words: list[jax.Array] = []
+        self._nodes: list[fx.Node | None] = []
         # the arrays are kept: another one must not get the id of one that was checked
         self._seen: dict[tuple[int, int, int, int | None], jax.Array] = {}
 
@@ -112,18 +126,39 @@ class Checks:
             found = words.reshape(cores, -1).max(1)
         else:
             found = jnp.broadcast_to(words.max(), (cores,))
-        self._words.append(found)
+        self._note(found, check, context.node)
+
+    def _note(self, words: jax.Array, check: Check | StepCheck, node: fx.Node | None) -> None:
+        self._words.append(words)
         self.made.append(check)
+        self._nodes.append(node)
+
+    def of_step(self, holds: jax.Array, check: StepCheck, nodes: Iterable[fx.Node], mesh: Mesh) -> None:
+        """Check a condition, behind all that the ops up to what it is of check: eager PyTorch would have met these first.
+
+        Args:
+            holds: the condition.
+            check: what it is.
+            nodes: the graph's, up to the last one whose value it is of.
+            mesh: the cores that run the program.
+        """
+        node, before = None, set[fx.Node | None]()
+        for node in nodes:
+            before.add(node)
+        place = max((place + 1 for place, one in enumerate(self._nodes) if one in before), default=0)
+        word = jnp.where(holds, jnp.uint32(0), jnp.uint32(1))
+        self._words.insert(place, jnp.broadcast_to(word, (batch_parts(mesh),)))
+        self.made.insert(place, check)
+        self._nodes.insert(place, node)
 
     @property
     def words(self) -> Sequence[jax.Array]:
         """The word of each check on every core."""
         return self._words
 
-    def add_layers(self, words: jax.Array, check: Check) -> None:
+    def add_layers(self, words: jax.Array, check: Check | StepCheck) -> None:
         """A check that a loop made in each of its layers: the words have a first dimension for these."""
-        self._words.append(words.max(0))
-        self.made.append(check)
+        self._note(words.max(0), check, None)
 
     def outcome(self, before: jax.Array) -> jax.Array:
         """The outcome after this step, from that of the steps before it; the same one where nothing is checked."""

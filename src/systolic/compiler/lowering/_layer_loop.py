@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from torch import fx
 
 from ._channels_last import ordinary
-from ._checks import Check, Checks
+from ._checks import Check, Checks, StepCheck
 from ._context import LoweringContext, lowering_context
 from ._evaluate import evaluate
 from ._layer_values import Row, Stack, Values, alone, stack_of
@@ -117,7 +117,7 @@ class _Handed:
     nodes: list[Any] = field(default_factory=list)
     histories: list[Any] = field(default_factory=list)
     left: list[tuple[int, Any, list[_Leaf]]] = field(default_factory=list)
-    checks: list[Check] = field(default_factory=list)
+    checks: list[Check | StepCheck] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,48 @@
+"""Arguments and numbers of one call, as the engine compares and traces them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import torch
+
+from ...runtime import to_torch_tensor, torch_dtype
+from ..capture import Guards, Number
+from ._recompilation import Signature
+
+
+def signature_of(leaves: Sequence[Any], structure: object) -> Signature:
+    return structure, tuple([(leaf.shape, leaf.dtype) for leaf in leaves])
+
+
+class Kind:
+    """Shape and dtype of an array in PyTorch's terms."""
+
+    def __init__(self, array: jax.Array | np.ndarray) -> None:
+        self.shape = array.shape
+        self.dtype = torch_dtype(array.dtype)
+
+
+def values_of(leaves: Sequence[Any]) -> Callable[[], list[torch.Tensor]] | None:
+    """A function that fetches the arguments' values; None where parts of them lie with other processes."""
+    if not all(leaf.is_fully_addressable for leaf in leaves if isinstance(leaf, jax.Array)):
+        return None
+    # host sync: where a step asks for a value while it is traced
+    return lambda: [to_torch_tensor(np.array(leaf)) for leaf in leaves]
+
+
+def values_or_none(guards: Guards) -> list[Number] | None:
+    try:
+        return guards.variable_values()
+    except (KeyError, IndexError):  # the container lost the number: the graph is not valid any more
+        return None
+
+
+def fits(check: Callable[[list[Number]], bool], values: list[Number]) -> bool:
+    try:
+        return check(values)
+    except (KeyError, IndexError):  # an attribute was deleted
+        return False

@@ -1,0 +1,195 @@
+"""The function that JAX traces: one step, from the buffers of the state to the new ones."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+from jax.typing import ArrayLike
+from torch import fx
+
+from ...runtime import CompilerOptions, Placement, jax_dtype
+from ..capture import Captured, Speculation
+from ..lowering import SCOPE, LoweringContext, ValuePlacement, interpret, is_fine
+from ..passes import split_state, with_heads_in_place, with_masks_by_shape, with_rows_by_batch
+from ._check_watch import StepChecks
+from ._layer_scan import order_with_loops
+from ._layout import Layout, Piece, kind_of, outputs_of
+from ._number_words import number_of, number_record
+from ._options_of import options_of
+from ._ways import add_step_checks, verdict_of, waits
+
+
+@dataclass(frozen=True)
+class Executable:
+    """A jitted step.
+
+    Attributes:
+        function: takes what `Program.arguments` gives; returns the new state, the results, the outcome of the checks and
+            the next random key.
+        checks: the checks in it; filled when JAX traces the function.
+        options: of XLA for it.
+    """
+
+    function: Any
+    checks: StepChecks
+    options: CompilerOptions | None
+
+
+def executable_of(graph: fx.Graph, layout: Layout, placement: Placement, speculations: Sequence[Speculation]) -> Executable:
+    checks: StepChecks = []
+    step = step_function(graph, layout, placement, checks, speculations)
+    options = options_of(graph, _placeholders(graph, layout, "leaf"), placement)
+    return Executable(_jitted(step, layout, placement, options, waits(speculations)), checks, options)
+
+
+def repeated(
+    captured: Captured, layout: Layout, placement: Placement, checks: StepChecks, times: int, options: CompilerOptions | None
+) -> Any:
+    step = step_function(captured.graph, layout, placement, checks, captured.speculations)
+
+    def steps(
+        donated: Sequence[jax.Array],
+        kept: Sequence[jax.Array],
+        leaves: Sequence[Any],
+        constants: Sequence[jax.Array],
+        scalars: Any,
+        outcome: jax.Array,
+        key: jax.Array | None,
+    ) -> Any:
+        def body(
+            carry: tuple[Sequence[jax.Array], jax.Array, jax.Array | None], inputs: tuple[Sequence[Any], jax.Array | None]
+        ) -> Any:
+            state, outcome, key = carry
+            new, results, outcome, next_key = step(state, kept, inputs[0], constants, inputs[1], outcome, key)
+            return (new, outcome, next_key), results
+
+        stacked = [jnp.stack(leaf) if isinstance(leaf, list) else leaf for leaf in leaves]
+        carry, results = jax.lax.scan(body, (donated, outcome, key), (stacked, scalars), length=times)
+        state, outcome, key = carry
+        return state, results, outcome, key
+
+    return _jitted(steps, layout, placement, options)
+
+
+def step_function(
+    graph: fx.Graph, layout: Layout, placement: Placement, checks: StepChecks, speculations: Sequence[Speculation]
+) -> Callable[..., Any]:
+    outputs = outputs_of(graph)
+    record = number_record(graph, len(layout.inputs))
+    if placement.platform == "tpu":
+        # over split parameters not: the gradient of the output's projection, by heads, would be summed whole on every core
+        graph = with_heads_in_place(graph, through_no_ops=len(placement.mesh.axis_names) == 1)
+    if placement.mesh.size > 1:
+        graph = with_rows_by_batch(graph)
+    graph = with_masks_by_shape(graph) if layout.scans else graph
+    split = _split_state(graph, layout, placement)
+    order = order_with_loops(graph, [kind == "state" for kind, _ in layout.inputs], split) if layout.scans else None
+
+    def step(
+        donated: Sequence[jax.Array],
+        kept: Sequence[jax.Array],
+        leaves: Sequence[Any],
+        constants: Sequence[jax.Array],
+        scalars: Any,
+        outcome: jax.Array,
+        key: jax.Array | None,
+    ) -> Any:
+        buffers = [*donated, *kept]
+        next_key, key = jax.random.split(key) if key is not None else (None, None)
+        places = {"mesh": placement.mesh, "names_lines": placement.names_lines, "placement": split}
+        context = LoweringContext(key, placement.batch_shards, placement.platform, **places)
+        sources = {"leaf": leaves, "constant": constants}
+        values = [_unpacked(buffers, i) if kind == "state" else sources[kind][i] for kind, i in layout.inputs]
+        values += [number_of(scalars, record, name) for name in record.names or ()]
+        with jax.default_matmul_precision(placement.matmul_precision):
+            computed = interpret(graph, values, context, order)
+        before = outcome
+        add_step_checks(context.checks, speculations, computed, graph, placement)
+        checks[:], outcome = context.checks.made, context.checks.outcome(before)
+        new = [_packed([_update(buffers, p, o, computed) for p, o in pieces]) for pieces in layout.updates]
+        results = [_packed([_as_array(computed[i], outputs[i]) for i in group]) for group in layout.results]
+        fine = is_fine(outcome) if checks else None
+        if waits(speculations):
+            verdict = verdict_of(speculations, computed, placement)
+            results.append(verdict)
+            # on a wrong way values may be out of range that are not on the right one
+            outcome = jnp.where(verdict[0] == 0, outcome, before)
+            fine = (verdict[0] == 0) & is_fine(outcome)
+        if fine is not None:
+            new = _unless_refused(fine, new, donated, [_scope(outputs, pieces) for pieces in layout.updates])
+        return new, results, outcome, next_key
+
+    return step
+
+
+def _split_state(graph: fx.Graph, layout: Layout, placement: Placement) -> ValuePlacement | None:
+    if placement.mesh.size == 1:
+        return None
+    specs = [sharding.spec if isinstance(sharding, NamedSharding) else PartitionSpec() for sharding in layout.shardings]
+    before = {node: specs[place.buffer] for node, place in _placeholders(graph, layout, "state").items()}
+    new = [(number, buffer) for buffer, pieces in enumerate(layout.updates) for _, number in pieces if number is not None]
+    outputs = outputs_of(graph)
+    return split_state(graph, before, {outputs[number]: specs[buffer] for number, buffer in new}, placement.mesh)
+
+
+def _placeholders(graph: fx.Graph, layout: Layout, kind: str) -> dict[fx.Node, Any]:
+    """A graph's inputs of a kind, with where each comes from."""
+    nodes = [node for node in graph.nodes if node.op == "placeholder"]
+    return {node: place for node, (found, place) in zip(nodes, layout.inputs, strict=False) if found == kind}
+
+
+def _unless_refused(
+    fine: jax.Array, new: Sequence[jax.Array], old: Sequence[jax.Array], scopes: Sequence[str]
+) -> list[jax.Array]:
+    """The new state, or the old one after a failed check or on a way that is not this batch's.
+
+    XLA puts the choice into the loop that writes the state.
+    """
+    chosen = []
+    for after, before, scope in zip(new, old, scopes, strict=True):
+        with jax.named_scope(scope) if scope else contextlib.nullcontext():  # that loop has its last op's name
+            chosen.append(jnp.where(fine, after, before))
+    return chosen
+
+
+def _scope(outputs: Sequence[Any], pieces: Sequence[tuple[Piece, int | None]]) -> str:
+    """The scope of the op that computes a buffer's new value."""
+    numbers = [number for _, number in pieces if number is not None]
+    return outputs[numbers[0]].meta.get(SCOPE, "") if numbers else ""
+
+
+def _jitted(
+    step: Callable[..., Any], layout: Layout, placement: Placement, options: CompilerOptions | None, judged: bool = False
+) -> Any:
+    whole = placement.whole
+    result_shardings = [whole if len(group) > 1 else None for group in layout.results]
+    result_shardings += [whole] if judged else []
+    shardings = (list(layout.donated), result_shardings, whole, whole if layout.draws else None)
+    return jax.jit(step, donate_argnums=(0,), out_shardings=shardings, compiler_options=options)
+
+
+def _unpacked(buffers: list[jax.Array], piece: Piece) -> jax.Array:
+    array = buffers[piece.buffer]
+    if piece.offset < 0:
+        return array
+    size = int(np.prod(piece.shape, dtype=np.int64))
+    return array[piece.offset : piece.offset + size].reshape(piece.shape)
+
+
+def _update(buffers: list[jax.Array], piece: Piece, output: int | None, computed: Sequence[Any]) -> jax.Array:
+    return _unpacked(buffers, piece) if output is None else computed[output]
+
+
+def _as_array(value: ArrayLike, node: fx.Node) -> jax.Array:
+    return jnp.asarray(value, jax_dtype(kind_of(node.meta["val"])[1]))
+
+
+def _packed(arrays: list[jax.Array]) -> jax.Array:
+    return arrays[0] if len(arrays) == 1 else jnp.concatenate([a.reshape(-1) for a in arrays])
