@@ -18,7 +18,9 @@ from ._run_again import RunAgain, named
 
 StepChecks = list[Check | StepCheck]
 
-_MOST_BATCHES = 16
+_STEPS_BETWEEN_LOOKS = 8
+
+_MOST_BATCHES = 2 * _STEPS_BETWEEN_LOOKS
 """Batches that are kept on the devices, besides those that wait, until it is known that their steps raised nothing."""
 
 _SECONDS_BETWEEN_LOOKS = 0.1
@@ -49,6 +51,7 @@ class CheckWatch:
         # a class would cost a microsecond a step
         self._steps: deque[tuple[StepChecks, Mapping[str, Number], RunAgain | None]] = deque()
         self._batches = 0
+        self._since = 0
         self._first = 1
         self._asked: jax.Array | None = None
 
@@ -69,20 +72,35 @@ class CheckWatch:
         for place, numbers in enumerate(steps):
             self._steps.append((checks, numbers, again[place] if again else None))
         self._batches += len(again)
-        now = time.monotonic()
-        if self._asked is None and (now >= self._due or self._batches >= _MOST_BATCHES // 2):
-            self._due = now + _SECONDS_BETWEEN_LOOKS
+        self._since += len(steps)
+        if self._asked is None and self._is_due():
+            self._since = 0
             outcome.copy_to_host_async()
             self._asked = outcome
+
+    def _is_due(self) -> bool:
+        if self._placement.is_shared:  # each process has a clock of its own, and all have to raise before the same step
+            return self._since >= _STEPS_BETWEEN_LOOKS
+        now = time.monotonic()
+        if now < self._due and self._batches < _STEPS_BETWEEN_LOOKS:
+            return False
+        self._due = now + _SECONDS_BETWEEN_LOOKS
+        return True
 
     def look(self) -> None:
         """Raise what was found before the host last asked, when the devices have come so far.
 
-        Does not wait, unless too many batches are kept: then for half of them.
+        Does not wait, unless too many batches are kept, or several processes do this together: then for steps that were
+        dispatched some time ago.
         """
-        if self._asked is not None and (
-            self._batches >= _MOST_BATCHES or self._asked.is_ready()  # pyright: ignore[reportAttributeAccessIssue]
-        ):
+        if self._asked is None:
+            return
+        if self._placement.is_shared:
+            arrived = self._since >= _STEPS_BETWEEN_LOOKS
+        else:
+            is_ready: bool = self._asked.is_ready()  # pyright: ignore[reportAttributeAccessIssue]
+            arrived = is_ready or self._batches >= _MOST_BATCHES
+        if arrived:
             self._examine(self._asked)
 
     def settle(self) -> None:
