@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from trainer.runs import Line, Recorder, batches, trainer
 
 import systolic as L
-from systolic.compiler.driver import _program
+from systolic.compiler.driver import _program, _step_function
 from systolic.runtime import _cells, _convert
 from systolic.trainer import _reporting
 from systolic.trainer._steps import TrainStep
@@ -80,7 +80,7 @@ class CountsPerEpoch(L.Callback):
 def stacks_of_calls(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[str, str]]]:
     """The frames above every call of a compiled program in one epoch of eight steps."""
     stacks: list[list[tuple[str, str]]] = []
-    made = _program._executable
+    made = _program.executable_of
 
     def watched(*arguments: Any) -> Any:
         compiled = made(*arguments)
@@ -90,9 +90,9 @@ def stacks_of_calls(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[str, str
             return compiled.function(*given)
 
         call.lower = compiled.function.lower  # type: ignore[attr-defined]
-        return _program.Executable(call, compiled.checks, None)
+        return _step_function.Executable(call, compiled.checks, None)
 
-    monkeypatch.setattr(_program, "_executable", watched)
+    monkeypatch.setattr(_program, "executable_of", watched)
     trainer().fit(Regression(), DataLoader(dataset(64), batch_size=8))
     assert len(stacks) == 8
     return stacks

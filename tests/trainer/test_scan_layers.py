@@ -15,7 +15,7 @@ from trainer.layered import MODELS, WIDTH, Module, blocks, made, words
 from trainer.runs import Recorder, trainer
 
 import systolic as L
-from systolic.compiler.driver import _program
+from systolic.compiler.driver import _step_function
 from systolic.compiler.driver._layer_scan import order_with_loops
 from systolic.compiler.lowering import LayerLoop
 from systolic.strategies import ModelParallel
@@ -34,7 +34,7 @@ def loops_of_programs() -> Iterator[Loops]:
         return order
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_program, "order_with_loops", noting)
+        patch.setattr(_step_function, "order_with_loops", noting)
         yield found
 
 
