@@ -57,7 +57,7 @@ class Compare(L.Callback):
                 donated, _, outcome, key = program.function(donated, kept, leaves, constants, scalars, outcome, key)
         jax.block_until_ready(donated)
         self.bare_us.append((time.perf_counter() - started) / self.steps * 1e6)
-        program.keep(donated, outcome, key, [{}] * self.steps)
+        program.keep(donated, outcome, key, [({}, None)] * self.steps)
         self.state_tensors = len(program.captured.slots)
 
 

@@ -256,3 +256,9 @@ def test_a_condition_that_is_caught_decides_the_way() -> None:
     compiled = systolic.jit(step)
     for value in (1.0, 6.0, 2.0):
         torch.testing.assert_close(compiled(torch.full((4,), value)), step(torch.full((4,), value)))
+
+
+def test_a_step_without_python_code_asks_too() -> None:
+    larger = systolic.jit(max)
+    for value in (1.0, 3.0, 1.0):
+        assert float(larger(torch.tensor(value), torch.tensor(2.0))) == max(value, 2.0)

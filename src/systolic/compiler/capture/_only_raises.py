@@ -26,9 +26,11 @@ _JUMPS = frozenset([*dis.hasjrel, *dis.hasjabs])
 
 def answer_to_go_on() -> bool | None:
     """The answer with which the step goes on, to the condition being asked for; None if the other one does not only raise."""
-    asking, *callers = _frames_of_step()
+    asking = next(frames := _frames_of_step(), None)
+    if asking is None:  # a question of our own code, in a step without code of the user's
+        return None
     raising = [answer for answer in (True, False) if _raises(asking.f_code, asking.f_lasti, answer)]
-    if len(raising) != 1 or any(_is_caught(frame.f_code, frame.f_lasti) for frame in callers):
+    if len(raising) != 1 or any(_is_caught(frame.f_code, frame.f_lasti) for frame in frames):
         return None
     return not raising[0]
 

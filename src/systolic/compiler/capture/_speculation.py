@@ -99,7 +99,7 @@ class Oracle:
         if is_condition and not isinstance(expression, sympy.And | sympy.Or):
             go_on = answer_to_go_on()
             if go_on is not None:
-                return self._checked(expression, go_on)
+                return self._atom(expression, go_on)
         if self._inputs is None:
             return None
         if isinstance(expression, sympy.And | sympy.Or):
@@ -125,28 +125,23 @@ class Oracle:
             self._asked.append(_Asked(asked, nodes, user_line_of(), True, expression, asks_for_size()))
         return value
 
-    def _atom(self, atom: sympy.Basic) -> sympy.Basic:
+    def _atom(self, atom: sympy.Basic, go_on: bool | None = None) -> sympy.Basic:
+        """The answer to a condition: the known one, else the one to go on, else that of this batch's values."""
         nodes, varies = self._sources(atom)
-        answer = bool(self._answer(atom, nodes, varies))
+        answer = bool(self._answer(atom, nodes, varies, go_on))
         if varies:
-            self._asked.append(_Asked(atom, nodes, user_line_of(), answer))
+            self._asked.append(_Asked(atom, nodes, user_line_of(), answer, only_raises=answer is go_on))
         return sympy.true if answer else sympy.false
 
-    def _checked(self, condition: sympy.Basic, go_on: bool) -> sympy.Basic:
-        """The answer to a condition with which the step goes on, unless it is known that this batch's is the other one."""
-        nodes, varies = self._sources(condition)
-        if varies:
-            known = self._forced[len(self._asked)] if len(self._asked) < len(self._forced) else None
-            answer = go_on if known is None else bool(known)
-            self._asked.append(_Asked(condition, nodes, user_line_of(), answer, only_raises=answer is go_on))
-        else:
-            answer = bool(self._evaluated(condition, nodes))
-        return sympy.true if answer else sympy.false
-
-    def _answer(self, expression: sympy.Basic, nodes: dict[sympy.Basic, fx.Node], varies: bool) -> Any:
+    def _answer(
+        self, expression: sympy.Basic, nodes: dict[sympy.Basic, fx.Node], varies: bool, go_on: bool | None = None
+    ) -> Any:
+        if not varies:
+            return self._evaluated(expression, nodes)
         asked = len(self._asked)
-        known = self._forced[asked] if varies and asked < len(self._forced) else None
-        return self._evaluated(expression, nodes) if known is None else known
+        known = self._forced[asked] if asked < len(self._forced) else None
+        answer = go_on if known is None else known
+        return self._evaluated(expression, nodes) if answer is None else answer
 
     def _evaluated(self, expression: sympy.Basic, nodes: dict[sympy.Basic, fx.Node]) -> Any:
         values = [self._value(node) for node in nodes.values()]

@@ -15,6 +15,7 @@ from ._recompilation import Signature
 
 
 def signature_of(leaves: Sequence[Any], structure: object) -> Signature:
+    """Equal for calls whose arguments differ in the values of tensors only."""
     return structure, tuple([(leaf.shape, leaf.dtype) for leaf in leaves])
 
 
@@ -35,6 +36,7 @@ def values_of(leaves: Sequence[Any]) -> Callable[[], list[torch.Tensor]] | None:
 
 
 def values_or_none(guards: Guards) -> list[Number] | None:
+    """The numbers that a graph takes as inputs; None where one of them is gone."""
     try:
         return guards.variable_values()
     except (KeyError, IndexError):  # the container lost the number: the graph is not valid any more
@@ -42,6 +44,7 @@ def values_or_none(guards: Guards) -> list[Number] | None:
 
 
 def fits(check: Callable[[list[Number]], bool], values: list[Number]) -> bool:
+    """Whether guards hold for these numbers."""
     try:
         return check(values)
     except (KeyError, IndexError):  # an attribute was deleted

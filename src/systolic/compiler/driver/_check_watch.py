@@ -17,8 +17,11 @@ from ..lowering import Check, StepCheck, no_outcome
 from ._run_again import RunAgain, named
 
 StepChecks = list[Check | StepCheck]
+NamedStep = tuple[Mapping[str, Number], RunAgain | None]
+"""The numbers that name a step, and what lets it raise an error of its own; None where it has none."""
 
 _STEPS_BETWEEN_LOOKS = 8
+"""Of several processes, which look together; one alone looks by the clock, or when it keeps as many batches."""
 
 _MOST_BATCHES = 2 * _STEPS_BETWEEN_LOOKS
 """Batches that are kept on the devices, besides those that wait, until it is known that their steps raised nothing."""
@@ -49,29 +52,26 @@ class CheckWatch:
     def _forget(self) -> None:
         self.outcome: jax.Array = self._placement.replicate(no_outcome())
         # a class would cost a microsecond a step
-        self._steps: deque[tuple[StepChecks, Mapping[str, Number], RunAgain | None]] = deque()
+        self._steps: deque[tuple[StepChecks, NamedStep]] = deque()
         self._batches = 0
         self._since = 0
         self._first = 1
         self._asked: jax.Array | None = None
 
-    def add(
-        self, outcome: jax.Array, checks: StepChecks, steps: Sequence[Mapping[str, Number]], again: Sequence[RunAgain] = ()
-    ) -> None:
+    def add(self, outcome: jax.Array, checks: StepChecks, steps: Sequence[NamedStep]) -> None:
         """Take what a program returned; now and then begins to copy it to the host.
 
         Args:
             outcome: the outcome of all steps so far.
             checks: what the program checks.
-            steps: for each step of the dispatch the numbers that name it.
-            again: for each step what lets it raise an error of its own; empty where it has none.
+            steps: the steps of the dispatch.
         """
         if not checks:
             return
         self.outcome = outcome
-        for place, numbers in enumerate(steps):
-            self._steps.append((checks, numbers, again[place] if again else None))
-        self._batches += len(again)
+        for step in steps:
+            self._steps.append((checks, step))
+            self._batches += step[1] is not None
         self._since += len(steps)
         if self._asked is None and self._is_due():
             self._since = 0
@@ -112,13 +112,14 @@ class CheckWatch:
         self._asked = None
         steps, step, check, word = to_host_array(outcome).tolist()  # host sync: `settle` has to know; else it is there
         if word:
-            checks, numbers, again = self._steps[step - self._first]
+            checks, (numbers, again) = self._steps[step - self._first]
             self.behind = len(self._steps) - 1 - (step - self._first)
             # with a bad outcome programs keep the old state for ever: whoever catches the error and goes on needs a good one
             self._forget()
             raise _error(checks[check], word, numbers, again)
         while self._first <= steps:
-            self._batches -= self._steps.popleft()[2] is not None
+            _, (_, again) = self._steps.popleft()
+            self._batches -= again is not None
             self._first += 1
 
 

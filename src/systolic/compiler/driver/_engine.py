@@ -211,7 +211,7 @@ class Engine:
             if not program.waits or self._took_the_way(program, arrays.pop(), misses):
                 break
             program.take_back(state)
-        program.keep(state, outcome, key, [numbers], self.again(program, leaves, rebuild, numbers))
+        program.keep(state, outcome, key, [(numbers, self.again(program, leaves, rebuild, numbers))])
         if self.settles:
             self.watch.settle()
         result = StepResult(program, arrays, values)
@@ -233,16 +233,16 @@ class Engine:
         leaves: Sequence[Any],
         rebuild: Callable[[list[Any]], tuple[Any, ...]],
         numbers: dict[str, Number],
-    ) -> list[RunAgain]:
-        """A step that was given to the devices, to let it raise an error of its own; empty where its code has none."""
+    ) -> RunAgain | None:
+        """A step that was given to the devices, to let it raise an error of its own; None where its code has none."""
         if not program.raises:
-            return []
+            return None
 
         def trace(forced: tuple[Answer | None, ...]) -> Captured:
             with CAPTURE_LOCK:
                 return self._captured(leaves, rebuild, numbers, self.roots(), values_of(leaves), forced)
 
-        return [RunAgain(trace, program.captured.speculations, numbers)]
+        return RunAgain(trace, program.captured.speculations, numbers)
 
     def ready(
         self, leaves: Sequence[Any], structure: object, numbers: dict[str, Number]

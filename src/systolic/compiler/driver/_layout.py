@@ -54,6 +54,7 @@ class Layout:
 
 
 def lay_out(captured: Captured, cells: list[Cell]) -> tuple[list[Buffer], Layout]:
+    """The buffers of a step's state, those that it changes first, and what lies where in them and in its results."""
     used = {i.slot for i in captured.inputs if isinstance(i, SlotInput)} | set(captured.slot_outputs)
     changed = list(dict.fromkeys(cells[s].buffer for s in captured.slot_outputs))
     kept = [b for b in dict.fromkeys(cells[s].buffer for s in sorted(used)) if b not in set(changed)]
@@ -122,10 +123,12 @@ def _indices(tree: OutputTree) -> list[int]:
 
 
 def outputs_of(graph: fx.Graph) -> Sequence[Any]:
+    """The nodes that a graph returns, by output number."""
     return next(iter(reversed(graph.nodes))).args[0]
 
 
 def kind_of(value: object) -> TensorKind:
+    """Shape and dtype as which a node's value leaves a program, of a symbolic number too."""
     if isinstance(value, torch.Tensor):
         return value.shape, value.dtype
     if isinstance(value, torch.SymInt):

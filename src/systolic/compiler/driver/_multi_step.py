@@ -12,10 +12,10 @@ import numpy as np
 from ...distributed import counted_step
 from ...runtime import Cell, to_host_array
 from ..capture import Number
+from ._check_watch import NamedStep
 from ._engine import Compile, Engine
 from ._program import Program
 from ._result import StepResult
-from ._run_again import RunAgain
 
 
 class MultiStepResult(StepResult):
@@ -70,8 +70,7 @@ class _Waiting:
     result: MultiStepResult
     leaves: Sequence[Any]
     values: list[Number]
-    numbers: dict[str, Number]
-    again: list[RunAgain]
+    named: NamedStep
 
 
 class MultiStepEngine:
@@ -113,8 +112,8 @@ class MultiStepEngine:
         if program is None:
             return self._engine.run(leaves, structure, rebuild, numbers)
         result = MultiStepResult(program, self, values)
-        again = self._engine.again(program, leaves, rebuild, numbers)
-        self._waiting.append(_Waiting(result, leaves, values, numbers, again))
+        named = numbers, self._engine.again(program, leaves, rebuild, numbers)
+        self._waiting.append(_Waiting(result, leaves, values, named))
         if len(self._waiting) == self._size:
             self._dispatch(program)
         return result
@@ -151,7 +150,7 @@ class MultiStepEngine:
             self._count(program, step.values)
             with jax.enable_x64(True):
                 state, arrays, outcome, key = program.function(*program.arguments(step.leaves, step.values))
-            program.keep(state, outcome, key, [step.numbers], step.again)
+            program.keep(state, outcome, key, [step.named])
             step.result.dispatched(arrays)
 
     def _dispatch(self, program: Program) -> None:
@@ -165,7 +164,7 @@ class MultiStepEngine:
         self._count(program, [number for step in waiting for number in step.values])
         with jax.enable_x64(True):
             state, arrays, outcome, key = function(*arguments)
-        program.keep(state, outcome, key, [step.numbers for step in waiting], [one for step in waiting for one in step.again])
+        program.keep(state, outcome, key, [step.named for step in waiting])
         for row, step in enumerate(waiting):
             step.result.dispatched(arrays, row)
 

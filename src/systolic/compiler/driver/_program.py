@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -26,10 +26,9 @@ from ..capture import (
     SlotInput,
     TrainState,
 )
-from ._check_watch import CheckWatch
+from ._check_watch import CheckWatch, NamedStep
 from ._layout import kind_of, lay_out, outputs_of, places_of
 from ._number_words import number_record, words
-from ._run_again import RunAgain
 from ._step_function import Executable, executable_of, repeated
 from ._ways import waits
 
@@ -59,7 +58,7 @@ class Program:
         self.fingerprint = f"{captured.digest} {self.layout} {guessed}"
         self.is_new = self.fingerprint not in executables
         if self.is_new:
-            executables[self.fingerprint] = executable_of(captured.graph, self.layout, placement, captured.speculations)
+            executables[self.fingerprint] = executable_of(captured, self.layout, placement)
         self.function = executables[self.fingerprint].function
         self.checks = executables[self.fingerprint].checks
         self.options = executables[self.fingerprint].options
@@ -79,16 +78,9 @@ class Program:
             self.placement.key.array if self.layout.draws else None,
         )
 
-    def keep(
-        self,
-        state: list[jax.Array],
-        outcome: jax.Array,
-        key: jax.Array | None,
-        steps: Sequence[Mapping[str, Number]],
-        again: Sequence[RunAgain] = (),
-    ) -> None:
-        """Put the new state where everybody finds it; the last two are for each step of the call, as `CheckWatch.add` wants."""
-        self.watch.add(outcome, self.checks, steps, again)
+    def keep(self, state: list[jax.Array], outcome: jax.Array, key: jax.Array | None, steps: Sequence[NamedStep]) -> None:
+        """Put the new state where everybody finds it; `steps` are those of the call."""
+        self.watch.add(outcome, self.checks, steps)
         self.take_back(state)
         if key is not None:
             self.placement.key.array = key

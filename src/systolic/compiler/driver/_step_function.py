@@ -42,17 +42,19 @@ class Executable:
     options: CompilerOptions | None
 
 
-def executable_of(graph: fx.Graph, layout: Layout, placement: Placement, speculations: Sequence[Speculation]) -> Executable:
+def executable_of(captured: Captured, layout: Layout, placement: Placement) -> Executable:
+    """A captured step, jitted."""
     checks: StepChecks = []
-    step = step_function(graph, layout, placement, checks, speculations)
-    options = options_of(graph, _placeholders(graph, layout, "leaf"), placement)
-    return Executable(_jitted(step, layout, placement, options, waits(speculations)), checks, options)
+    step = _step_function(captured.graph, layout, placement, checks, captured.speculations)
+    options = options_of(captured.graph, _placeholders(captured.graph, layout, "leaf"), placement)
+    return Executable(_jitted(step, layout, placement, options, waits(captured.speculations)), checks, options)
 
 
 def repeated(
     captured: Captured, layout: Layout, placement: Placement, checks: StepChecks, times: int, options: CompilerOptions | None
 ) -> Any:
-    step = step_function(captured.graph, layout, placement, checks, captured.speculations)
+    """A jitted function that runs this many steps: leaves, scalars and results have a first dimension for the step."""
+    step = _step_function(captured.graph, layout, placement, checks, captured.speculations)
 
     def steps(
         donated: Sequence[jax.Array],
@@ -78,7 +80,7 @@ def repeated(
     return _jitted(steps, layout, placement, options)
 
 
-def step_function(
+def _step_function(
     graph: fx.Graph, layout: Layout, placement: Placement, checks: StepChecks, speculations: Sequence[Speculation]
 ) -> Callable[..., Any]:
     outputs = outputs_of(graph)

@@ -16,6 +16,7 @@ from ...exceptions import MisconfigurationException
 from ...runtime import Placement
 from ..capture import Answer, Speculation
 from ..lowering import Checks, StepCheck
+from ._layout import outputs_of
 
 _MOST_MISSES = 64
 """A batch that goes no way that the programs found out about is an error of ours, or of random numbers in a condition."""
@@ -102,11 +103,11 @@ def add_step_checks(
     checks: Checks, speculations: Sequence[Speculation], computed: Sequence[Any], graph: fx.Graph, placement: Placement
 ) -> None:
     """Make checks of the conditions for which a step only raises."""
-    nodes = list(graph.nodes)
+    nodes, outputs = list(graph.nodes), outputs_of(graph)
     places = {node: place for place, node in enumerate(nodes)}
     for place, one in enumerate(speculations):
         if one.only_raises:
-            last = max(places[nodes[-1].args[0][index]] for index in one.outputs)
+            last = max(places[outputs[index]] for index in one.outputs)
             checks.of_step(_as_guessed(one, computed, placement), StepCheck(place, one.line), nodes[: last + 1], placement.mesh)
 
 

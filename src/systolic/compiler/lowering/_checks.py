@@ -7,7 +7,7 @@ value, which of the checks in its program found it, the word], with zero for the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -133,7 +133,7 @@ class Checks:
         self.made.append(check)
         self._nodes.append(node)
 
-    def of_step(self, holds: jax.Array, check: StepCheck, nodes: Iterable[fx.Node], mesh: Mesh) -> None:
+    def of_step(self, holds: jax.Array, check: StepCheck, nodes: Sequence[fx.Node], mesh: Mesh) -> None:
         """Check a condition, behind all that the ops up to what it is of check: eager PyTorch would have met these first.
 
         Args:
@@ -142,14 +142,12 @@ class Checks:
             nodes: the graph's, up to the last one whose value it is of.
             mesh: the cores that run the program.
         """
-        node, before = None, set[fx.Node | None]()
-        for node in nodes:
-            before.add(node)
+        before = set(nodes)
         place = max((place + 1 for place, one in enumerate(self._nodes) if one in before), default=0)
         word = jnp.where(holds, jnp.uint32(0), jnp.uint32(1))
         self._words.insert(place, jnp.broadcast_to(word, (batch_parts(mesh),)))
         self.made.insert(place, check)
-        self._nodes.insert(place, node)
+        self._nodes.insert(place, nodes[-1])
 
     @property
     def words(self) -> Sequence[jax.Array]:
