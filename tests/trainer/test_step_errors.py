@@ -16,6 +16,7 @@ from trainer.runs import SILENT, Given, trainer
 
 import systolic as L
 from systolic.callbacks import ModelCheckpoint, OnExceptionCheckpoint
+from systolic.compiler import CheckWatch
 from systolic.exceptions import MisconfigurationException
 
 pytestmark = pytest.mark.filterwarnings(
@@ -179,3 +180,14 @@ def test_what_is_of_two_moments_is_not_saved(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["weights.ckpt"]
     training.fit(classes(L), Given(batches(4)))
     training.save_checkpoint(tmp_path / "whole.ckpt")
+
+
+def test_nor_where_the_error_came_right_behind_its_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host had counted that step, and called what it calls after one."""
+    monkeypatch.setattr(CheckWatch, "look", CheckWatch.settle)
+    training = trainer()
+    with pytest.raises(ValueError, match="batch 2"):
+        training.fit(classes(L), Given(batches(5, bad=2)))
+    assert training.global_step == 3
+    with pytest.raises(MisconfigurationException, match="learned 1 steps later"):
+        training.save_checkpoint(tmp_path / "whole.ckpt")

@@ -69,7 +69,7 @@ class StepEngine(Protocol):
 
     @property
     def steps_behind(self) -> int:
-        """How many steps were asked for after one for which an error was raised."""
+        """How many steps the host took for done, from one on for which an error was raised later."""
         ...
 
     def flush(self) -> None:

@@ -40,7 +40,7 @@ class CheckWatch:
 
     Attributes:
         outcome: what the next program takes.
-        behind: how many steps the host had gone on after one for which an error was raised.
+        behind: how many steps had been given to the devices when an error was raised for one, from that one on.
     """
 
     def __init__(self, placement: Placement) -> None:
@@ -113,7 +113,7 @@ class CheckWatch:
         steps, step, check, word = to_host_array(outcome).tolist()  # host sync: `settle` has to know; else it is there
         if word:
             checks, (numbers, again) = self._steps[step - self._first]
-            self.behind = len(self._steps) - 1 - (step - self._first)
+            self.behind = len(self._steps) - (step - self._first)
             # with a bad outcome programs keep the old state for ever: whoever catches the error and goes on needs a good one
             self._forget()
             raise _error(checks[check], word, numbers, again)

@@ -465,8 +465,8 @@ class Engine:
 
     @property
     def steps_behind(self) -> int:
-        """How many steps the host had gone on after one for which an error was raised."""
-        return self.watch.behind
+        """How many steps the host took for done, from one on for which an error was raised later."""
+        return 0 if self.settles else self.watch.behind
 
     def flush(self) -> None:
         """Nothing waits: every step runs when it is asked for."""

@@ -125,7 +125,7 @@ class MultiStepEngine:
 
     @property
     def steps_behind(self) -> int:
-        """How many steps were asked for after one for which an error was raised."""
+        """As for the engine, with those that waited to be dispatched."""
         return self._engine.steps_behind + self._dropped
 
     def model_flops(self) -> int | None:
