@@ -21,8 +21,6 @@ aten = torch.ops.aten
 
 # each place of a kernel that is summed over adds to the time that XLA takes to compile
 _MOST_TAPS = 64
-# for the gradient of the weight, which takes a loop for each place, the sum only pays off in small kernels
-_MOST_TAPS_OF_GRADIENT = 9
 
 
 @lowers(aten.convolution.default, aten.convolution_overrideable.default)
@@ -64,16 +62,21 @@ def convolution_backward(
     moved, image, kernel = _entering(grad), _entering(x), ordinary(weight)
     options = (stride, padding, dilation, transposed, output_padding, groups)
     grad_x = grad_weight = grad_bias = None
-    if output_mask[0]:
-        grad_x = _leaving(pullback(lambda image: _convolve(image, kernel, *options), (image,), moved)[0])
-    if output_mask[1] and _dots_win(image, kernel, transposed, groups):
-        # a transposed convolution is the adjoint of one from its output to its input
-        source, result = (moved, image) if transposed else (image, moved)
-        grad_weight = _weight_gradient(source, result, kernel, stride, padding, dilation, groups)
-    elif output_mask[1]:
-        grad_weight = pullback(
-            lambda kernel: _convolve(image, kernel, *options, most_taps=_MOST_TAPS_OF_GRADIENT), (kernel,), moved
-        )[0]
+    if _taps_win(image, kernel, transposed, groups):
+        steps = [per_dimension(v, kernel.ndim - 2) for v in (stride, padding, dilation)]
+        # as large as the image, and each tap reads it: without this XLA computes it anew in most of them
+        moved = lax.optimization_barrier(moved)
+        grad_x = _leaving(_depthwise_image_gradient(moved, image, kernel, *steps)) if output_mask[0] else None
+        grad_weight = _depthwise_weight_gradient(moved, image, kernel, *steps) if output_mask[1] else None
+    else:
+        if output_mask[0]:
+            grad_x = _leaving(pullback(lambda image: _convolve(image, kernel, *options), (image,), moved)[0])
+        if output_mask[1] and _dots_win(kernel, groups):
+            # a transposed convolution is the adjoint of one from its output to its input
+            source, result = (moved, image) if transposed else (image, moved)
+            grad_weight = _weight_gradient(source, result, kernel, stride, padding, dilation, groups)
+        elif output_mask[1]:
+            grad_weight = pullback(lambda kernel: _convolve(image, kernel, *options), (kernel,), moved)[0]
     if output_mask[2]:
         grad_bias = wide(moved).sum(range(moved.ndim - 1)).astype(moved.dtype)
     return grad_x, grad_weight, grad_bias
@@ -98,12 +101,11 @@ def _convolve(
     transposed: bool,
     output_padding: Sequence[int],
     groups: int,
-    most_taps: int = _MOST_TAPS,
 ) -> jax.Array:
     """`x` [N, ..., C] with a weight as PyTorch has it."""
     spatial = x.ndim - 2
     stride, padding, dilation, output_padding = (per_dimension(v, spatial) for v in (stride, padding, dilation, output_padding))
-    if _taps_win(x, transposed, groups) and math.prod(weight.shape[2:]) <= most_taps:
+    if _taps_win(x, weight, transposed, groups):
         return _depthwise(x, weight, stride, padding, dilation)
     if not transposed:
         return lax.conv_general_dilated(
@@ -129,25 +131,25 @@ def _convolve(
     )
 
 
-def _taps_win(x: jax.Array, transposed: bool, groups: int) -> bool:
+def _taps_win(x: jax.Array, weight: jax.Array, transposed: bool, groups: int) -> bool:
     """Whether a convolution is faster as a sum over the places of its kernel.
 
     XLA's CPU backend runs a depthwise convolution as a plain loop, and its gradients as plain loops over the spread
     image; the sum becomes one vectorised loop that is 3 to 30 times as fast.
     """
-    return current().platform == "cpu" and 1 < groups == x.shape[-1] and not transposed
+    if current().platform != "cpu" or transposed or not 1 < groups == x.shape[-1]:
+        return False
+    return math.prod(weight.shape[2:]) <= _MOST_TAPS
 
 
-def _dots_win(x: jax.Array, weight: jax.Array, transposed: bool, groups: int) -> bool:
+def _dots_win(weight: jax.Array, groups: int) -> bool:
     """Whether the gradient of the weight is faster as a matrix product for each place of the kernel.
 
     Its general form is a convolution with a kernel as large as the image, which Eigen runs at full speed unless the
     result is a single place (then the product takes a third of the time); with groups XLA's CPU backend has no fast
     form of it at all.
     """
-    if current().platform != "cpu" or _taps_win(x, transposed, groups):
-        return False
-    return groups > 1 or math.prod(weight.shape[2:]) == 1
+    return current().platform == "cpu" and (groups > 1 or math.prod(weight.shape[2:]) == 1)
 
 
 def _taps(
@@ -180,6 +182,44 @@ def _depthwise(
     factors = wide(weight).reshape(channels, -1).T
     total = sum(part * factor for part, factor in zip(seen, factors, strict=True))
     return jnp.asarray(total, x.dtype)
+
+
+def _depthwise_image_gradient(
+    grad: jax.Array, x: jax.Array, weight: jax.Array, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int]
+) -> jax.Array:
+    """The gradient of `x` [N, ..., C] from the result's `grad` [N, ..., C * multiplier].
+
+    The adjoint of `_depthwise`'s slices would be a sum of padded images, which XLA makes one by one. Spread by the
+    stride, `grad` is convolved with the mirrored kernel instead: slices again, and one loop.
+    """
+    channels, _, *kernel = weight.shape
+    inside = []
+    for n, out, p, d, k, s in zip(x.shape[1:-1], grad.shape[1:-1], padding, dilation, kernel, stride, strict=True):
+        reach, spread = d * (k - 1), (out - 1) * s + 1
+        inside.append((reach - p, n + p - spread, s - 1))
+    spread = lax.pad(wide(grad), jnp.zeros((), wide(grad).dtype), [(0, 0, 0), *inside, (0, 0, 0)])
+    no_steps, no_padding = (1,) * len(kernel), (0,) * len(kernel)
+    seen = _taps(spread, kernel, x.shape[1:-1], no_steps, no_padding, dilation)
+    factors = wide(weight).reshape(channels, -1).T[::-1]
+    total = sum(part * factor for part, factor in zip(seen, factors, strict=True))
+    return _grouped(jnp.asarray(total), x.shape[-1]).sum(-1).astype(x.dtype)
+
+
+def _depthwise_weight_gradient(
+    grad: jax.Array, x: jax.Array, weight: jax.Array, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int]
+) -> jax.Array:
+    """The gradient of `weight` [C * multiplier, 1, ...]: all places of the kernel in one pass over the two images.
+
+    Summed along rows first, then over what is left: a third of the time of one sum, and its rounding errors are those
+    of the longer of the two sums, not of a sum over everything.
+    """
+    spread = jnp.repeat(wide(x), weight.shape[0] // x.shape[-1], axis=-1)
+    seen = _taps(spread, weight.shape[2:], grad.shape[1:-1], stride, padding, dilation)
+    sums = [part * wide(grad) for part in seen]
+    for axes in ((grad.ndim - 2,), range(grad.ndim - 2)):
+        zeros = [jnp.zeros((), one.dtype) for one in sums]
+        sums = lax.reduce(sums, zeros, lambda ours, theirs: [a + b for a, b in zip(ours, theirs, strict=True)], tuple(axes))
+    return jnp.stack(sums, -1).reshape(weight.shape).astype(weight.dtype)
 
 
 def _weight_gradient(
