@@ -8,6 +8,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from compiler.lowering.op_check import check_op, lower_and_run
+from program_text import collective_sizes, optimized_programs
+
+import systolic as L
 
 pytestmark = pytest.mark.thin(3)
 
@@ -98,3 +101,34 @@ def test_double() -> None:
     torch.manual_seed(0)
     tensors = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in [(2, 4, 6, 6), (5, 4, 3, 3)]]
     check_op(lambda x, w: F.conv2d(x, w, padding=1), *tensors, rtol=1e-10)
+
+
+class Separable(L.LightningModule):
+    """A depthwise convolution between what such networks have around it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.last = torch.nn.Conv2d(3, 64, 1), torch.nn.Linear(64, 4)
+        self.depthwise = torch.nn.Conv2d(64, 64, 3, padding=1, groups=64, bias=False)
+        self.norms = torch.nn.ModuleList(torch.nn.BatchNorm2d(64) for _ in range(2))
+
+    def training_step(self, batch: list[torch.Tensor], batch_idx: int) -> torch.Tensor:
+        seen = F.relu6(self.norms[0](self.first(batch[0])))
+        return self.last(F.relu6(self.norms[1](self.depthwise(seen))).mean((2, 3))).square().mean()
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+def test_depthwise_images_are_made_once_and_by_the_core_that_has_them(devices: int) -> None:
+    images = torch.utils.data.TensorDataset(torch.randn(16, 3, 24, 24))
+    options = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+    with optimized_programs() as texts:
+        trainer = L.Trainer(accelerator="cpu", devices=devices, max_epochs=1, **options)
+        trainer.fit(Separable(), torch.utils.data.DataLoader(images, batch_size=16 // devices))
+    step = max(texts, key=len)
+    loops_over_taps = [body for body in step.split("\n\n") if body.count(" slice(") >= 9]
+    assert len(loops_over_taps) == 3  # of the image, of its gradient, of the weight's
+    assert collective_sizes([step], "all-gather") == []

@@ -64,8 +64,7 @@ def convolution_backward(
     grad_x = grad_weight = grad_bias = None
     if _taps_win(image, kernel, transposed, groups):
         steps = [per_dimension(v, kernel.ndim - 2) for v in (stride, padding, dilation)]
-        # as large as the image, and each tap reads it: without this XLA computes it anew in most of them
-        moved = lax.optimization_barrier(moved)
+        moved = _made_once(moved, kernel)
         grad_x = _leaving(_depthwise_image_gradient(moved, image, kernel, *steps)) if output_mask[0] else None
         grad_weight = _depthwise_weight_gradient(moved, image, kernel, *steps) if output_mask[1] else None
     else:
@@ -181,7 +180,7 @@ def _depthwise(
     seen = _taps(spread, kernel, out, stride, padding, dilation)
     factors = wide(weight).reshape(channels, -1).T
     total = sum(part * factor for part, factor in zip(seen, factors, strict=True))
-    return jnp.asarray(total, x.dtype)
+    return _made_once(jnp.asarray(total, x.dtype), weight)
 
 
 def _depthwise_image_gradient(
@@ -202,7 +201,18 @@ def _depthwise_image_gradient(
     seen = _taps(spread, kernel, x.shape[1:-1], no_steps, no_padding, dilation)
     factors = wide(weight).reshape(channels, -1).T[::-1]
     total = sum(part * factor for part, factor in zip(seen, factors, strict=True))
-    return _grouped(jnp.asarray(total), x.shape[-1]).sum(-1).astype(x.dtype)
+    return _made_once(_grouped(jnp.asarray(total), x.shape[-1]).sum(-1).astype(x.dtype), weight)
+
+
+def _made_once(image: jax.Array, weight: jax.Array) -> jax.Array:
+    """An image whose values XLA keeps, as it keeps what other convolutions take and give.
+
+    To XLA's CPU backend a sum of taps is cheap arithmetic: each loop that reads it computes it anew, with all that its
+    taps are made of; a batch normalisation and its gradient read it seven times. Barriers are gone before it forms its
+    loops, and what it keeps for certain is the operand of a conditional. Both branches of this one give the image (the
+    barrier keeps XLA from seeing that in time), and what it asks is of a weight, which every core has.
+    """
+    return lax.cond(jnp.real(weight[(0,) * weight.ndim]) > 0, lambda same: same, lax.optimization_barrier, image)
 
 
 def _depthwise_weight_gradient(
@@ -210,16 +220,17 @@ def _depthwise_weight_gradient(
 ) -> jax.Array:
     """The gradient of `weight` [C * multiplier, 1, ...]: all places of the kernel in one pass over the two images.
 
-    Summed along rows first, then over what is left: a third of the time of one sum, and its rounding errors are those
-    of the longer of the two sums, not of a sum over everything.
+    Summed along rows first, then over what is left of an image, then over the images: a third of the time of one sum,
+    and its rounding errors are those of the longest of the three. The last is an ordinary sum, since XLA gathers what a
+    sum of many arrays at once is to add up over the cores.
     """
     spread = jnp.repeat(wide(x), weight.shape[0] // x.shape[-1], axis=-1)
     seen = _taps(spread, weight.shape[2:], grad.shape[1:-1], stride, padding, dilation)
     sums = [part * wide(grad) for part in seen]
-    for axes in ((grad.ndim - 2,), range(grad.ndim - 2)):
+    for axes in filter(None, ((grad.ndim - 2,), tuple(range(1, grad.ndim - 2)))):
         zeros = [jnp.zeros((), one.dtype) for one in sums]
-        sums = lax.reduce(sums, zeros, lambda ours, theirs: [a + b for a, b in zip(ours, theirs, strict=True)], tuple(axes))
-    return jnp.stack(sums, -1).reshape(weight.shape).astype(weight.dtype)
+        sums = lax.reduce(sums, zeros, lambda ours, theirs: [a + b for a, b in zip(ours, theirs, strict=True)], axes)
+    return jnp.stack(sums, -1).sum(0).reshape(weight.shape).astype(weight.dtype)
 
 
 def _weight_gradient(
