@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch import fx
 
 from ...runtime import CompilerOptions, Placement, jax_dtype
 from ..capture import Captured, Speculation
-from ..lowering import SCOPE, LoweringContext, ValuePlacement, interpret, is_fine
+from ..lowering import SCOPE, LoweringContext, ReadWrites, ValuePlacement, interpret, is_fine
 from ..passes import split_state, with_heads_in_place, with_masks_by_shape, with_rows_by_batch
 from ._check_watch import StepChecks
 from ._layer_scan import order_with_loops
@@ -92,6 +92,8 @@ def _step_function(
         graph = with_rows_by_batch(graph)
     graph = with_masks_by_shape(graph) if layout.scans else graph
     split = _split_state(graph, layout, placement)
+    # a loop over layers evaluates one layer's nodes for all of them
+    written = {} if layout.scans or placement.platform != "cpu" else _written_and_read(outputs, layout)
     order = order_with_loops(graph, [kind == "state" for kind, _ in layout.inputs], split) if layout.scans else None
 
     def step(
@@ -106,7 +108,8 @@ def _step_function(
         buffers = [*donated, *kept]
         next_key, key = jax.random.split(key) if key is not None else (None, None)
         places = {"mesh": placement.mesh, "names_lines": placement.names_lines, "placement": split}
-        context = LoweringContext(key, placement.batch_shards, placement.platform, **places)
+        writes = ReadWrites({node: buffers[buffer] for node, buffer in written.items()}, outcome)
+        context = LoweringContext(key, placement.batch_shards, placement.platform, writes=writes, **places)
         sources = {"leaf": leaves, "constant": constants}
         values = [_unpacked(buffers, i) if kind == "state" else sources[kind][i] for kind, i in layout.inputs]
         values += [number_of(scalars, record, name) for name in record.names or ()]
@@ -118,14 +121,15 @@ def _step_function(
         new = [_packed([_update(buffers, p, o, computed) for p, o in pieces]) for pieces in layout.updates]
         results = [_packed([_as_array(computed[i], outputs[i]) for i in group]) for group in layout.results]
         fine = is_fine(outcome) if checks else None
+        chosen = set(written.values()) if writes.are_chosen(context.checks) else set()
         if waits(speculations):
             verdict = verdict_of(speculations, computed, placement)
             results.append(verdict)
             # on a wrong way values may be out of range that are not on the right one
             outcome = jnp.where(verdict[0] == 0, outcome, before)
-            fine = (verdict[0] == 0) & is_fine(outcome)
+            fine, chosen = (verdict[0] == 0) & is_fine(outcome), set()
         if fine is not None:
-            new = _unless_refused(fine, new, donated, [_scope(outputs, pieces) for pieces in layout.updates])
+            new = _unless_refused(fine, new, donated, [_scope(outputs, pieces) for pieces in layout.updates], chosen)
         return new, results, outcome, next_key
 
     return step
@@ -147,18 +151,37 @@ def _placeholders(graph: fx.Graph, layout: Layout, kind: str) -> dict[fx.Node, A
     return {node: place for node, (found, place) in zip(nodes, layout.inputs, strict=False) if found == kind}
 
 
+def _written_and_read(outputs: Sequence[Any], layout: Layout) -> dict[fx.Node, int]:
+    """Nodes that give all of a buffer's new value and that other ops of the step read, with the buffer's number."""
+    found: dict[fx.Node, int] = {}
+    for buffer, pieces in enumerate(layout.updates):
+        piece, number = pieces[0]
+        node = None if number is None else outputs[number]
+        # ops that give several results have no place for a choice between two
+        if piece.offset < 0 and isinstance(node, fx.Node) and node.op == "call_function" and len(node.users) > 1:
+            found[node] = buffer
+    return found
+
+
 def _unless_refused(
-    fine: jax.Array, new: Sequence[jax.Array], old: Sequence[jax.Array], scopes: Sequence[str]
+    fine: jax.Array, new: Sequence[jax.Array], old: Sequence[jax.Array], scopes: Sequence[str], chosen: Collection[int]
 ) -> list[jax.Array]:
     """The new state, or the old one after a failed check or on a way that is not this batch's.
 
     XLA puts the choice into the loop that writes the state.
+
+    Args:
+        fine: whether it is the new one.
+        new: by buffer.
+        old: by buffer.
+        scopes: by buffer, that of the op which writes it.
+        chosen: numbers of buffers that hold the right one already.
     """
-    chosen = []
-    for after, before, scope in zip(new, old, scopes, strict=True):
+    state = []
+    for buffer, (after, before, scope) in enumerate(zip(new, old, scopes, strict=True)):
         with jax.named_scope(scope) if scope else contextlib.nullcontext():  # that loop has its last op's name
-            chosen.append(jnp.where(fine, after, before))
-    return chosen
+            state.append(after if buffer in chosen else jnp.where(fine, after, before))
+    return state
 
 
 def _scope(outputs: Sequence[Any], pieces: Sequence[tuple[Piece, int | None]]) -> str:

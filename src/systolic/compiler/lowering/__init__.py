@@ -11,6 +11,7 @@ from ._interpret import inputs_of as inputs_of
 from ._interpret import interpret as interpret
 from ._layer_loop import Carried as Carried
 from ._layer_loop import LayerLoop as LayerLoop
+from ._made_once import ReadWrites as ReadWrites
 from ._node_meta import BACKWARD as BACKWARD
 from ._node_meta import LINE as LINE
 from ._node_meta import OPTIMIZER as OPTIMIZER

@@ -14,6 +14,7 @@ from torch import fx
 
 from ._bits import mask_key
 from ._checks import Checks, name_of
+from ._made_once import ReadWrites
 from ._stash import Stash
 from ._value_placement import Gathered, ValuePlacement
 
@@ -29,6 +30,7 @@ class LoweringContext:
         mesh: the cores that run it; None for one core.
         names_lines: whether names of ops in the compiled program hold lines of the user's code.
         placement: how values lie on the mesh; None where XLA decides for all.
+        writes: new values of the state that are kept as soon as they are there; None where XLA decides.
         output: the fake value (or tuple of them) that PyTorch announced for the node being lowered.
         node: that node.
         stash: pullbacks of already lowered forward calls, so that their backward need not run the forward again.
@@ -44,6 +46,7 @@ class LoweringContext:
     mesh: Mesh | None = None
     names_lines: bool = False
     placement: ValuePlacement | None = None
+    writes: ReadWrites | None = None
     output: Any = None
     node: fx.Node | None = None
     stash: Stash = field(default_factory=Stash)

@@ -13,6 +13,7 @@ from jax import lax
 
 from ._channels_last import ChannelsLast, Value, ordinary, takes_channels_last
 from ._context import current
+from ._made_once import made_once
 from ._pooling import per_dimension
 from ._pullback import pullback, wide
 from ._table import lowers
@@ -40,7 +41,9 @@ def convolution(
 ) -> Value:
     """`x` [N, C, ...] with `weight` [out, in / groups, ...], or [in, out / groups, ...] when transposed."""
     image, kernel = _entering(x), ordinary(weight)
-    by_product = _product_wins(image, kernel, groups)
+    steps = [per_dimension(v, kernel.ndim - 2) for v in (stride, padding, dilation)]
+    narrow = image.shape[1:-1] if transposed else _sizes(image.shape[1:-1], kernel, *steps)
+    by_product = _product_wins(image.shape[0], image.shape[1:-1], narrow, kernel, groups)
     out = _convolve(image, kernel, stride, padding, dilation, transposed, output_padding, groups, by_product)
     if bias is not None:
         out = out + bias
@@ -72,15 +75,16 @@ def convolution_backward(
         grad_x = _leaving(_depthwise_image_gradient(moved, image, kernel, *steps)) if output_mask[0] else None
         grad_weight = _depthwise_weight_gradient(moved, image, kernel, *steps) if output_mask[1] else None
     else:
+        narrow = (image if transposed else moved).shape[1:-1]
         if output_mask[0]:
-            by_product = _product_wins(moved, kernel, groups)
+            by_product = _product_wins(image.shape[0], moved.shape[1:-1], narrow, kernel, groups)
             grad_x = _leaving(pullback(lambda image: _convolve(image, kernel, *options, by_product), (image,), moved)[0])
         if output_mask[1] and _dots_win(kernel, groups):
             # a transposed convolution is the adjoint of one from its output to its input
             source, result = (moved, image) if transposed else (image, moved)
             grad_weight = _weight_gradient(source, result, kernel, stride, padding, dilation, groups)
         elif output_mask[1]:
-            by_product = kernel.ndim == 5 and _product_wins(image, kernel, groups)
+            by_product = _product_wins(image.shape[0], None, narrow, kernel, groups)
             grad_weight = pullback(lambda kernel: _convolve(image, kernel, *options, by_product), (kernel,), moved)[0]
     if output_mask[2]:
         grad_bias = wide(moved).sum(range(moved.ndim - 1)).astype(moved.dtype)
@@ -164,17 +168,26 @@ def _dots_win(weight: jax.Array, groups: int) -> bool:
     return current().platform == "cpu" and (groups > 1 or math.prod(weight.shape[2:]) == 1)
 
 
-def _product_wins(image: jax.Array, weight: jax.Array, groups: int) -> bool:
-    """Whether a convolution of `image` is faster as one matrix product of what each place of the result sees.
+def _product_wins(batch: int, read: Sequence[int] | None, narrow: Sequence[int], weight: jax.Array, groups: int) -> bool:
+    """Whether a convolution is faster as one matrix product of what each place of the result sees.
 
-    Over an image of fewer places than its kernel, XLA's CPU backend runs a plain loop: 512 channels of 2 x 2 take 134 ms
-    where the product takes 2. Over three dimensions it is slower than the product too, by three to five times.
+    XLA's CPU backend has a plain loop where it reads an image of fewer places than the kernel: 512 channels of 2 x 2 take
+    134 ms where the product takes 2. Over three dimensions it is three to five times as slow as the product. And where the
+    weight is larger than the images, the product, with its gradients, takes between a third and all of the time.
+
+    Args:
+        batch: how many images there are.
+        read: sizes of the image that is read; None for the gradient of the weight, which reads two.
+        narrow: sizes of the image with a place for each row of the product.
+        weight: [out, in, ...], of a transposed convolution [in, out, ...].
+        groups: of channels.
     """
     if current().platform != "cpu" or groups > 1:
         return False
-    places, taps = math.prod(image.shape[1:-1]), math.prod(weight.shape[2:])
-    seen = image.shape[0] * places * taps * weight.shape[1] * 4
-    return places < taps or (image.ndim == 5 and seen <= _MOST_SEEN)
+    rows, taps = batch * math.prod(narrow), math.prod(weight.shape[2:])
+    is_plain_loop = read is not None and math.prod(read) < taps
+    is_seen_at_once = rows * taps * weight.shape[1] * 4 <= _MOST_SEEN
+    return is_plain_loop or rows <= 2 * weight.shape[0] or (len(narrow) == 3 and is_seen_at_once)
 
 
 def _sizes(
@@ -264,14 +277,12 @@ def _depthwise_image_gradient(
 
 
 def _made_once(image: jax.Array, weight: jax.Array) -> jax.Array:
-    """An image whose values XLA keeps, as it keeps what other convolutions take and give.
+    """An image that is kept, as what other convolutions take and give is.
 
-    To XLA's CPU backend a sum of taps is cheap arithmetic: each loop that reads it computes it anew, with all that its
-    taps are made of; a batch normalisation and its gradient read it seven times. Barriers are gone before it forms its
-    loops, and what it keeps for certain is the operand of a conditional. Both branches of this one give the image (the
-    barrier keeps XLA from seeing that in time), and what it asks is of a weight, which every core has.
+    A sum of taps is cheap arithmetic to XLA: a batch normalisation and its gradient would compute it seven times. What is
+    asked is of a weight, since every core has it.
     """
-    return lax.cond(jnp.real(weight[(0,) * weight.ndim]) > 0, lambda same: same, lax.optimization_barrier, image)
+    return made_once(image, jnp.real(weight[(0,) * weight.ndim]) > 0)
 
 
 def _depthwise_weight_gradient(

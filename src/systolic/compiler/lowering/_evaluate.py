@@ -28,7 +28,8 @@ def evaluate(node: fx.Node, values: Mapping[fx.Node, Any], context: LoweringCont
         context: what lowerings may ask about the program.
     """
     result = _call(node, values, context)
-    return result if context.placement is None else context.placement.of_result(node, result)
+    result = result if context.placement is None else context.placement.of_result(node, result)
+    return result if context.writes is None else context.writes.of_result(node, result, context.checks)
 
 
 def _call(node: fx.Node, values: Mapping[fx.Node, Any], context: LoweringContext) -> Any:

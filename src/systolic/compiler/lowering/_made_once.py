@@ -1,0 +1,64 @@
+"""Values that XLA's CPU backend keeps, where it would compute them anew in every loop that reads them.
+
+It forms its loops by pulling into each one all the arithmetic that its operands come from. That is good for short chains,
+and bad where a value is read by many, or where it pulls in an array that another loop writes over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from torch import fx
+
+from ._checks import Checks, is_fine
+
+
+def made_once(value: jax.Array, condition: jax.Array) -> jax.Array:
+    """The value, in memory.
+
+    Barriers are gone before XLA forms its loops, and what it keeps for certain is the operand of a conditional. Both
+    branches of this one give the value; the barrier keeps XLA from seeing that in time.
+
+    Args:
+        value: an array, however it lies on the devices.
+        condition: any boolean that every core has, and of which XLA knows nothing.
+    """
+    return lax.cond(condition, lambda same: same, lax.optimization_barrier, value)
+
+
+class ReadWrites:
+    """New values of the state that other ops of the step read, as an optimizer's moments are by its update.
+
+    A step writes over its state unless a check fails. XLA would compute a moment for the update once more from the old
+    one, and therefore copy the old one before it is written over: for AdamW two copies of the size of the model, and twice
+    the time. Chosen and kept at once, the new moment takes the old one's place, and the update reads it there. It may read
+    the old one where a check has failed: then what it computes is dropped as well.
+    """
+
+    def __init__(self, old: Mapping[fx.Node, jax.Array], outcome: jax.Array) -> None:
+        self._old = old
+        self._before = outcome
+        self._fine: dict[int, jax.Array] = {}
+
+    def of_result(self, node: fx.Node, value: Any, checks: Checks) -> Any:
+        """What other ops read as the result of a node, with the checks that were made so far."""
+        old = self._old.get(node)
+        if old is None or not checks.made:
+            return value
+        count = len(checks.made)
+        if count not in self._fine:
+            self._fine[count] = is_fine(checks.outcome(self._before))
+        return made_once(jnp.where(self._fine[count], value, old), self._fine[count])
+
+    def are_chosen(self, checks: Checks) -> bool:
+        """Whether no check came after the first choice, so that all were made by the checks of the whole step."""
+        return set(self._fine) == {len(checks.made)}
+
+    @property
+    def nodes(self) -> frozenset[fx.Node]:
+        """What is chosen early."""
+        return frozenset(self._old)
