@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,9 @@ from ._layout import Layout, Piece, kind_of, outputs_of
 from ._number_words import number_of, number_record
 from ._options_of import options_of
 from ._ways import add_step_checks, verdict_of, waits
+
+# numbers of a tensor from which on a copy of it takes longer than the microseconds of a conditional
+_LARGE = 2**16
 
 
 @dataclass(frozen=True)
@@ -92,8 +96,10 @@ def _step_function(
         graph = with_rows_by_batch(graph)
     graph = with_masks_by_shape(graph) if layout.scans else graph
     split = _split_state(graph, layout, placement)
-    # a loop over layers evaluates one layer's nodes for all of them
-    written = {} if layout.scans or placement.platform != "cpu" else _written_and_read(outputs, layout)
+    # not in a loop over layers, which evaluates one layer's nodes for all; nor where a batch may be run again on another
+    # way, which its values decide
+    early = placement.platform == "cpu" and not layout.scans and not waits(speculations)
+    written = _written_and_read(outputs, layout) if early else {}
     order = order_with_loops(graph, [kind == "state" for kind, _ in layout.inputs], split) if layout.scans else None
 
     def step(
@@ -121,13 +127,13 @@ def _step_function(
         new = [_packed([_update(buffers, p, o, computed) for p, o in pieces]) for pieces in layout.updates]
         results = [_packed([_as_array(computed[i], outputs[i]) for i in group]) for group in layout.results]
         fine = is_fine(outcome) if checks else None
-        chosen = set(written.values()) if writes.are_chosen(context.checks) else set()
+        chosen = {written[node] for node in writes.chosen(context.checks)}
         if waits(speculations):
             verdict = verdict_of(speculations, computed, placement)
             results.append(verdict)
             # on a wrong way values may be out of range that are not on the right one
             outcome = jnp.where(verdict[0] == 0, outcome, before)
-            fine, chosen = (verdict[0] == 0) & is_fine(outcome), set()
+            fine = (verdict[0] == 0) & is_fine(outcome)
         if fine is not None:
             new = _unless_refused(fine, new, donated, [_scope(outputs, pieces) for pieces in layout.updates], chosen)
         return new, results, outcome, next_key
@@ -152,13 +158,13 @@ def _placeholders(graph: fx.Graph, layout: Layout, kind: str) -> dict[fx.Node, A
 
 
 def _written_and_read(outputs: Sequence[Any], layout: Layout) -> dict[fx.Node, int]:
-    """Nodes that give all of a buffer's new value and that other ops of the step read, with the buffer's number."""
+    """Nodes that give all of a large buffer's new value and that other ops of the step read, with the buffer's number."""
     found: dict[fx.Node, int] = {}
     for buffer, pieces in enumerate(layout.updates):
         piece, number = pieces[0]
         node = None if number is None else outputs[number]
-        # ops that give several results have no place for a choice between two
-        if piece.offset < 0 and isinstance(node, fx.Node) and node.op == "call_function" and len(node.users) > 1:
+        is_whole = piece.offset < 0 and math.prod(piece.shape) >= _LARGE
+        if is_whole and isinstance(node, fx.Node) and node.op == "call_function" and len(node.users) > 1:
             found[node] = buffer
     return found
 

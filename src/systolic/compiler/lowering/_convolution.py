@@ -220,9 +220,16 @@ def _as_product(
     dilation: Sequence[int],
 ) -> jax.Array:
     """A convolution with `weight` [out, in, ...] as a product of all that each place of the result sees."""
-    seen = jnp.concatenate(list(_taps(wide(x), weight.shape[2:], out, stride, padding, dilation)), -1)
-    factors = jnp.moveaxis(wide(weight), 1, -1).reshape(weight.shape[0], -1)
-    product = lax.dot_general(seen.reshape(-1, seen.shape[-1]), factors, (((1,), (1,)), ((), ())))
+    seen = list(_taps(wide(x), weight.shape[2:], out, stride, padding, dilation))
+    if x.shape[0] * math.prod(out) <= 2 * weight.shape[0]:
+        # what is seen is put in the weight's order, the larger of the two stays as it lies
+        table = jnp.stack(seen, -1)
+        factors = wide(weight)
+    else:
+        table = jnp.concatenate(seen, -1)
+        factors = jnp.moveaxis(wide(weight), 1, -1)
+    rows, columns = x.shape[0] * math.prod(out), math.prod(weight.shape[1:])
+    product = lax.dot_general(table.reshape(rows, columns), factors.reshape(-1, columns), (((1,), (1,)), ((), ())))
     return product.reshape(x.shape[0], *out, weight.shape[0]).astype(x.dtype)
 
 

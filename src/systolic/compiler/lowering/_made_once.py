@@ -43,22 +43,18 @@ class ReadWrites:
         self._old = old
         self._before = outcome
         self._fine: dict[int, jax.Array] = {}
+        self._chosen: dict[fx.Node, int] = {}
 
     def of_result(self, node: fx.Node, value: Any, checks: Checks) -> Any:
-        """What other ops read as the result of a node, with the checks that were made so far."""
-        old = self._old.get(node)
-        if old is None or not checks.made:
+        """The result of a node as other ops read it, with the checks that were made so far."""
+        old, count = self._old.get(node), len(checks.made)
+        if old is None or not count:
             return value
-        count = len(checks.made)
         if count not in self._fine:
             self._fine[count] = is_fine(checks.outcome(self._before))
+        self._chosen[node] = count
         return made_once(jnp.where(self._fine[count], value, old), self._fine[count])
 
-    def are_chosen(self, checks: Checks) -> bool:
-        """Whether no check came after the first choice, so that all were made by the checks of the whole step."""
-        return set(self._fine) == {len(checks.made)}
-
-    @property
-    def nodes(self) -> frozenset[fx.Node]:
-        """What is chosen early."""
-        return frozenset(self._old)
+    def chosen(self, checks: Checks) -> set[fx.Node]:
+        """Nodes whose value is the right one already, since no check of the whole step came after it."""
+        return {node for node, count in self._chosen.items() if count == len(checks.made)}
