@@ -1,0 +1,169 @@
+"""Time networks for images on the CPU: systolic against Lightning, and against another checkout of systolic.
+
+Usage: python benchmarks/cpu_images.py [--before SRC] [--models NAME ...] [--rounds 5]
+
+The models are transformers', unmodified, from their configurations. Every contender is a process of its own which fits the same
+module from the same loader; they take their turn in each round, and medians over rounds are written to RESULTS.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import logging
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from results import table, write_section
+
+STEPS = 4
+# images a batch, pixels a side
+SIZES = {"ResNet-18": (16, 64), "MobileNetV2": (16, 96), "EfficientNet-B0": (8, 96), "ConvNeXt atto": (8, 96)}
+
+
+def network(name: str) -> torch.nn.Module:
+    """A classifier of ten classes with its initial weights."""
+    import transformers as hub
+
+    configs = {
+        "ResNet-18": lambda: hub.ResNetConfig(
+            layer_type="basic", depths=[2, 2, 2, 2], hidden_sizes=[64, 128, 256, 512], num_labels=10
+        ),
+        "MobileNetV2": lambda: hub.MobileNetV2Config(num_labels=10),
+        "EfficientNet-B0": lambda: hub.EfficientNetConfig(
+            width_coefficient=1.0, depth_coefficient=1.0, hidden_dim=1280, num_labels=10
+        ),
+        "ConvNeXt atto": lambda: hub.ConvNextConfig(hidden_sizes=[40, 80, 160, 320], depths=[2, 2, 6, 2], num_labels=10),
+    }
+    torch.manual_seed(0)
+    return hub.AutoModelForImageClassification.from_config(configs[name]())
+
+
+def contend(package: str, name: str) -> None:
+    """Fit; after each line of the standard input one epoch, whose milliseconds a step are the answer."""
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    framework: Any = import_module(package)
+    images, side = SIZES[name]
+    generator = torch.Generator().manual_seed(1)
+    pixels = torch.randn(images * STEPS, 3, side, side, generator=generator)
+    data = torch.utils.data.TensorDataset(pixels, torch.randint(0, 10, (images * STEPS,), generator=generator))
+
+    class Module(framework.LightningModule):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network(name)
+
+        def training_step(self, batch: list[torch.Tensor], batch_idx: int) -> torch.Tensor:
+            return torch.nn.functional.cross_entropy(self.network(batch[0]).logits, batch[1])
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.AdamW(self.parameters(), 1e-3)
+
+    class Turns(framework.Callback):  # type: ignore[misc]
+        def on_train_epoch_start(self, trainer: Any, module: Any) -> None:
+            trainer.should_stop = not sys.stdin.readline()
+            self.started = time.perf_counter()
+
+        def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
+            next(module.parameters()).sum().item()  # host sync: all of the epoch's steps are done
+            os.write(answers, f"{(time.perf_counter() - self.started) / STEPS * 1e3}\n".encode())
+
+    # what the frameworks print belongs to no answer
+    answers = os.dup(1)
+    os.dup2(2, 1)
+    options = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = framework.Trainer(accelerator="cpu", devices=1, max_epochs=-1, callbacks=[Turns()], **options)
+    trainer.fit(Module(), torch.utils.data.DataLoader(data, batch_size=images))
+
+
+class Contender:
+    """A process that fits, an epoch at a time."""
+
+    def __init__(self, package: str, name: str, source: Path | None) -> None:
+        environment = {**os.environ, "JAX_ENABLE_COMPILATION_CACHE": "false"}
+        if source is not None:
+            environment["PYTHONPATH"] = str(source)
+        command = [sys.executable, __file__, "--contend", package, "--models", name]
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(
+            command, env=environment, text=True, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL
+        )
+
+    def epoch(self) -> float:
+        """Milliseconds a step."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("go on\n")
+        self._process.stdin.flush()
+        return float(self._process.stdout.readline())
+
+    def end(self) -> None:
+        """No more turns."""
+        self._process.kill()
+        self._process.wait()
+
+
+def compare(name: str, before: Path | None, rounds: int) -> dict[str, float]:
+    """Median milliseconds a step of each contender; the first two epochs, in which programs are compiled, do not count."""
+    sources: dict[str, tuple[str, Path | None]] = {"systolic": ("systolic", None), "lightning": ("lightning", None)}
+    if before is not None:
+        sources["before"] = ("systolic", before)
+    contenders = {who: Contender(package, name, source) for who, (package, source) in sources.items()}
+    for contender in contenders.values():
+        contender.epoch()
+        contender.epoch()
+    times: dict[str, list[float]] = {who: [] for who in contenders}
+    for _ in range(rounds):
+        for who, contender in contenders.items():
+            times[who].append(contender.epoch())
+    for contender in contenders.values():
+        contender.end()
+    return {who: statistics.median(found) for who, found in times.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="*", default=list(SIZES))
+    parser.add_argument("--before", type=Path, help="the src folder of another checkout")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--contend", metavar="PACKAGE", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.contend:
+        contend(arguments.contend, arguments.models[0])
+        return
+    rows = [["model", "batch", "before, ms", "systolic, ms", "lightning, ms", "/ before", "/ lightning"]]
+    for name in arguments.models:
+        ms = compare(name, arguments.before, arguments.rounds)
+        images, side = SIZES[name]
+        before = [f"{ms['before']:.0f}", f"{ms['systolic'] / ms['before']:.2f}"] if "before" in ms else ["", ""]
+        own = [f"{ms['systolic']:.0f}", f"{ms['lightning']:.0f}"]
+        rows.append(
+            [name, f"{images} x 3 x {side} x {side}", before[0], *own, before[1], f"{ms['systolic'] / ms['lightning']:.2f}"]
+        )
+        print(rows[-1], flush=True)
+    versions = ", ".join(f"{package} {import_module(package).__version__}" for package in ("jax", "torch", "lightning"))
+    setting = f"{datetime.date.today()}: {versions}, {os.cpu_count()} cores of {platform.machine()}"
+    text = f"""## Networks for images on the CPU
+
+Written by `python benchmarks/cpu_images.py` on {setting}.
+transformers' models from their configurations, float32, AdamW, `devices=1`; a process for each contender, which take
+their turn in each of {arguments.rounds} rounds of {STEPS} steps; medians. Before: systolic at commit f6dbbe6, before depthwise
+convolutions, convolutions over small images and the writing of moments were changed.
+
+{table(rows)}
+"""
+    write_section("cpu images", text)
+
+
+if __name__ == "__main__":
+    main()
