@@ -264,9 +264,8 @@ _DIFFUSERS: dict[str, dict[str, Any]] = {
         "num_decoder_blocks": (1, 1),
     },
     "UNet1DModel": {
-        "sample_size": 16,
-        "block_out_channels": (16, 32),
-        "extra_in_channels": 16,
+        "sample_size": 64,
+        "block_out_channels": (32, 64),
         "in_channels": 2,
         "out_channels": 2,
         "down_block_types": ("DownBlock1D", "AttnDownBlock1D"),
@@ -287,7 +286,7 @@ def _noised(name: str, model: nn.Module) -> Batch:
     if name.startswith(("Auto", "VQ")):
         return {"sample": torch.randn(2, 3, 32, 32)}
     if name == "UNet1DModel":
-        return {"sample": torch.randn(2, 2, 16), "timestep": steps}
+        return {"sample": torch.randn(2, 2, 64), "timestep": steps}
     if name == "SD3Transformer2DModel":
         words = {"encoder_hidden_states": torch.randn(2, 6, 32), "pooled_projections": torch.randn(2, 32)}
         return {"hidden_states": torch.randn(2, 4, 8, 8), "timestep": steps, **words}

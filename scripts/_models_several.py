@@ -53,7 +53,7 @@ hub(
     "AlignModel",
     given=lambda: {
         "text_config": small("AlignTextConfig").to_dict(),
-        "projection_dim": 16,
+        "projection_dim": 160,
         "vision_config": small("AlignVisionConfig", hidden_dim=160, width_coefficient=0.5, depth_coefficient=0.5).to_dict(),
     },
 )
