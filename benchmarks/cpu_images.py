@@ -13,7 +13,6 @@ import datetime
 import logging
 import os
 import platform
-import statistics
 import subprocess
 import sys
 import time
@@ -24,6 +23,7 @@ from typing import Any
 
 import torch
 from results import table, write_section
+from turns import medians_in_turn
 
 STEPS = 4
 # images a batch, pixels a side
@@ -119,16 +119,16 @@ def compare(name: str, before: Path | None, rounds: int) -> dict[str, float]:
     if before is not None:
         sources["before"] = ("systolic", before)
     contenders = {who: Contender(package, name, source) for who, (package, source) in sources.items()}
-    for contender in contenders.values():
-        contender.epoch()
-        contender.epoch()
-    times: dict[str, list[float]] = {who: [] for who in contenders}
-    for _ in range(rounds):
-        for who, contender in contenders.items():
-            times[who].append(contender.epoch())
+    medians = medians_in_turn(contenders, rounds, warm_ups=2)
     for contender in contenders.values():
         contender.end()
-    return {who: statistics.median(found) for who, found in times.items()}
+    return medians
+
+
+def commit_of(folder: Path) -> str:
+    """The commit of the checkout that a folder is in, with its first line."""
+    command = ["git", "-C", str(folder), "log", "-1", "--format=%h (%s)"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def main() -> None:
@@ -141,14 +141,22 @@ def main() -> None:
     if arguments.contend:
         contend(arguments.contend, arguments.models[0])
         return
+    before = commit_of(arguments.before) if arguments.before else None
     rows = [["model", "batch", "before, ms", "systolic, ms", "lightning, ms", "/ before", "/ lightning"]]
     for name in arguments.models:
         ms = compare(name, arguments.before, arguments.rounds)
         images, side = SIZES[name]
-        before = [f"{ms['before']:.0f}", f"{ms['systolic'] / ms['before']:.2f}"] if "before" in ms else ["", ""]
+        than_before = [f"{ms['before']:.0f}", f"{ms['systolic'] / ms['before']:.2f}"] if "before" in ms else ["", ""]
         own = [f"{ms['systolic']:.0f}", f"{ms['lightning']:.0f}"]
         rows.append(
-            [name, f"{images} x 3 x {side} x {side}", before[0], *own, before[1], f"{ms['systolic'] / ms['lightning']:.2f}"]
+            [
+                name,
+                f"{images} x 3 x {side} x {side}",
+                than_before[0],
+                *own,
+                than_before[1],
+                f"{ms['systolic'] / ms['lightning']:.2f}",
+            ]
         )
         print(rows[-1], flush=True)
     versions = ", ".join(f"{package} {import_module(package).__version__}" for package in ("jax", "torch", "lightning"))
@@ -157,8 +165,7 @@ def main() -> None:
 
 Written by `python benchmarks/cpu_images.py` on {setting}.
 transformers' models from their configurations, float32, AdamW, `devices=1`; a process for each contender, which take
-their turn in each of {arguments.rounds} rounds of {STEPS} steps; medians. Before: systolic at commit f6dbbe6, before depthwise
-convolutions, convolutions over small images and the writing of moments were changed.
+their turn in each of {arguments.rounds} rounds of {STEPS} steps; medians.{f" Before: systolic at {before}." if before else ""}
 
 {table(rows)}
 """

@@ -7,7 +7,6 @@ import datetime
 import logging
 import os
 import platform
-import statistics
 import warnings
 
 import jax
@@ -16,6 +15,7 @@ import torch
 from contenders import CONTENDERS, GROUP, GROUPED
 from overhead import measure
 from results import table, write_section
+from turns import medians_in_turn
 
 import systolic
 
@@ -29,13 +29,7 @@ def compare(name: str) -> dict[str, float]:
     batches, rounds = SIZES[name]
     makers = CONTENDERS | (GROUPED if name == "mlp" else {})
     contenders = {who: make(name, batches) for who, make in makers.items()}
-    for contender in contenders.values():
-        contender.epoch()
-    times: dict[str, list[float]] = {who: [] for who in contenders}
-    for _ in range(rounds):
-        for who, contender in contenders.items():
-            times[who].append(contender.epoch() / batches * 1e3)
-    return {who: statistics.median(found) for who, found in times.items()}
+    return {who: seconds / batches * 1e3 for who, seconds in medians_in_turn(contenders, rounds).items()}
 
 
 def main() -> None:

@@ -71,7 +71,7 @@ def convolution_backward(
     grad_x = grad_weight = grad_bias = None
     if _taps_win(image, kernel, transposed, groups):
         steps = [per_dimension(v, kernel.ndim - 2) for v in (stride, padding, dilation)]
-        moved = _made_once(moved, kernel)
+        moved = _kept(moved, kernel)
         grad_x = _leaving(_depthwise_image_gradient(moved, image, kernel, *steps)) if output_mask[0] else None
         grad_weight = _depthwise_weight_gradient(moved, image, kernel, *steps) if output_mask[1] else None
     else:
@@ -121,8 +121,8 @@ def _convolve(
         return _as_product(x, weight, _sizes(x.shape[1:-1], weight, stride, padding, dilation), stride, padding, dilation)
     if by_product:
         sizes = _spread_sizes(x.shape[1:-1], weight, stride, padding, dilation, output_padding)
-        whole = jnp.zeros((x.shape[0], *sizes, weight.shape[1]), x.dtype)
-        return pullback(lambda whole: _as_product(whole, weight, x.shape[1:-1], stride, padding, dilation), (whole,), x)[0]
+        whole = jax.ShapeDtypeStruct((x.shape[0], *sizes, weight.shape[1]), x.dtype)
+        return jax.linear_transpose(lambda y: _as_product(y, weight, x.shape[1:-1], stride, padding, dilation), whole)(x)[0]
     if not transposed:
         return lax.conv_general_dilated(
             x,
@@ -187,7 +187,12 @@ def _product_wins(batch: int, read: Sequence[int] | None, narrow: Sequence[int],
     rows, taps = batch * math.prod(narrow), math.prod(weight.shape[2:])
     is_plain_loop = read is not None and math.prod(read) < taps
     is_seen_at_once = rows * taps * weight.shape[1] * 4 <= _MOST_SEEN
-    return is_plain_loop or rows <= 2 * weight.shape[0] or (len(narrow) == 3 and is_seen_at_once)
+    return is_plain_loop or _weight_is_larger(rows, weight) or (len(narrow) == 3 and is_seen_at_once)
+
+
+def _weight_is_larger(rows: int, weight: jax.Array) -> bool:
+    """Whether `weight` [out, in, ...] is, about, larger than the table of what so many places see."""
+    return rows <= 2 * weight.shape[0]
 
 
 def _sizes(
@@ -221,14 +226,12 @@ def _as_product(
 ) -> jax.Array:
     """A convolution with `weight` [out, in, ...] as a product of all that each place of the result sees."""
     seen = list(_taps(wide(x), weight.shape[2:], out, stride, padding, dilation))
-    if x.shape[0] * math.prod(out) <= 2 * weight.shape[0]:
-        # what is seen is put in the weight's order, the larger of the two stays as it lies
-        table = jnp.stack(seen, -1)
-        factors = wide(weight)
-    else:
-        table = jnp.concatenate(seen, -1)
-        factors = jnp.moveaxis(wide(weight), 1, -1)
     rows, columns = x.shape[0] * math.prod(out), math.prod(weight.shape[1:])
+    if _weight_is_larger(rows, weight):
+        # what is seen is put in the weight's order, the larger of the two stays as it lies
+        table, factors = jnp.stack(seen, -1), wide(weight)
+    else:
+        table, factors = jnp.concatenate(seen, -1), jnp.moveaxis(wide(weight), 1, -1)
     product = lax.dot_general(table.reshape(rows, columns), factors.reshape(-1, columns), (((1,), (1,)), ((), ())))
     return product.reshape(x.shape[0], *out, weight.shape[0]).astype(x.dtype)
 
@@ -259,7 +262,7 @@ def _depthwise(
     seen = _taps(spread, kernel, out, stride, padding, dilation)
     factors = wide(weight).reshape(channels, -1).T
     total = sum(part * factor for part, factor in zip(seen, factors, strict=True))
-    return _made_once(jnp.asarray(total, x.dtype), weight)
+    return _kept(jnp.asarray(total, x.dtype), weight)
 
 
 def _depthwise_image_gradient(
@@ -270,20 +273,16 @@ def _depthwise_image_gradient(
     The adjoint of `_depthwise`'s slices would be a sum of padded images, which XLA makes one by one. Spread by the
     stride, `grad` is convolved with the mirrored kernel instead: slices again, and one loop.
     """
-    channels, _, *kernel = weight.shape
     inside = []
-    for n, out, p, d, k, s in zip(x.shape[1:-1], grad.shape[1:-1], padding, dilation, kernel, stride, strict=True):
-        reach, spread = d * (k - 1), (out - 1) * s + 1
-        inside.append((reach - p, n + p - spread, s - 1))
+    for n, out, p, d, k, s in zip(x.shape[1:-1], grad.shape[1:-1], padding, dilation, weight.shape[2:], stride, strict=True):
+        inside.append((d * (k - 1) - p, n + p - (out - 1) * s - 1, s - 1))
     spread = lax.pad(wide(grad), jnp.zeros((), wide(grad).dtype), [(0, 0, 0), *inside, (0, 0, 0)])
-    no_steps, no_padding = (1,) * len(kernel), (0,) * len(kernel)
-    seen = _taps(spread, kernel, x.shape[1:-1], no_steps, no_padding, dilation)
-    factors = wide(weight).reshape(channels, -1).T[::-1]
-    total = sum(part * factor for part, factor in zip(seen, factors, strict=True))
-    return _made_once(_grouped(jnp.asarray(total), x.shape[-1]).sum(-1).astype(x.dtype), weight)
+    no_steps, no_padding = (1,) * len(inside), (0,) * len(inside)
+    whole = _depthwise(spread, _mirrored(weight, weight.shape[0]), no_steps, no_padding, dilation)
+    return _grouped(whole, x.shape[-1]).sum(-1).astype(x.dtype)
 
 
-def _made_once(image: jax.Array, weight: jax.Array) -> jax.Array:
+def _kept(image: jax.Array, weight: jax.Array) -> jax.Array:
     """An image that is kept, as what other convolutions take and give is.
 
     A sum of taps is cheap arithmetic to XLA: a batch normalisation and its gradient would compute it seven times. What is
