@@ -74,6 +74,35 @@ def test_a_model_that_no_machine_here_could_hold() -> None:
     assert [one.text.split()[0] for one in whole.advice] == ['strategy="fsdp"', "On"]
 
 
+class Stack(L.LightningModule):
+    """Layers that need more room than they leave, with or without a Sequential around them."""
+
+    def __init__(self, layers: int = 4) -> None:
+        super().__init__()
+        self.layers = layers
+
+    def configure_model(self) -> None:
+        with torch.device("meta"):
+            self.net = nn.Sequential(*(nn.Sequential(nn.Linear(4096, 4096), nn.Tanh()) for _ in range(self.layers)))
+
+    def training_step(self, batch: list[torch.Tensor], batch_idx: int) -> torch.Tensor:
+        return self.net(batch[0].float().repeat(1, 32)).square().mean()
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(self.parameters(), 1e-3)
+
+
+@pytest.mark.tables
+@pytest.mark.parametrize(("layers", "options", "advised"), [(4, {}, True), (4, {"scan_layers": True}, False), (2, {}, False)])
+def test_layers_that_repeat_are_advised_as_a_loop(layers: int, options: dict[str, Any], advised: bool) -> None:
+    loader = DataLoader(TensorDataset(torch.zeros(8 << 19, 128, dtype=torch.int8)), batch_size=1 << 19)
+    trainer = L.Trainer(**{**QUIET, "strategy": "fsdp", **options}, enable_progress_bar=False)
+    found = trainer.preflight(Stack(layers), loader, slice="v5litepod-8", advise=False)
+    assert found.refusal
+    said = [one.text for one in found.advice if "scan_layers=True" in one.text]
+    assert [text.startswith("Trainer(scan_layers=True) runs 4 layers as one loop") for text in said] == [True] * advised
+
+
 class Llama3(L.LightningModule):
     """The shape of Llama 3 with 8 billion parameters, from transformers' configuration."""
 
@@ -97,7 +126,7 @@ class Llama3(L.LightningModule):
 def test_llama_3_with_8_billion_parameters_fits_256_cores() -> None:
     """Takes about six minutes and 6 GB, of which the compiler is nearly all."""
     loader = DataLoader(TensorDataset(torch.zeros(512, 2048, dtype=torch.int64)), batch_size=1)
-    options: dict[str, Any] = {"strategy": "fsdp", "remat": "full", "precision": "bf16-mixed"}
+    options: dict[str, Any] = {"strategy": "fsdp", "remat": "full", "precision": "bf16-mixed", "scan_layers": True}
     trainer = L.Trainer(**{**QUIET, **options}, enable_progress_bar=False)
     found = trainer.preflight(Llama3(), loader, slice="v5litepod-256", advise=False)
     assert found.parameters == pytest.approx(8.03e9, rel=0.001)

@@ -33,6 +33,7 @@ from .driver import VaryingNumbers as VaryingNumbers
 from .driver import activations_of as activations_of
 from .driver import choose_remat as choose_remat
 from .driver import jit as jit
+from .driver import longest_loop as longest_loop
 from .kernels import jax_op as jax_op
 from .lowering import LINE as LINE
 from .lowering import SCOPE as SCOPE

@@ -1,10 +1,11 @@
-"""A step that does not fit: how much of the state each core would hold in other ways to divide it."""
+"""A step that does not fit: what each core would hold of the state in other ways to divide it, and how to fetch less of it."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
 
+from ..compiler import longest_loop
 from ..sharding import FullySharded, MeshShape, StateLayout
 from ._model import Advice, Figure
 from ._report import PreflightReport
@@ -35,6 +36,13 @@ def advise_state(step: TracedStep, slice: Slice, report: PreflightReport) -> Ite
             _TOPIC,
             'strategy="fsdp" divides parameters, gradients and optimizer state over all cores.',
             (here, Figure(_TOPIC, f"{slice.name}, fsdp: state per core", divided, "bytes", _SOURCE)),
+        )
+    elif memory.temporaries > own and not step.captured.scan_layers and (layers := longest_loop(step.captured)):
+        yield Advice(
+            _TOPIC,
+            f"Trainer(scan_layers=True) runs {layers} layers as one loop, which fetches the parameters of one after the other. "
+            "Without a loop the compiler fetches them as early as it sees room, and here it found no order that fits.",
+            (Figure(_TOPIC, "temporaries", memory.temporaries, "bytes", "compiler's refusal, less state and batch"),),
         )
     larger = [(one, _divided(step, one)) for one in itertools.islice(_larger(slice), _SHOWN)]
     if larger:

@@ -159,6 +159,9 @@ def plan_buffers(
         else:
             shared[owner] = [index]
             groups.append(shared[owner])
+    for group in shared.values():
+        # counts of steps lie next to each other: what is computed of all of them reads one piece of the buffer
+        group.sort(key=lambda index: shapes[index][0].numel() > 1)
     return groups
 
 

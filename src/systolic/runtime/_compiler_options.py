@@ -26,8 +26,14 @@ _WITHOUT_YNNPACK: CompilerOptions = {"xla_cpu_experimental_ynn_fusion_type": ""}
 # programs raise it for the whole process, in LIBTPU_INIT_ARGS; what stands there is kept.
 _TILE_MEMORY = "xla_tpu_scoped_vmem_limit_kib"
 
+# Up to which share of a core's memory libtpu's scheduler begins to fetch what later products need. By its own choice it fetches
+# parameters of Llama 3 8B under fsdp until they do not fit a v5e's 15.75 GiB (16.18 on 256 cores, 15.77 on 64; libtpu
+# 0.0.42.1). With this share the step on 256 cores takes 13.8 GiB, and is predicted to take as long.
+_FETCH_LIMIT = "xla_tpu_scheduler_percent_shared_memory_limit"
+_FETCH_PERCENT = "60"
 
-def compiler_options(device: Device, *, large_products: bool = False) -> CompilerOptions | None:
+
+def compiler_options(device: Device, *, large_products: bool = False, fetches_much: bool = False) -> CompilerOptions | None:
     """Options for `jax.jit(compiler_options=...)`; None for XLA's own choice.
 
     Args:
@@ -36,6 +42,8 @@ def compiler_options(device: Device, *, large_products: bool = False) -> Compile
             tiles read them less often: a layer's products for 16,384 tokens, 4,096 by 14,336, are estimated at 70% of a v6e's
             peak by default and at 92% so. They take three to seven times as long to compile (benchmarks/RESULTS.md); on chips
             that gain next to nothing the default stays.
+        fetches_much: whether a core's memory could not hold all the parameters that it fetches, and its state is no large part
+            of that memory.
 
     Example:
         >>> import jax
@@ -46,9 +54,15 @@ def compiler_options(device: Device, *, large_products: bool = False) -> Compile
     if device.platform == "cpu":
         return _WITHOUT_YNNPACK if _knows_ynnpack() else None
     chip = chip_of(device.device_kind)
-    if chip is None or chip.tile_memory is None or not large_products:
+    if chip is None:
         return None
-    return None if _TILE_MEMORY in os.environ.get("LIBTPU_INIT_ARGS", "") else {_TILE_MEMORY: str(chip.tile_memory // 1024)}
+    found: CompilerOptions = {}
+    if large_products and chip.tile_memory is not None:
+        found[_TILE_MEMORY] = str(chip.tile_memory // 1024)
+    if fetches_much:
+        found[_FETCH_LIMIT] = _FETCH_PERCENT
+    given = os.environ.get("LIBTPU_INIT_ARGS", "")
+    return {name: value for name, value in found.items() if name not in given} or None
 
 
 @functools.cache

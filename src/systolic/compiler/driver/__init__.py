@@ -6,6 +6,7 @@ from ._engine import Compile as Compile
 from ._engine import Engine as Engine
 from ._jit import JitFunction as JitFunction
 from ._jit import jit as jit
+from ._layer_scan import longest_loop as longest_loop
 from ._multi_step import MultiStepEngine as MultiStepEngine
 from ._program import Program as Program
 from ._remat import REMATS as REMATS

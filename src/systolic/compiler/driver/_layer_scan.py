@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from torch import fx
 
+from ..capture import Captured, SlotInput
 from ..lowering import Step, ValuePlacement
 from ..passes import layer_loops, layer_order
 
@@ -30,3 +31,10 @@ def order_with_loops(graph: fx.Graph, is_state: Sequence[bool], placement: Value
         )
         return None
     return layer_order(graph, loops)
+
+
+def longest_loop(captured: Captured) -> int:
+    """How many layers the longest loop of a step would have; 0 where no layers repeat."""
+    nodes = [node for node in captured.graph.nodes if node.op == "placeholder"]
+    state = {node for node, source in zip(nodes, captured.inputs, strict=False) if isinstance(source, SlotInput)}
+    return max((len(loop.layers) for loop in layer_loops(captured.graph, state, None)), default=0)

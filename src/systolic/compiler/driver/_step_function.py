@@ -18,7 +18,7 @@ from torch import fx
 from ...runtime import CompilerOptions, Placement, jax_dtype
 from ..capture import Captured, Speculation
 from ..lowering import SCOPE, LoweringContext, ReadWrites, ValuePlacement, interpret, is_fine
-from ..passes import split_state, with_heads_in_place, with_masks_by_shape, with_rows_by_batch
+from ..passes import split_state, with_heads_in_place, with_masks_by_shape, with_rows_by_batch, with_scalars_in_vectors
 from ._check_watch import StepChecks
 from ._layer_scan import order_with_loops
 from ._layout import Layout, Piece, kind_of, outputs_of
@@ -50,7 +50,7 @@ def executable_of(captured: Captured, layout: Layout, placement: Placement) -> E
     """A captured step, jitted."""
     checks: StepChecks = []
     step = _step_function(captured.graph, layout, placement, checks, captured.speculations)
-    options = options_of(captured.graph, _placeholders(captured.graph, layout, "leaf"), placement)
+    options = options_of(captured, layout, placement)
     return Executable(_jitted(step, layout, placement, options, waits(captured.speculations)), checks, options)
 
 
@@ -87,7 +87,6 @@ def repeated(
 def _step_function(
     graph: fx.Graph, layout: Layout, placement: Placement, checks: StepChecks, speculations: Sequence[Speculation]
 ) -> Callable[..., Any]:
-    outputs = outputs_of(graph)
     record = number_record(graph, len(layout.inputs))
     if placement.platform == "tpu":
         # over split parameters not: the gradient of the output's projection, by heads, would be summed whole on every core
@@ -95,6 +94,9 @@ def _step_function(
     if placement.mesh.size > 1:
         graph = with_rows_by_batch(graph)
     graph = with_masks_by_shape(graph) if layout.scans else graph
+    if placement.platform == "cpu" and not layout.scans:
+        graph = with_scalars_in_vectors(graph)
+    outputs = outputs_of(graph)
     split = _split_state(graph, layout, placement)
     # not in a loop over layers, which evaluates one layer's nodes for all; nor where a batch may be run again on another
     # way, which its values decide
@@ -145,16 +147,16 @@ def _split_state(graph: fx.Graph, layout: Layout, placement: Placement) -> Value
     if placement.mesh.size == 1:
         return None
     specs = [sharding.spec if isinstance(sharding, NamedSharding) else PartitionSpec() for sharding in layout.shardings]
-    before = {node: specs[place.buffer] for node, place in _placeholders(graph, layout, "state").items()}
+    before = {node: specs[place.buffer] for node, place in _state_inputs(graph, layout).items()}
     new = [(number, buffer) for buffer, pieces in enumerate(layout.updates) for _, number in pieces if number is not None]
     outputs = outputs_of(graph)
     return split_state(graph, before, {outputs[number]: specs[buffer] for number, buffer in new}, placement.mesh)
 
 
-def _placeholders(graph: fx.Graph, layout: Layout, kind: str) -> dict[fx.Node, Any]:
-    """A graph's inputs of a kind, with where each comes from."""
+def _state_inputs(graph: fx.Graph, layout: Layout) -> dict[fx.Node, Piece]:
+    """A graph's placeholders for the state, with the place of each."""
     nodes = [node for node in graph.nodes if node.op == "placeholder"]
-    return {node: place for node, (found, place) in zip(nodes, layout.inputs, strict=False) if found == kind}
+    return {node: place for node, (kind, place) in zip(nodes, layout.inputs, strict=False) if kind == "state"}
 
 
 def _written_and_read(outputs: Sequence[Any], layout: Layout) -> dict[fx.Node, int]:

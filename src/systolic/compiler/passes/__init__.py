@@ -22,4 +22,5 @@ from ._rematerialise import rematerialise as rematerialise
 from ._rewrites import drop_unused as drop_unused
 from ._rewrites import rewrite_bias_corrections as rewrite_bias_corrections
 from ._row_order import with_rows_by_batch as with_rows_by_batch
+from ._scalar_vectors import with_scalars_in_vectors as with_scalars_in_vectors
 from ._split_state import split_state as split_state

@@ -39,10 +39,13 @@ def rewrite_adam_updates(graph: fx.Graph) -> None:
         if parts is None:
             continue
         with graph.inserting_before(update):
-            quotient = graph.call_function(aten.div.Tensor, (parts.root, parts.correction))
+            # XLA divides by a scalar so, too, each parameter's in a kernel of its own, which `with_scalars_in_vectors` spares
+            inverse = graph.call_function(aten.reciprocal.default, (parts.correction,))
+            quotient = graph.call_function(aten.mul.Tensor, (parts.root, inverse))
             new = graph.call_function(aten.add.Tensor, (quotient, parts.eps))
             scaled = graph.call_function(aten.mul.Tensor, (mean, parts.size))
-        quotient.meta, new.meta, scaled.meta = dict(denominator.meta), dict(denominator.meta), dict(mean.meta)
+        inverse.meta, scaled.meta = dict(parts.correction.meta), dict(mean.meta)
+        quotient.meta, new.meta = dict(denominator.meta), dict(denominator.meta)
         replace_call(graph, update, aten.addcdiv.default, (parameter, scaled, new))
 
 

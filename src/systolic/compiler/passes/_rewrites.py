@@ -26,8 +26,8 @@ VIEWS = (aten.view.default, aten._unsafe_view.default, aten.reshape.default)
 """The same numbers in another shape."""
 
 _LIBRARY = torch.library.Library("systolic", "FRAGMENT")
-_LIBRARY.define("one_minus_pow(Tensor exponent, float log2_base) -> Tensor")
-_LIBRARY.define("rectified_length(Tensor step, float beta) -> Tensor")
+_LIBRARY.define("one_minus_pow(Tensor exponent, float log2_base) -> Tensor", tags=(torch.Tag.pointwise,))
+_LIBRARY.define("rectified_length(Tensor step, float beta) -> Tensor", tags=(torch.Tag.pointwise,))
 _ONE_MINUS_POW = torch.ops.systolic.one_minus_pow.default
 _RECTIFIED_LENGTH = torch.ops.systolic.rectified_length.default
 
