@@ -15,12 +15,14 @@ WORDS, LENGTH = 1024, 256
 
 
 class Language(L.LightningModule):
-    def __init__(self) -> None:
+    """With a cache its projections are not next to attention: the cache's values are between them."""
+
+    def __init__(self, use_cache: bool) -> None:
         super().__init__()
         from transformers import LlamaConfig, LlamaForCausalLM
 
         sizes = {"hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 1, "vocab_size": WORDS}
-        self.net = LlamaForCausalLM(LlamaConfig(**sizes, num_attention_heads=8, num_key_value_heads=4))
+        self.net = LlamaForCausalLM(LlamaConfig(**sizes, num_attention_heads=8, num_key_value_heads=4, use_cache=use_cache))
 
     def training_step(self, batch: list[torch.Tensor], batch_idx: int) -> torch.Tensor:
         return self.net(input_ids=batch[0], labels=batch[0]).loss
@@ -31,10 +33,11 @@ class Language(L.LightningModule):
 
 # promise 21
 @pytest.mark.slow
-def test_fsdp_gathers_half_precision_twice_and_sums_no_whole_gradient() -> None:
+@pytest.mark.parametrize("use_cache", [True, False])
+def test_fsdp_gathers_half_precision_twice_and_sums_no_whole_gradient(use_cache: bool) -> None:
     options: dict[str, Any] = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
     trainer = L.Trainer(accelerator="cpu", devices=8, max_steps=2, precision="bf16-mixed", strategy="fsdp", **options)
-    module = Language()
+    module = Language(use_cache)
     loader = DataLoader(TensorDataset(torch.zeros(64, LENGTH, dtype=torch.int64)), batch_size=4)
     report = trainer.preflight(module, loader, slice="v5litepod-8", advise=False)
     moved: Counter[str] = Counter()

@@ -16,6 +16,7 @@ from jax.typing import ArrayLike
 from torch import fx
 
 from ...runtime import CompilerOptions, Placement, jax_dtype
+from ...sharding import FSDP_AXIS, TENSOR_AXIS
 from ..capture import Captured, Speculation
 from ..lowering import SCOPE, LoweringContext, ReadWrites, ValuePlacement, interpret, is_fine
 from ..passes import split_state, with_heads_in_place, with_masks_by_shape, with_rows_by_batch, with_scalars_in_vectors
@@ -90,7 +91,9 @@ def _step_function(
     record = number_record(graph, len(layout.inputs))
     if placement.platform == "tpu":
         # over split parameters not: the gradient of the output's projection, by heads, would be summed whole on every core
-        graph = with_heads_in_place(graph, through_no_ops=len(placement.mesh.axis_names) == 1)
+        axes, sizes = placement.mesh.axis_names, placement.mesh.shape
+        parts = sizes.get(FSDP_AXIS, 1) * sizes.get(TENSOR_AXIS, 1)
+        graph = with_heads_in_place(graph, through_no_ops=len(axes) == 1, weight_parts=parts)
     if placement.mesh.size > 1:
         graph = with_rows_by_batch(graph)
     graph = with_masks_by_shape(graph) if layout.scans else graph

@@ -37,12 +37,13 @@ _SUM = torch.ops.systolic.heads_sum.default
 _KERNEL = torch.ops.systolic.jax_call.default
 
 
-def with_heads_in_place(graph: fx.Graph, *, through_no_ops: bool = True) -> fx.Graph:
+def with_heads_in_place(graph: fx.Graph, *, through_no_ops: bool = True, weight_parts: int = 1) -> fx.Graph:
     """A copy of `graph` in which products next to attention work in its layout.
 
     Args:
         graph: as captured.
         through_no_ops: also those that ops which change nothing lie between, as in transformers' models.
+        weight_parts: into how many parts weights are divided.
     """
     copy = copy_of(graph)
     for node in list(copy.nodes) if through_no_ops else []:
@@ -55,7 +56,7 @@ def with_heads_in_place(graph: fx.Graph, *, through_no_ops: bool = True) -> fx.G
             _project(copy, node)
     for node in list(copy.nodes):
         if node.op == "call_function":
-            _consume(copy, node)
+            _consume(copy, node, weight_parts)
     drop_unused(copy)
     return copy
 
@@ -132,8 +133,12 @@ def _swaps(node: fx.Node) -> bool:
     return node.target is aten.transpose.int and sorted(arguments_of(node)[1:]) == [1, 2] and node.meta["val"].dim() == 4
 
 
-def _consume(graph: fx.Graph, node: fx.Node) -> None:
-    """Let what takes results or gradients of attention, joined over the heads, take them as they are."""
+def _consume(graph: fx.Graph, node: fx.Node, weight_parts: int) -> None:
+    """Let what takes results or gradients of attention, joined over the heads, take them as they are.
+
+    A weight's gradient is divided by its rows. Where these are heads, and there are fewer of them than parts, no sharding of
+    [heads, width, ...] says so, and the partitioner would sum the gradient whole on every core.
+    """
     if node.target is aten.mm.default:
         left, right = arguments_of(node)
         parts = _joined(left)
@@ -141,9 +146,9 @@ def _consume(graph: fx.Graph, node: fx.Node) -> None:
             replace_call(graph, node, _MM, (parts, right, None))
         elif isinstance(left, fx.Node) and left.target is aten.t.default:
             parts, others = _joined(left.args[0]), _joined(right)
-            if parts:
+            if parts and all(part.meta["val"].shape[1] % weight_parts == 0 for part in parts):
                 replace_call(graph, node, _OUTER, (parts, right))
-            elif others:
+            elif others and not parts:
                 replace_call(graph, node, _OUTER_HEADS, (left.args[0], others))
     elif node.target is aten.addmm.default and not node.kwargs:
         bias, left, right = arguments_of(node)
