@@ -22,7 +22,7 @@ test: $(STAMP)
 
 # what make test leaves out and CI runs: rows of large tables, long tests
 test-tables: $(STAMP)
-	$(BIN)/python -m pytest -n 2 -m tables
+	$(BIN)/python -m pytest -n 2 -rs -m tables
 
 test-all: $(STAMP)
 	$(BIN)/python -m pytest -n 2 -m "slow or not slow"

@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 import tempfile
+import time
 import zlib
 from collections.abc import Generator
 
@@ -35,6 +36,13 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(20_000, 10, 10)
     # pytest's own handler makes PyTorch write a record of every event of a trace
     logging.getLogger("torch.__trace").disabled = True
+
+
+def pytest_runtest_setup() -> None:
+    """Begin no test after a time that `.ci/run` sets: a run that is cut off says nothing, one that skips says how many."""
+    until = os.environ.get("SYSTOLIC_TESTS_UNTIL")
+    if until and time.time() > float(until):
+        pytest.skip("no time left: SYSTOLIC_TESTS_UNTIL")
 
 
 @pytest.fixture(autouse=True)

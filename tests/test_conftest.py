@@ -1,4 +1,4 @@
-"""What continuous integration does about tests that skip themselves."""
+"""Continuous integration: tests that skip themselves, and tests that there is no time for."""
 
 from __future__ import annotations
 
@@ -31,3 +31,20 @@ def test_a_skip_for_want_of_a_proof_fails_in_ci_only(ci: str, failed: str, tmp_p
     )
     assert failed in run.stdout
     assert ("install it" in run.stdout) is (ci == "true")
+
+
+@pytest.mark.tables
+@pytest.mark.parametrize(("until", "ended"), [("1", "1 skipped"), ("99999999999", "1 passed"), ("", "1 passed")])
+def test_none_begins_when_the_time_is_over(until: str, ended: str, tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(CONFTEST.read_text())
+    (tmp_path / "test_one.py").write_text("def test_one():\n    pass\n")
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", str(tmp_path)],
+        env={**os.environ, "SYSTOLIC_TESTS_UNTIL": until},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended in run.stdout
+    assert ("no time left" in run.stdout) is (ended == "1 skipped")
