@@ -27,17 +27,12 @@ OPTIMIZERS: dict[str, Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer
 }
 
 
-def network(layers: int = 6) -> torch.nn.Sequential:
-    """Layers of which "last" ones can be left out."""
-    torch.manual_seed(0)
-    return torch.nn.Sequential(*[torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh()) for _ in range(layers)])
-
-
 def step_of(
-    make: Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer],
+    make: Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer], depth: int = 6
 ) -> tuple[torch.nn.Sequential, torch.optim.Optimizer, Callable[[torch.Tensor, int], torch.Tensor]]:
     """A model, its optimizer, and a step through some of its layers: the parameters of the others are not counted."""
-    model = network()
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*[torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh()) for _ in range(depth)])
     optimizer = make(list(model.parameters()))
 
     def step(x: torch.Tensor, layers: int) -> torch.Tensor:
@@ -70,20 +65,11 @@ def test_every_parameter_keeps_a_count_of_its_own(name: str, cores: int) -> None
 
 @pytest.mark.parametrize("layers", [6, 24])
 def test_kernels_for_counts_do_not_grow_with_the_model(layers: int) -> None:
-    model = network(layers)
-    optimizer = torch.optim.AdamW(model.parameters(), 0.01)
-
-    def step(x: torch.Tensor) -> torch.Tensor:
-        loss = model(x).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
+    _, _, step = step_of(lambda parameters: torch.optim.AdamW(parameters, 0.01), layers)
     compiled = systolic.jit(step)
     with optimized_programs() as texts:
-        compiled(torch.randn(16, 8))
-        compiled(torch.randn(16, 8))
+        compiled(torch.randn(16, 8), layers)
+        compiled(torch.randn(16, 8), layers)
     expm1 = [line for line in texts[-1].splitlines() if "exponential-minus-one(" in line]
     assert 2 <= len(expm1) <= 4, expm1
     # XLA makes one slice of the neighbouring counts in the buffer of small state

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from torch import fx
 
 from ..capture import Captured, SlotInput
-from ..lowering import Step, ValuePlacement
+from ..lowering import LayerLoop, Step, ValuePlacement
 from ..passes import layer_loops, layer_order
 
 
@@ -20,9 +20,7 @@ def order_with_loops(graph: fx.Graph, is_state: Sequence[bool], placement: Value
         is_state: by placeholder: whether it is one of the state.
         placement: how values lie on the mesh.
     """
-    placeholders = (node for node in graph.nodes if node.op == "placeholder")
-    state = {node for node, held in zip(placeholders, is_state, strict=False) if held}
-    loops = layer_loops(graph, state, placement)
+    loops = _loops(graph, is_state, placement)
     if not loops:
         warnings.warn(
             "scan_layers=True found no layers to make a loop of: members of a ModuleList or Sequential, three or more in turn, "
@@ -35,6 +33,10 @@ def order_with_loops(graph: fx.Graph, is_state: Sequence[bool], placement: Value
 
 def longest_loop(captured: Captured) -> int:
     """How many layers the longest loop of a step would have; 0 where no layers repeat."""
-    nodes = [node for node in captured.graph.nodes if node.op == "placeholder"]
-    state = {node for node, source in zip(nodes, captured.inputs, strict=False) if isinstance(source, SlotInput)}
-    return max((len(loop.layers) for loop in layer_loops(captured.graph, state, None)), default=0)
+    loops = _loops(captured.graph, [isinstance(source, SlotInput) for source in captured.inputs], None)
+    return max((len(loop.layers) for loop in loops), default=0)
+
+
+def _loops(graph: fx.Graph, is_state: Sequence[bool], placement: ValuePlacement | None) -> list[LayerLoop]:
+    placeholders = (node for node in graph.nodes if node.op == "placeholder")
+    return layer_loops(graph, {node for node, held in zip(placeholders, is_state, strict=False) if held}, placement)

@@ -127,6 +127,12 @@ def outputs_of(graph: fx.Graph) -> Sequence[Any]:
     return next(iter(reversed(graph.nodes))).args[0]
 
 
+def placeholders_of(graph: fx.Graph, layout: Layout, kind: str) -> dict[fx.Node, Any]:
+    """A graph's inputs of a kind, with where each comes from."""
+    nodes = [node for node in graph.nodes if node.op == "placeholder"]
+    return {node: place for node, (found, place) in zip(nodes, layout.inputs, strict=False) if found == kind}
+
+
 def kind_of(value: object) -> TensorKind:
     """Shape and dtype as which a node's value leaves a program, of a symbolic number too."""
     if isinstance(value, torch.Tensor):

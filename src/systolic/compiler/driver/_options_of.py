@@ -12,7 +12,7 @@ from ...runtime import CompilerOptions, Placement, compiler_options
 from ...sharding import TENSOR_AXIS, batch_parts
 from ..capture import Captured, SlotInput, TrainState
 from ..passes import has_large_products
-from ._layout import Layout
+from ._layout import Layout, placeholders_of
 
 _READ_ONCE = 32 * 2**20
 """Bytes of an operand that the compiler's own tiles read once.
@@ -42,8 +42,7 @@ def options_of(captured: Captured, layout: Layout, placement: Placement) -> Comp
     chip = chip_of(device.device_kind)
     if chip is None:
         return compiler_options(device)
-    nodes = [node for node in captured.graph.nodes if node.op == "placeholder"]
-    batch = [node for node, (kind, _) in zip(nodes, layout.inputs, strict=False) if kind == "leaf"]
+    batch = placeholders_of(captured.graph, layout, "leaf")
     parts = {"batch_parts": batch_parts(mesh), "weight_parts": mesh.shape.get(TENSOR_AXIS, 1)}
     large = chip.tile_memory is not None and has_large_products(captured.graph, batch, _READ_ONCE, **parts)
     fetches = _fetches_much(captured, layout, chip.hbm_per_device)

@@ -22,7 +22,7 @@ from ..lowering import SCOPE, LoweringContext, ReadWrites, ValuePlacement, inter
 from ..passes import split_state, with_heads_in_place, with_masks_by_shape, with_rows_by_batch, with_scalars_in_vectors
 from ._check_watch import StepChecks
 from ._layer_scan import order_with_loops
-from ._layout import Layout, Piece, kind_of, outputs_of
+from ._layout import Layout, Piece, kind_of, outputs_of, placeholders_of
 from ._number_words import number_of, number_record
 from ._options_of import options_of
 from ._ways import add_step_checks, verdict_of, waits
@@ -96,8 +96,9 @@ def _step_function(
         graph = with_heads_in_place(graph, through_no_ops=len(axes) == 1, weight_parts=parts)
     if placement.mesh.size > 1:
         graph = with_rows_by_batch(graph)
-    graph = with_masks_by_shape(graph) if layout.scans else graph
-    if placement.platform == "cpu" and not layout.scans:
+    if layout.scans:
+        graph = with_masks_by_shape(graph)
+    elif placement.platform == "cpu":
         graph = with_scalars_in_vectors(graph)
     outputs = outputs_of(graph)
     split = _split_state(graph, layout, placement)
@@ -150,16 +151,10 @@ def _split_state(graph: fx.Graph, layout: Layout, placement: Placement) -> Value
     if placement.mesh.size == 1:
         return None
     specs = [sharding.spec if isinstance(sharding, NamedSharding) else PartitionSpec() for sharding in layout.shardings]
-    before = {node: specs[place.buffer] for node, place in _state_inputs(graph, layout).items()}
+    before = {node: specs[place.buffer] for node, place in placeholders_of(graph, layout, "state").items()}
     new = [(number, buffer) for buffer, pieces in enumerate(layout.updates) for _, number in pieces if number is not None]
     outputs = outputs_of(graph)
     return split_state(graph, before, {outputs[number]: specs[buffer] for number, buffer in new}, placement.mesh)
-
-
-def _state_inputs(graph: fx.Graph, layout: Layout) -> dict[fx.Node, Piece]:
-    """A graph's placeholders for the state, with the place of each."""
-    nodes = [node for node in graph.nodes if node.op == "placeholder"]
-    return {node: place for node, (kind, place) in zip(nodes, layout.inputs, strict=False) if kind == "state"}
 
 
 def _written_and_read(outputs: Sequence[Any], layout: Layout) -> dict[fx.Node, int]:
