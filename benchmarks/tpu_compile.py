@@ -1,23 +1,28 @@
-"""Compile GPT-2 124M and ResNet-50 for TPU slices that are not here: systolic against hand-written JAX.
+"""Compile models for TPU slices that are not here: systolic against hand-written JAX.
 
-Run it with `python benchmarks/tpu_compile.py`; it takes minutes per program, and keeps what the compiler said.
+Run it with `python benchmarks/tpu_compile.py`; it takes minutes per program. Finished rows are kept in
+`benchmarks/tpu_compile.jsonl`, so the script can be stopped and started again; rows of another jax or libtpu are made again.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import datetime
+import importlib.metadata
+import json
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import torch
 from jax.sharding import Mesh
-from reference import gpt2, resnet50, torch_models
 from results import table, write_section
-from torch.utils.data import DataLoader, TensorDataset
+from tpu_contests import CONTESTS
 
 import systolic
 from systolic.preflight import Slice, parse_slice, slice_devices
@@ -27,7 +32,8 @@ from systolic.preflight._kernel_time import kernel_seconds
 from systolic.trainer.inspection import Subject, trace_step
 
 SLICES = ("v5litepod-8", "v6e-8")
-MODELS = ("gpt2", "resnet50")
+ROWS = Path(__file__).parent / "tpu_compile.jsonl"
+OURS = "systolic"
 
 RULES = """Both sides are one training step, compiled ahead of time by libtpu's compiler; nothing ran. FLOPs: XLA's count, and
 for the attention kernels 2 x scores x features for each of their products (2 forward, 5 backward; ours state the
@@ -36,47 +42,62 @@ arguments, results and temporaries of one core. Cycles: the sum of the compiler'
 without an estimate (gathers, scatters, random bits) at bytes / bandwidth, attention kernels at FLOPs / peak and the
 instructions for each score that the compiler scheduled when it compiled them alone
 (`systolic/preflight/_kernel_time.py` has them for both sides); transfers that run beside other work and collectives
-are left out."""
+are left out. The ratio is that of predicted cycles to the fastest reference of the model."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """What one program does in a step, on one core."""
+    """What one program does in a step, on one core.
 
+    Attributes:
+        model: its name in `CONTESTS`.
+        slice: the slice's name.
+        by: whose program it is: `OURS`, or the name of a reference.
+        versions: of jax and libtpu.
+        date: of the compilation.
+        flops: of the step.
+        bytes: moved between HBM and the core.
+        hbm: bytes that the program needs.
+        estimated: the compiler's cycles.
+        cycles: the predicted ones.
+    """
+
+    model: str
+    slice: str
+    by: str
+    versions: str
+    date: str
     flops: float
     bytes: float
     hbm: int
     estimated: int
     cycles: float
 
-
-def reference_of(model: str, mesh: Mesh, layers: int | None) -> tuple[Any, tuple[Any, ...]]:
-    """The step by hand, and its arguments as shapes."""
-    if model == "gpt2":
-        return gpt2.step_of(mesh, gpt2.Sizes(layers=layers or gpt2.Sizes.layers))
-    return resnet50.step_of(mesh, resnet50.Sizes(depths=(layers,) * 4 if layers else resnet50.Sizes.depths))
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What tells it from other rows."""
+        return self.model, self.slice, self.by
 
 
-def module_and_data(model: str, layers: int | None) -> tuple[systolic.LightningModule, DataLoader[Any]]:
-    """The same model in PyTorch, and a batch for one core."""
-    if model == "gpt2":
-        sizes = gpt2.Sizes(layers=layers or gpt2.Sizes.layers)
-        tokens = torch.zeros(sizes.batch, sizes.length, dtype=torch.int64)
-        return torch_models.GPT2(sizes), DataLoader(TensorDataset(tokens, tokens), batch_size=sizes.batch)
-    sizes = resnet50.Sizes(depths=(layers,) * 4 if layers else resnet50.Sizes.depths)
-    images = torch.zeros(sizes.batch, 3, sizes.image, sizes.image)
-    labels = torch.zeros(sizes.batch, dtype=torch.int64)
-    return torch_models.ResNet50(sizes.depths), DataLoader(TensorDataset(images, labels), batch_size=sizes.batch)
+def versions() -> str:
+    """Of what compiles."""
+    return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("jax", "libtpu"))
 
 
-def compiled(model: str, slice: Slice, by_hand: bool, layers: int | None) -> Compiled:
+def kept_rows() -> dict[tuple[str, str, str], Row]:
+    """Rows of earlier runs with these versions; of two with one key, the later one."""
+    lines = ROWS.read_text().splitlines() if ROWS.exists() else []
+    return {row.key: row for row in (Row(**json.loads(line)) for line in lines) if row.versions == versions()}
+
+
+def compiled(model: str, slice: Slice, by: str, layers: int | None) -> Compiled:
     """What the compiler says about one side."""
     target = f"{slice.topology} {slice.chip.devices} {slice.count}"
-    devices = slice_devices(slice)
-    if by_hand:
-        function, arguments = reference_of(model, Mesh(np.array(devices), ("data",)), layers)
+    devices, contest = slice_devices(slice), CONTESTS[model]
+    if by != OURS:
+        function, arguments = contest.references[by](Mesh(np.array(devices), ("data",)), layers)
         return Lowered(function, arguments, target, wide=False).compile()
-    module, loader = module_and_data(model, layers)
+    module, loader = contest.ours(layers)
     trainer = systolic.Trainer(
         accelerator="cpu", precision="bf16-mixed", logger=False, enable_checkpointing=False, enable_progress_bar=False
     )
@@ -85,7 +106,7 @@ def compiled(model: str, slice: Slice, by_hand: bool, layers: int | None) -> Com
     return Lowered(program.function, arguments, target).compile()
 
 
-def counted(result: Compiled, slice: Slice) -> Row:
+def row_of(model: str, slice: Slice, by: str, result: Compiled) -> Row:
     """The same rules for both sides."""
     found = analyse(result.hlo)
     chip = slice.chip
@@ -98,39 +119,64 @@ def counted(result: Compiled, slice: Slice) -> Row:
     flops = result.flops - stated + sum((one.flops or 0) * one.operation.times for one in found.custom_calls)
     hbm = result.memory["arguments"] + result.memory["outputs"] - result.memory["aliased"] + result.memory["temporaries"]
     moved = sum(one.hbm_bytes * one.times for one in found.operations)
-    return Row(flops, moved, hbm, found.estimated_cycles, found.estimated_cycles + seconds * chip.clock_hz)
+    cycles = found.estimated_cycles + seconds * chip.clock_hz
+    today = str(datetime.date.today())
+    return Row(model, slice.name, by, versions(), today, flops, moved, hbm, found.estimated_cycles, cycles)
 
 
-def cells(name: str, row: Row) -> list[str]:
+def cells(row: Row, best: float | None) -> list[str]:
+    """A line of the table."""
     figures = (row.flops / 1e12, row.bytes / 1e9, row.hbm / 1e9, row.estimated / 1e6, row.cycles / 1e6)
-    return [name, *(f"{figure:.3g}" if figure < 100 else f"{figure:.1f}" for figure in figures)]
+    ratio = f"{row.cycles / best:.3f}" if row.by == OURS and best else ""
+    numbers = [f"{figure:.3g}" if figure < 100 else f"{figure:.1f}" for figure in figures]
+    return [f"{row.model}, {row.slice}", row.by, *numbers, ratio, row.date]
+
+
+def document(rows: Iterable[Row]) -> str:
+    """The section of RESULTS.md."""
+    every = list(rows)
+    head = ["model, slice", "by", "TFLOP", "GB moved", "GB of HBM", "estimated M cycles", "predicted M cycles", "ratio", "of"]
+    lines = [head]
+    for model, contest in CONTESTS.items():
+        for name in dict.fromkeys(row.slice for row in every if row.model == model):
+            found = [row for row in every if (row.model, row.slice) == (model, name)]
+            best = min((row.cycles for row in found if row.by != OURS), default=None)
+            order = [*contest.references, OURS]
+            lines += [cells(row, best) for row in sorted(found, key=lambda row: order.index(row.by))]
+    models = " ".join(f"{name}: {contest.about}" for name, contest in CONTESTS.items())
+    return (
+        "## TPU compiler: systolic against hand-written JAX\n\n"
+        f"Written by `python benchmarks/tpu_compile.py`: {versions()}, torch {torch.__version__}. {models} "
+        "The references are in `benchmarks/reference/`; systolic compiles the PyTorch modules of `benchmarks/tpu_contests.py` "
+        f'with `precision="bf16-mixed"`.\n\n{RULES}\n\n{table(lines)}'
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--models", nargs="*", default=MODELS, choices=MODELS)
+    """Compile what is missing, and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="*", default=list(CONTESTS), choices=list(CONTESTS))
     parser.add_argument("--slices", nargs="*", default=SLICES)
-    parser.add_argument("--layers", type=int, help="fewer layers, to compile faster; RESULTS.md is then not written")
-    arguments = parser.parse_args()
+    parser.add_argument("--by", nargs="*", help="whose programs to compile: systolic, or names of references")
+    parser.add_argument("--layers", type=int, help="fewer layers, to compile faster; nothing is kept then")
+    given = parser.parse_args()
     warnings.simplefilter("ignore")
-    rows = [["model, slice", "by", "TFLOP", "GB moved", "GB of HBM", "estimated M cycles", "predicted M cycles", "ratio"]]
-    for model in arguments.models:
-        for name in arguments.slices:
-            slice = parse_slice(name)
-            by_hand = counted(compiled(model, slice, True, arguments.layers), slice)
-            ours = counted(compiled(model, slice, False, arguments.layers), slice)
-            rows.append([f"{model}, {name}", *cells("JAX", by_hand), ""])
-            rows.append([f"{model}, {name}", *cells("systolic", ours), f"{ours.cycles / by_hand.cycles:.3f}"])
-            print(*(" ".join(row) for row in rows[-2:]), sep="\n", flush=True)
-    if arguments.layers is None:
-        write_section(
-            "tpu compiler",
-            "## TPU compiler: systolic against hand-written JAX\n\n"
-            f"Written by `python benchmarks/tpu_compile.py` on {datetime.date.today()}: jax {jax.__version__}, "
-            f"torch {torch.__version__}. GPT-2 124M: batch 8 x 1024 per core, dropout 0.1 (not on attention probabilities), "
-            "AdamW. ResNet-50: batch 128 per core, SGD with momentum. The reference is `benchmarks/reference/`; systolic "
-            f'compiles the modules in `torch_models.py` with `precision="bf16-mixed"`.\n\n{RULES}\n\n{table(rows)}',
-        )
+    jax.config.update("jax_platforms", "cpu")  # libtpu is here for its compiler
+    kept: dict[Any, Row] = {} if given.layers else kept_rows()
+    for name in given.slices:
+        for model in given.models:
+            for by in [*CONTESTS[model].references, OURS]:
+                if (model, name, by) in kept or (given.by and by not in given.by):
+                    continue
+                slice = parse_slice(name)
+                row = row_of(model, slice, by, compiled(model, slice, by, given.layers))
+                print(*cells(row, None), sep="  ", flush=True)
+                kept[row.key] = row
+                if not given.layers:
+                    with ROWS.open("a") as file:
+                        file.write(json.dumps(dataclasses.asdict(row)) + "\n")
+    if not given.layers:
+        write_section("tpu compiler", document(kept.values()))
 
 
 if __name__ == "__main__":

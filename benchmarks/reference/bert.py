@@ -1,0 +1,105 @@
+"""BERT base for masked language modelling in JAX and optax, as one would write it for TPU: bfloat16 compute, `rbg` keys.
+
+Padding is masked. Attention is either the plain form, with dropout on its probabilities as BERT has it, or JAX's splash
+kernel with padding as segments, which has no dropout: less work than BERT's. Everything else has dropout in both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+from .attention import plain_attention, splash_attention
+from .parts import Params, adamw_step, dense, dense_shapes, dropout, float32, heads_of, layer_norm, norm_shapes
+
+_EPSILON = 1e-12
+"""Of BERT's layer normalizations (transformers' `BertConfig.layer_norm_eps`)."""
+
+_IGNORED = -100
+"""Label of a token that is not predicted, as in PyTorch's cross-entropy."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """BERT base with a batch per core; `interpret` runs the splash kernel where no TPU is."""
+
+    layers: int = 12
+    dim: int = 768
+    heads: int = 12
+    length: int = 512
+    vocabulary: int = 30522
+    batch: int = 8
+    dropout: float = 0.1
+    splash: bool = False
+    dtype: Any = jnp.bfloat16
+    interpret: bool = False
+
+
+def shapes(sizes: Sizes) -> Params:
+    """The parameters, as shapes."""
+    d = sizes.dim
+    block = {
+        "qkv": [dense_shapes(d, d)] * 3,
+        "out": dense_shapes(d, d),
+        "n1": norm_shapes(d),
+        "up": dense_shapes(d, 4 * d),
+        "down": dense_shapes(4 * d, d),
+        "n2": norm_shapes(d),
+    }
+    return {
+        "tokens": float32(sizes.vocabulary, d),
+        "positions": float32(512, d),
+        "kinds": float32(2, d),
+        "norm": norm_shapes(d),
+        "blocks": [block] * sizes.layers,
+        "head": {"dense": dense_shapes(d, d), "norm": norm_shapes(d), "bias": float32(sizes.vocabulary)},
+    }
+
+
+def _attend(p: Params, x: jax.Array, seen: jax.Array, draw: jax.Array, sizes: Sizes) -> jax.Array:
+    width = sizes.dim // sizes.heads
+    query, key, value = (heads_of(p["qkv"][i], x, sizes.heads) for i in range(3))
+    query = query * jnp.asarray(width**-0.5, x.dtype)
+    if sizes.splash:
+        out = splash_attention(query, key, value, seen, sizes.interpret)
+    else:
+        out = plain_attention(query, key, value, seen, draw, sizes.dropout)
+    weights = p["out"]["w"].astype(x.dtype).reshape(sizes.heads, width, sizes.dim)
+    return jnp.einsum("bhtk,hkd->btd", out, weights) + p["out"]["b"].astype(x.dtype)
+
+
+def loss_of(params: Params, tokens: jax.Array, targets: jax.Array, key: jax.Array, sizes: Sizes) -> jax.Array:
+    """Mean cross-entropy of the tokens to predict, of all cores: a core's sum over their mean count."""
+    keys = iter(jax.random.split(key, 3 * sizes.layers + 1))
+    seen, words = tokens != 0, params["tokens"].astype(sizes.dtype)
+    h = words[tokens] + (params["positions"][: sizes.length] + params["kinds"][0]).astype(sizes.dtype)
+    h = dropout(layer_norm(params["norm"], h, _EPSILON), next(keys), sizes.dropout)
+    for p in params["blocks"]:
+        attended = _attend(p, h, seen, next(keys), sizes)
+        h = layer_norm(p["n1"], h + dropout(attended, next(keys), sizes.dropout), _EPSILON)
+        up = jax.nn.gelu(dense(p["up"], h), approximate=False)
+        h = layer_norm(p["n2"], h + dropout(dense(p["down"], up), next(keys), sizes.dropout), _EPSILON)
+    h = jax.nn.gelu(dense(params["head"]["dense"], h.reshape(-1, sizes.dim)), approximate=False)
+    logits = layer_norm(params["head"]["norm"], h, _EPSILON) @ words.T + params["head"]["bias"].astype(sizes.dtype)
+    total, count = _cross_entropy(logits, targets.reshape(-1))
+    return total / jax.lax.pmean(count, "data")
+
+
+def _cross_entropy(logits: jax.Array, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The sum, and of how many tokens; every float32 value of the logits lives inside a fusion."""
+    logits = logits.astype(jnp.float32)
+    total = jax.nn.logsumexp(logits, -1)
+    hit = jax.lax.broadcasted_iota(jnp.int32, logits.shape, 1) == targets[:, None]
+    counted = targets != _IGNORED
+    return jnp.where(counted, total - jnp.where(hit, logits, 0).sum(-1), 0).sum(), counted.sum()
+
+
+def step_of(mesh: Mesh, sizes: Sizes) -> tuple[Any, tuple[Any, ...]]:
+    """The jitted training step on a mesh with the axis "data", and its arguments as shapes."""
+    tokens = jax.ShapeDtypeStruct((sizes.batch, sizes.length), jnp.int32)
+    return adamw_step(partial(loss_of, sizes=sizes), mesh, shapes(sizes), [tokens, tokens])

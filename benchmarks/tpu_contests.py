@@ -1,0 +1,147 @@
+"""Models that are compiled for TPUs twice: as PyTorch modules by systolic, and by hand in JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jax.sharding import Mesh
+from reference import bert, gpt2, resnet50, torch_models, vit
+from torch.utils.data import DataLoader, TensorDataset
+
+import systolic
+
+Reference = Callable[[Mesh, int | None], tuple[Any, tuple[Any, ...]]]
+"""The jitted step on a mesh and its arguments as shapes, for a number of layers; None for all."""
+
+Ours = Callable[[int | None], tuple[systolic.LightningModule, DataLoader[Any]]]
+"""A module and a loader whose batch is that of one core, for a number of layers; None for all."""
+
+
+@dataclass(frozen=True)
+class Contest:
+    """One model.
+
+    Attributes:
+        about: the model, its batch and its optimizer, as a sentence.
+        references: steps by hand.
+        ours: the same model in PyTorch.
+    """
+
+    about: str
+    references: Mapping[str, Reference]
+    ours: Ours
+
+
+class Bert(systolic.LightningModule):
+    """transformers' BERT as it comes, with padding masked."""
+
+    def __init__(self, sizes: bert.Sizes) -> None:
+        super().__init__()
+        from transformers import BertConfig, BertForMaskedLM
+
+        self.model = BertForMaskedLM(BertConfig(num_hidden_layers=sizes.layers))
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        """Masked language modelling."""
+        tokens, labels = batch
+        return self.model(input_ids=tokens, attention_mask=(tokens != 0).long(), labels=labels).loss
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """AdamW."""
+        return torch.optim.AdamW(self.parameters(), lr=1e-3, weight_decay=0.01)
+
+
+class Vit(systolic.LightningModule):
+    """transformers' ViT as it comes."""
+
+    def __init__(self, sizes: vit.Sizes) -> None:
+        super().__init__()
+        from transformers import ViTConfig, ViTForImageClassification
+
+        self.model = ViTForImageClassification(ViTConfig(num_hidden_layers=sizes.layers, num_labels=sizes.classes))
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        """Classification."""
+        return self.model(pixel_values=batch[0], labels=batch[1]).loss
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """AdamW."""
+        return torch.optim.AdamW(self.parameters(), lr=1e-3, weight_decay=0.01)
+
+
+def _tokens(batch: int, length: int) -> DataLoader[Any]:
+    tokens = torch.zeros(batch, length, dtype=torch.int64)
+    return DataLoader(TensorDataset(tokens, tokens), batch_size=batch)
+
+
+def _images(batch: int, size: int) -> DataLoader[Any]:
+    images, labels = torch.zeros(batch, 3, size, size), torch.zeros(batch, dtype=torch.int64)
+    return DataLoader(TensorDataset(images, labels), batch_size=batch)
+
+
+def _gpt2() -> Contest:
+    def sizes(layers: int | None) -> gpt2.Sizes:
+        return gpt2.Sizes(layers=layers or gpt2.Sizes.layers)
+
+    return Contest(
+        "GPT-2 124M, batch 8 x 1024 per core, dropout 0.1 (not on attention probabilities), AdamW.",
+        {"JAX": lambda mesh, layers: gpt2.step_of(mesh, sizes(layers))},
+        lambda layers: (torch_models.GPT2(sizes(layers)), _tokens(8, 1024)),
+    )
+
+
+def _bert(batch: int, length: int) -> Contest:
+    def sizes(layers: int | None, splash: bool = False) -> bert.Sizes:
+        return bert.Sizes(layers=layers or bert.Sizes.layers, batch=batch, length=length, splash=splash)
+
+    return Contest(
+        f"BERT base of transformers, batch {batch} x {length} per core, padding masked, dropout 0.1 everywhere, AdamW; the "
+        "reference with JAX's splash kernel has no dropout on attention probabilities.",
+        {
+            "JAX, plain attention": lambda mesh, layers: bert.step_of(mesh, sizes(layers)),
+            "JAX, splash attention": lambda mesh, layers: bert.step_of(mesh, sizes(layers, splash=True)),
+        },
+        lambda layers: (Bert(sizes(layers)), _tokens(batch, length)),
+    )
+
+
+def _vit() -> Contest:
+    def sizes(layers: int | None, splash: bool = False) -> vit.Sizes:
+        return vit.Sizes(layers=layers or vit.Sizes.layers, splash=splash)
+
+    return Contest(
+        f"ViT-B/16 of transformers, {vit.Sizes.batch} images per core, AdamW.",
+        {
+            "JAX, plain attention": lambda mesh, layers: vit.step_of(mesh, sizes(layers)),
+            "JAX, splash attention": lambda mesh, layers: vit.step_of(mesh, sizes(layers, splash=True)),
+        },
+        lambda layers: (Vit(sizes(layers)), _images(vit.Sizes.batch, vit.Sizes.image)),
+    )
+
+
+def _resnet50() -> Contest:
+    def sizes(layers: int | None) -> resnet50.Sizes:
+        return resnet50.Sizes(depths=(layers,) * 4 if layers else resnet50.Sizes.depths)
+
+    def ours(layers: int | None) -> tuple[systolic.LightningModule, DataLoader[Any]]:
+        chosen = sizes(layers)
+        return torch_models.ResNet50(chosen.depths), _images(chosen.batch, chosen.image)
+
+    return Contest(
+        "ResNet-50, batch 128 per core, SGD with momentum.",
+        {"JAX": lambda mesh, layers: resnet50.step_of(mesh, sizes(layers))},
+        ours,
+    )
+
+
+CONTESTS: dict[str, Contest] = {
+    "gpt2": _gpt2(),
+    "bert-128": _bert(8, 128),
+    "bert-512": _bert(8, 512),
+    "vit": _vit(),
+    "resnet50": _resnet50(),
+}
+"""By the name in the table."""

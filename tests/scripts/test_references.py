@@ -1,0 +1,238 @@
+"""The hand-written JAX steps that systolic is compared with compute what the PyTorch models do: loss and gradients, in float32."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from jax.sharding import Mesh
+from torch import nn
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+
+from reference import bert, gpt2, parts, torch_models, vit  # noqa: E402
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+Pick = Callable[[torch.Tensor], jax.Array]
+"""Takes a parameter's value, or its gradient."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model in PyTorch, and the same by hand.
+
+    Attributes:
+        loss: PyTorch's, of tokens and targets.
+        by_hand: JAX's, of the parameters, tokens, targets and a key.
+        tree: the model's parameters as `by_hand` wants them.
+        batch: tokens and targets.
+        shown: the batch as `by_hand` wants it.
+    """
+
+    loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    by_hand: parts.Loss
+    tree: Callable[[Pick], Any]
+    batch: Batch
+    shown: Callable[[torch.Tensor], torch.Tensor] = lambda tensor: tensor
+
+
+def value(parameter: torch.Tensor) -> jax.Array:
+    return jnp.asarray(parameter.detach().numpy())
+
+
+def gradient(parameter: torch.Tensor) -> jax.Array:
+    assert parameter.grad is not None
+    return jnp.asarray(parameter.grad.numpy())
+
+
+def linear(layer: nn.Linear, pick: Pick) -> Any:
+    return {"w": pick(layer.weight).T, "b": pick(layer.bias)}
+
+
+def norm(layer: nn.LayerNorm, pick: Pick) -> Any:
+    return {"scale": pick(layer.weight), "bias": pick(layer.bias)}
+
+
+def texts(words: int, padded: bool) -> Batch:
+    """Sixteen rows of 128 tokens; padded ones end in zeros, of different lengths, and predict a seventh of the rest."""
+    generator = torch.Generator().manual_seed(1)
+    tokens = torch.randint(1, words, (16, 128), generator=generator)
+    targets = torch.randint(1, words, (16, 128), generator=generator)
+    if padded:
+        lengths = torch.randint(20, 129, (16, 1), generator=generator)
+        tokens = torch.where(torch.arange(128) < lengths, tokens, 0)
+        predicted = (torch.rand(16, 128, generator=generator) < 1 / 7) & (tokens != 0)
+        targets = torch.where(predicted, targets, -100)
+    return tokens, targets
+
+
+def gpt2_case() -> Case:
+    sizes = gpt2.Sizes(layers=2, dim=128, heads=2, length=128, vocabulary=96, dropout=0.0, dtype=jnp.float32, interpret=True)
+    model = torch_models.GPT2(sizes)
+
+    def block(b: Any, pick: Pick) -> Any:
+        weights, biases = (jnp.split(pick(p), 3) for p in (b.attention.qkv.weight, b.attention.qkv.bias))
+        return {
+            "n1": norm(b.norm1, pick),
+            "qkv": [{"w": w.T, "b": c} for w, c in zip(weights, biases, strict=True)],
+            "out": linear(b.attention.out, pick),
+            "n2": norm(b.norm2, pick),
+            "up": linear(b.up, pick),
+            "down": linear(b.down, pick),
+        }
+
+    def tree(pick: Pick) -> Any:
+        return {
+            "tokens": pick(model.tokens.weight),
+            "positions": pick(model.positions.weight),
+            "blocks": [block(b, pick) for b in model.blocks],
+            "norm": norm(model.norm, pick),
+        }
+
+    return Case(
+        lambda *batch: model.training_step(batch, 0),
+        partial(gpt2.loss_of, sizes=sizes),
+        tree,
+        texts(96, padded=False),
+        torch.Tensor.int,
+    )
+
+
+def bert_case(splash: bool) -> Case:
+    from transformers import BertConfig, BertForMaskedLM
+
+    sizes = bert.Sizes(
+        layers=2, dim=128, heads=2, length=128, vocabulary=96, dropout=0.0, splash=splash, dtype=jnp.float32, interpret=True
+    )
+    model: Any = BertForMaskedLM(
+        BertConfig(
+            vocab_size=96,
+            hidden_size=128,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=512,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+        )  # fmt: skip
+    )
+
+    def block(layer: Any, pick: Pick) -> Any:
+        attention = layer.attention
+        return {
+            "qkv": [linear(getattr(attention.self, name), pick) for name in ("query", "key", "value")],
+            "out": linear(attention.output.dense, pick),
+            "n1": norm(attention.output.LayerNorm, pick),
+            "up": linear(layer.intermediate.dense, pick),
+            "down": linear(layer.output.dense, pick),
+            "n2": norm(layer.output.LayerNorm, pick),
+        }
+
+    def tree(pick: Pick) -> Any:
+        found, head = model.bert.embeddings, model.cls.predictions
+        transform = head.transform
+        return {
+            "tokens": pick(found.word_embeddings.weight),
+            "positions": pick(found.position_embeddings.weight),
+            "kinds": pick(found.token_type_embeddings.weight),
+            "norm": norm(found.LayerNorm, pick),
+            "blocks": [block(layer, pick) for layer in model.bert.encoder.layer],
+            "head": {"dense": linear(transform.dense, pick), "norm": norm(transform.LayerNorm, pick), "bias": pick(head.bias)},
+        }
+
+    def loss(tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return model(input_ids=tokens, attention_mask=(tokens != 0).long(), labels=targets).loss
+
+    return Case(loss, partial(bert.loss_of, sizes=sizes), tree, texts(96, padded=True), torch.Tensor.int)
+
+
+def vit_case(splash: bool) -> Case:
+    from transformers import ViTConfig, ViTForImageClassification
+
+    sizes = vit.Sizes(
+        layers=2, dim=128, heads=2, image=48, patch=4, classes=10, splash=splash, dtype=jnp.float32, interpret=True
+    )
+    model: Any = ViTForImageClassification(
+        ViTConfig(
+            hidden_size=128,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=512,
+            image_size=48,
+            patch_size=4,
+            num_labels=10,
+        )  # fmt: skip
+    )
+
+    def block(layer: Any, pick: Pick) -> Any:
+        attention = layer.attention
+        return {
+            "n1": norm(layer.layernorm_before, pick),
+            "qkv": [linear(getattr(attention, f"{name}_proj"), pick) for name in "qkv"],
+            "out": linear(attention.o_proj, pick),
+            "n2": norm(layer.layernorm_after, pick),
+            "up": linear(layer.mlp.fc1, pick),
+            "down": linear(layer.mlp.fc2, pick),
+        }
+
+    def tree(pick: Pick) -> Any:
+        found = model.vit.embeddings
+        projection = found.patch_embeddings.projection
+        return {
+            # a patch is [height, width, colour] there
+            "patches": {"w": pick(projection.weight).transpose(2, 3, 1, 0).reshape(48, 128), "b": pick(projection.bias)},
+            "class": pick(found.cls_token)[0, 0],
+            "positions": pick(found.position_embeddings)[0],
+            "blocks": [block(layer, pick) for layer in model.vit.layers],
+            "norm": norm(model.vit.layernorm, pick),
+            "head": linear(model.classifier, pick),
+        }
+
+    generator = torch.Generator().manual_seed(1)
+    batch = torch.randn(16, 3, 48, 48, generator=generator), torch.randint(0, 10, (16,), generator=generator)
+
+    def loss(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return model(pixel_values=images, labels=labels).loss
+
+    def shown(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.movedim(1, 3) if tensor.dim() == 4 else tensor.int()
+
+    return Case(loss, partial(vit.loss_of, sizes=sizes), tree, batch, shown)
+
+
+CASES: dict[str, Callable[[], Case]] = {
+    "gpt2": gpt2_case,
+    "bert, plain attention": lambda: bert_case(False),
+    "bert, splash attention": lambda: bert_case(True),
+    "vit, plain attention": lambda: vit_case(False),
+    "vit, splash attention": lambda: vit_case(True),
+}
+
+
+# issue 15: what we are compared with is the same model
+@pytest.mark.tables
+@pytest.mark.parametrize("name", CASES)
+def test_loss_and_gradients(name: str) -> None:
+    torch.manual_seed(0)
+    case = CASES[name]()
+    expected = case.loss(*case.batch)
+    expected.backward()
+
+    step = jax.jit(parts.gradients_of(case.by_hand, Mesh(np.array(jax.devices("cpu")[:8]), ("data",)), 2))
+    inputs = [jnp.asarray(case.shown(t).numpy()) for t in case.batch]
+    found, gradients = step(case.tree(value), *inputs, jax.random.key(0, impl="rbg"))
+
+    assert float(found) == pytest.approx(expected.item(), rel=1e-5)
+    wanted = jax.tree.leaves(case.tree(gradient))
+    largest = max(float(abs(w).max()) for w in wanted)  # a key's bias has no gradient: there both have rounding only
+    for (path, ours), theirs in zip(jax.tree.leaves_with_path(gradients), wanted, strict=True):
+        name = jax.tree_util.keystr(path)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6 * largest, err_msg=name)
