@@ -61,7 +61,8 @@ class Vit(systolic.LightningModule):
         super().__init__()
         from transformers import ViTConfig, ViTForImageClassification
 
-        self.model = ViTForImageClassification(ViTConfig(num_hidden_layers=sizes.layers, num_labels=sizes.classes))
+        config: dict[str, Any] = {"num_hidden_layers": sizes.layers, "num_labels": sizes.classes}
+        self.model = ViTForImageClassification(ViTConfig(**config))
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         """Classification."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
@@ -47,6 +49,6 @@ def splash_attention(query: jax.Array, key: jax.Array, value: jax.Array, seen: j
         block_kv_dkv_compute=block, use_fused_bwd_kernel=True,
     )  # fmt: skip
     mask = masks.MultiHeadMask([masks.FullMask((length, length))] * heads)
-    kernel = splash.make_splash_mha_single_device(mask, block_sizes=blocks, interpret=interpret)
+    kernel: Any = splash.make_splash_mha_single_device(mask, block_sizes=blocks, interpret=interpret)
     segments = splash.SegmentIds(jnp.ones_like(seen, jnp.int32), seen.astype(jnp.int32))
     return jax.vmap(kernel)(query, key, value, segments)

@@ -36,6 +36,7 @@ class Case:
     dropout: float = 0.0
     mask: tuple[int, ...] | None = None
     mask_dtype: str = "bool"
+    shift: float = 0.0
     batch: int = 2
 
     def operands(self, dtype: str = "float32") -> list[jax.Array]:
@@ -56,7 +57,7 @@ class Case:
             return None
         numbers = np.random.default_rng(1)
         if self.mask_dtype != "bool":
-            return jnp.asarray(numbers.normal(size=self.mask), self.mask_dtype)
+            return jnp.asarray(numbers.normal(self.shift, size=self.mask), self.mask_dtype)
         hidden = numbers.random(self.mask) > 0.4
         if self.mask[-2] > 1:
             hidden[..., 3, :] = False
@@ -82,6 +83,8 @@ CASES = [
     Case("values of another width", features=48, width=32, causal=True),
     Case("lengths that are no multiples of a register", lengths=(197, 150)),
     Case("short keys", lengths=(256, 77)),
+    Case("several tiles, the last not full", 1, 1, (1100, 1300), dropout=0.1),
+    Case("several tiles, the last not full, causal", 2, 1, (1100, 1100), causal=True),
     Case("dropout", dropout=0.1),
     Case("dropout over several tiles", 2, 2, (1280, 1280), causal=True, dropout=0.5),
     Case("dropout at odd lengths", lengths=(197, 150), dropout=0.25),
@@ -96,6 +99,7 @@ CASES = [
     Case("a column of a mask", mask=(2, 1, 128, 1)),
     Case("numbers that are added", mask=(2, 1, 128, 128), mask_dtype="float32"),
     Case("narrow numbers that are added", mask=(1, 2, 1, 150), mask_dtype="bfloat16", lengths=(197, 150), dropout=0.1),
+    Case("large numbers that are added", mask=(1, 2, 1, 150), mask_dtype="float32", shift=120.0, lengths=(197, 150)),
 ]
 
 
@@ -170,7 +174,13 @@ def test_the_kernels_compute_attention_and_its_gradients(case: Case) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["several tiles", "several tiles that are not causal", "grouped queries over several tiles", "dropout over several tiles"],
+    [
+        "several tiles",
+        "several tiles, the last not full",
+        "several tiles that are not causal",
+        "grouped queries over several tiles",
+        "dropout over several tiles",
+    ],
 )
 def test_gradients_in_two_passes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # no room for more than a tile's gradients

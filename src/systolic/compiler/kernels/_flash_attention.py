@@ -24,7 +24,7 @@ Shaped = jax.Array | jax.ShapeDtypeStruct
 """An array, or what is known of one before the program is traced."""
 
 LANES = 128
-"""Lengths are padded to multiples of a register's width."""
+"""Tiles are multiples of a register's width."""
 
 SMALLEST_LENGTH = 64
 """Below it, less than a quarter of a tile would be scores. At it the kernels take 0.6 of the plain form's cycles.
@@ -225,8 +225,7 @@ def _forward_of_core(
 ) -> tuple[jax.Array, jax.Array]:  # fmt: skip
     problem = _problem(settings, heads, query, key, value, mask)
     operands = _operands(problem, query, key, value, mask, _seed(draw, query, by_batch, by_heads))
-    result, sums = _kernels().flash_forward(problem, operands)
-    return result[:, :, : query.shape[2]], sums
+    return _kernels().flash_forward(problem, operands)
 
 
 def _backward_of_core(
@@ -236,10 +235,7 @@ def _backward_of_core(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:  # fmt: skip
     problem = _problem(settings, heads, query, key, value, mask)
     operands = _operands(problem, query, key, value, mask, _seed(draw, query, by_batch, by_heads))
-    found = _kernels().flash_backward(problem, operands, _padded(result, problem.rows), sums, _padded(cotangent, problem.rows))
-    of_query, of_key, of_value = (
-        gradient[:, :, : like.shape[2]] for gradient, like in zip(found, (query, key, value), strict=True)
-    )
+    of_query, of_key, of_value = _kernels().flash_backward(problem, operands, result, sums, cotangent)
     return of_query, _of_shared_heads(of_key, key), _of_shared_heads(of_value, value)
 
 
@@ -327,9 +323,8 @@ def _bytes_of_a_head(width: int, itemsize: int, of_score: int, rows: int, column
 def _operands(
     problem: FlashProblem, query: jax.Array, key: jax.Array, value: jax.Array, mask: Mask, seed: jax.Array
 ) -> Operands:
-    keys, values = (_padded(array, problem.columns) for array in (key, value))
     tiled = _tiled_mask(mask, problem)
-    return Operands(_padded(query, problem.rows), keys, values, tiled, _seen_tiles(tiled, problem), seed)
+    return Operands(query, key, value, tiled, _seen_tiles(tiled, problem), seed)
 
 
 def _seen_tiles(mask: jax.Array | None, problem: FlashProblem) -> jax.Array | None:
@@ -343,12 +338,6 @@ def _seen_tiles(mask: jax.Array | None, problem: FlashProblem) -> jax.Array | No
     height, width = (count if size > 1 else 1 for count, size in zip((columns, rows), sizes, strict=True))
     tiles = visible.reshape(batch, heads, height, sizes[0] // height, width, sizes[1] // width)
     return jnp.broadcast_to(tiles.any((1, 3, 5)), (batch, columns, rows)).reshape(batch, -1).astype(jnp.int32)
-
-
-def _padded(array: jax.Array, tile: int) -> jax.Array:
-    """With zeros up to whole tiles of a length: keys that are not there are hidden, queries that are not there are cut off."""
-    missing = -array.shape[2] % tile
-    return jnp.pad(array, ((0, 0), (0, 0), (0, missing), (0, 0))) if missing else array
 
 
 def _tiled_mask(mask: Mask, problem: FlashProblem) -> jax.Array | None:

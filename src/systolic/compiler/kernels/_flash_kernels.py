@@ -4,6 +4,9 @@ The algorithm is flash attention's (https://arxiv.org/abs/2205.14135; backward a
 scores are transposed, [keys, queries]: a query's maximum and sum then run over sublanes, which the vector unit does register by
 register, where over lanes each would be a shuffle. What a tile adds to results and to gradients of queries is accumulated as
 [features, queries], so that heads of 64 features fill whole registers.
+
+The last tile of a length may reach beyond it. There a kernel finds whatever lies in its memory, not-a-number too, and what it
+writes there is dropped: so arrays need no padding, which XLA would do one by one, at several times a kernel's own cost.
 """
 
 from __future__ import annotations
@@ -250,9 +253,8 @@ def _forward_kernel(problem: FlashProblem, has_seen: bool, has_mask: bool, table
             peaks[head] = peak
             totals[head] = totals[head] * before + exponentials.sum(0, keepdims=True)
             kept = jnp.where(_kept(problem, tile, seed, head), exponentials, 0.0) if problem.dropout else exponentials
-            weighted[head] = weighted[head] * before + _product(
-                problem, value[0, head // problem.group], kept, _COLUMNS_BY_COLUMNS
-            )
+            values = _of_keys(problem, tile, value[0, head // problem.group])  # a probability of zero hides no nan
+            weighted[head] = weighted[head] * before + _product(problem, values, kept, _COLUMNS_BY_COLUMNS)
 
     @pl.when(tile.is_last)
     def _() -> None:
@@ -288,21 +290,22 @@ def _backward_kernel(
     @_where_seen(problem, tile, seen)
     def _() -> None:
         for head in range(problem.heads):
-            queries, keys, values = query[0, head], key[0, head // problem.group], value[0, head // problem.group]
+            queries, of_result = (_of_queries(problem, tile, one[0, head], 0) for one in (query, cotangent))
+            keys, values = (_of_keys(problem, tile, one[0, head // problem.group]) for one in (key, value))
             scores = _scores(problem, tile, queries, keys, _of_head(mask, head))
-            probabilities = jnp.exp(scores - sums[0, head])
-            change = _product(problem, values, cotangent[0, head], _ROWS_BY_ROWS)
+            probabilities = _of_queries(problem, tile, jnp.exp(scores - sums[0, head]), 1)
+            change = _product(problem, values, of_result, _ROWS_BY_ROWS)
             dropped = probabilities
             if problem.dropout:
                 kept = _kept(problem, tile, seed, head)
                 dropped = jnp.where(kept, probabilities * _rescale(problem), 0.0)
                 change = jnp.where(kept, change * _rescale(problem), 0.0)
-            of_scores = (probabilities * (change - means[0, head])).astype(queries.dtype)
+            of_scores = (probabilities * (change - _of_queries(problem, tile, means[0, head], 1))).astype(queries.dtype)
             if of_query:
                 scratch[0][head, slot] += _product(problem, keys, of_scores, _COLUMNS_BY_COLUMNS)
             if of_keys:
                 scratch[-2][head] += _product(problem, of_scores, queries, _COLUMNS_BY_ROWS)
-                scratch[-1][head] += _product(problem, dropped, cotangent[0, head], _COLUMNS_BY_ROWS)
+                scratch[-1][head] += _product(problem, dropped, of_result, _COLUMNS_BY_ROWS)
 
     @pl.when(tile.is_last)
     def _() -> None:
@@ -333,6 +336,25 @@ def _where_seen(problem: FlashProblem, tile: _Tile, seen: Any) -> Callable[[Call
 
 def _of_head(mask: Any, head: int) -> jax.Array | None:
     return None if mask is None else mask[0, head if mask.shape[1] > 1 else 0]
+
+
+def _of_queries(problem: FlashProblem, tile: _Tile, array: jax.Array, axis: int) -> jax.Array:
+    """What a tile has for its queries, which lie along `axis`; zeros beyond the last query."""
+    return _before(array, axis, problem.lengths[0], tile.row, problem.rows)
+
+
+def _of_keys(problem: FlashProblem, tile: _Tile, array: jax.Array) -> jax.Array:
+    """The keys or values of a tile; zeros beyond the last one."""
+    return _before(array, 0, problem.lengths[1], tile.column, problem.columns)
+
+
+def _before(array: jax.Array, axis: int, length: int, number: jax.Array, size: int) -> jax.Array:
+    if length % size == 0:
+        return array
+    # the vector unit of most chips selects 32 bits at a time only
+    wide = array.astype(jnp.float32)
+    is_there = lax.broadcasted_iota(jnp.int32, array.shape, axis) < length - number * size
+    return jnp.where(is_there, wide, 0.0).astype(array.dtype)
 
 
 def _product(problem: FlashProblem, left: jax.Array, right: jax.Array, dimensions: Any) -> jax.Array:

@@ -14,7 +14,7 @@ class FlashProblem:
     Attributes:
         group: heads of the query that share one of the key.
         all_heads: heads of the query on all cores.
-        lengths: of queries and keys, without what they are padded with.
+        lengths: of queries and keys; the last tiles may reach beyond them.
         rows: queries of a tile.
         columns: keys of a tile.
         heads: heads of the query that one step of the grid goes through.
@@ -55,14 +55,14 @@ class FlashProblem:
 
 @dataclass(frozen=True)
 class Operands:
-    """Arrays of one core, padded to whole tiles.
+    """Arrays of one core.
 
     Attributes:
         query: (batch, heads, length, features).
         key: (batch, key heads, other length, features).
         value: (batch, key heads, other length, other features).
-        mask: (1 or batch, 1 or heads, 1 or other length, 1 or length), transposed as tiles are: 8-bit integers that say what
-            takes part, or numbers that are added; None for none.
+        mask: (1 or batch, 1 or heads, 1 or other length, 1 or length), transposed as tiles are and padded to whole tiles: 8-bit
+            integers that say what takes part, or numbers that are added; None for none.
         seen: int32[1 or batch, tiles]: by columns, whether the mask lets anybody see anything in a tile; None to visit all.
         seed: int32[4]: two words of the dropout's key, and the numbers of the first batch element and the first head.
     """
