@@ -339,7 +339,7 @@ def _of_head(mask: Any, head: int) -> jax.Array | None:
 
 
 def _of_queries(problem: FlashProblem, tile: _Tile, array: jax.Array, axis: int) -> jax.Array:
-    """What a tile has for its queries, which lie along `axis`; zeros beyond the last query."""
+    """A tile's part of an array that has its queries along `axis`; zeros beyond the last query."""
     return _before(array, axis, problem.lengths[0], tile.row, problem.rows)
 
 
