@@ -1,18 +1,35 @@
-"""Host time per step of `fit`, over calling its compiled program in a bare loop."""
+"""Host time per step of `fit`, over calling its compiled program in a bare loop; and beside another checkout of systolic.
+
+Usage: python benchmarks/overhead.py --before CHECKOUT [--rounds 3]
+
+On a CPU the device's work runs beside the host's and hides what fits under it: where a program became faster, less is hidden,
+and the difference grows with nothing added to it. "In turn" the host waits for each step's work, so that nothing is hidden.
+"""
 
 from __future__ import annotations
 
+import argparse
+import datetime
+import json
+import os
 import statistics
+import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import jax
 import torch
 import torch.nn.functional as F
+from results import table, write_section
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import systolic as L
+
+ROOT = Path(__file__).resolve().parents[1]
+_IN_CHILD = "import json, sys; from overhead import measure; print(json.dumps(measure(int(sys.argv[1]))))"
 
 
 class Deep(L.LightningModule):
@@ -69,3 +86,56 @@ def measure(layers: int, steps: int = 200, rounds: int = 9) -> tuple[int, float,
     trainer = L.Trainer(accelerator="cpu", devices=1, max_epochs=rounds + 1, callbacks=[compare], **quiet)
     trainer.fit(Deep(layers), DataLoader(data, batch_size=32, shuffle=True))
     return compare.state_tensors, statistics.median(compare.fit_us[1:]), statistics.median(compare.bare_us[1:])
+
+
+def measure_in_child(layers: int, in_turn: bool, checkout: Path = ROOT) -> tuple[int, float, float]:
+    """`measure` in a process of its own.
+
+    Args:
+        layers: of the model.
+        in_turn: whether the host waits for each step's work.
+        checkout: whose systolic, and whose `measure`.
+    """
+    paths = os.pathsep.join(str(checkout / name) for name in ("src", "benchmarks"))
+    environment = {**os.environ, "PYTHONPATH": paths, "JAX_CPU_ENABLE_ASYNC_DISPATCH": "false" if in_turn else "true"}
+    command = [sys.executable, "-W", "ignore", "-c", _IN_CHILD, str(layers)]
+    done = subprocess.run(command, env=environment, cwd=checkout, stdout=subprocess.PIPE, text=True, check=True)
+    tensors, fit, bare = json.loads(done.stdout.splitlines()[-1])
+    return tensors, fit, bare
+
+
+def main() -> None:
+    """Measure both checkouts in turns, and write a section of RESULTS.md."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--before", type=Path, required=True, help="a checkout of an earlier systolic")
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    lines = [["state tensors", "device", "fit before, us", "fit now", "overhead before, us", "overhead now", "now / before"]]
+    for layers in (3, 75):
+        for in_turn in (True, False):
+            found: dict[Path, list[tuple[float, float]]] = {given.before.resolve(): [], ROOT: []}
+            tensors = 0
+            for _ in range(given.rounds):
+                for checkout, times in found.items():
+                    tensors, fit, bare = measure_in_child(layers, in_turn, checkout)
+                    times.append((fit, fit - bare))
+            (fit_before, before), (fit_now, now) = (
+                [statistics.median(one) for one in zip(*t, strict=True)] for t in found.values()
+            )
+            kind = "in turn" if in_turn else "beside the host"
+            figures = (f"{value:.0f}" for value in (fit_before, fit_now, before, now))
+            lines.append([str(tensors), kind, *figures, f"{now / before:.2f}"])
+            print(*lines[-1], sep="  ", flush=True)
+    write_section(
+        "host overhead",
+        "## Host overhead per step, before and now\n\n"
+        f"Written by `python benchmarks/overhead.py --before` on {datetime.date.today()}: {os.cpu_count()} CPU cores, both "
+        f"checkouts in turns, medians of {given.rounds} rounds, with the installed torch and jax for both. Overhead is a step "
+        "of `fit` without a call of its program in a bare loop. On a CPU the device's work runs beside the host's and hides "
+        "what fits under it, so a program that became faster hides less; in turn the host waits for each step's work, and "
+        f"nothing is hidden.\n\n{table(lines)}",
+    )
+
+
+if __name__ == "__main__":
+    main()
