@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jax.sharding import Mesh
-from reference import bert, gpt2, resnet50, torch_models, vit
+from reference import bert, gpt2, lstm, resnet50, torch_models, vit
+from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import systolic
@@ -73,6 +75,25 @@ class Vit(systolic.LightningModule):
         return torch.optim.AdamW(self.parameters(), lr=1e-3, weight_decay=0.01)
 
 
+class Lstm(systolic.LightningModule):
+    """`nn.LSTM` as a language model."""
+
+    def __init__(self, sizes: lstm.Sizes) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(sizes.vocabulary, sizes.width)
+        self.lstm = nn.LSTM(sizes.width, sizes.width, sizes.layers, batch_first=True, dropout=sizes.dropout)
+        self.head = nn.Linear(sizes.width, sizes.vocabulary)
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        """Predict the next token."""
+        tokens, targets = batch
+        return F.cross_entropy(self.head(self.lstm(self.tokens(tokens))[0]).flatten(0, 1), targets.flatten())
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """AdamW."""
+        return torch.optim.AdamW(self.parameters(), lr=1e-3, weight_decay=0.01)
+
+
 def _tokens(batch: int, length: int) -> DataLoader[Any]:
     tokens = torch.zeros(batch, length, dtype=torch.int64)
     return DataLoader(TensorDataset(tokens, tokens), batch_size=batch)
@@ -123,6 +144,19 @@ def _vit() -> Contest:
     )
 
 
+def _lstm() -> Contest:
+    def sizes(layers: int | None) -> lstm.Sizes:
+        return lstm.Sizes(layers=layers or lstm.Sizes.layers)
+
+    whole = sizes(None)
+    return Contest(
+        f"nn.LSTM, {whole.layers} layers of {whole.width} as a language model, batch {whole.batch} x {whole.length} per core, "
+        f"dropout {whole.dropout} between the layers, AdamW.",
+        {"JAX": lambda mesh, layers: lstm.step_of(mesh, sizes(layers))},
+        lambda layers: (Lstm(sizes(layers)), _tokens(whole.batch, whole.length)),
+    )
+
+
 def _resnet50() -> Contest:
     def sizes(layers: int | None) -> resnet50.Sizes:
         return resnet50.Sizes(depths=(layers,) * 4 if layers else resnet50.Sizes.depths)
@@ -143,6 +177,7 @@ CONTESTS: dict[str, Contest] = {
     "bert-128": _bert(8, 128),
     "bert-512": _bert(8, 512),
     "vit": _vit(),
+    "lstm": _lstm(),
     "resnet50": _resnet50(),
 }
 """By the name in the table."""

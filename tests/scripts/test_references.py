@@ -19,7 +19,7 @@ from torch import nn
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
-from reference import bert, gpt2, parts, torch_models, vit  # noqa: E402
+from reference import bert, gpt2, lstm, parts, torch_models, vit  # noqa: E402
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 Pick = Callable[[torch.Tensor], jax.Array]
@@ -208,10 +208,29 @@ def vit_case(splash: bool) -> Case:
     return Case(loss, partial(vit.loss_of, sizes=sizes), tree, batch, shown)
 
 
+def lstm_case() -> Case:
+    from tpu_contests import Lstm
+
+    sizes = lstm.Sizes(width=32, vocabulary=96, dropout=0.0, dtype=jnp.float32)
+    model = Lstm(sizes)
+
+    def gates(kind: str, layer: int, pick: Pick) -> Any:
+        weight, bias = (getattr(model.lstm, f"{name}_{kind}_l{layer}") for name in ("weight", "bias"))
+        return {"w": pick(weight).T, "b": pick(bias)}
+
+    def tree(pick: Pick) -> Any:
+        layers = [{"input": gates("ih", n, pick), "state": gates("hh", n, pick)} for n in range(sizes.layers)]
+        return {"tokens": pick(model.tokens.weight), "layers": layers, "head": linear(model.head, pick)}
+
+    batch = texts(96, padded=False)
+    return Case(lambda *given: model.training_step(given, 0), partial(lstm.loss_of, sizes=sizes), tree, batch, torch.Tensor.int)
+
+
 CASES: dict[str, Callable[[], Case]] = {
     "gpt2": gpt2_case,
     "bert, plain attention": lambda: bert_case(False),
     "bert, splash attention": lambda: bert_case(True),
+    "lstm": lstm_case,
     "vit, plain attention": lambda: vit_case(False),
     "vit, splash attention": lambda: vit_case(True),
 }
