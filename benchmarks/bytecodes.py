@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -18,13 +16,12 @@ from types import FrameType
 from typing import Any
 
 import torch
-from overhead import Deep
+from overhead import ROOT, Deep, answer_of
 from results import table
 from torch.utils.data import DataLoader, TensorDataset
 
 import systolic as L
 
-ROOT = Path(__file__).resolve().parents[1]
 STEPS = 200
 _COUNTED_EPOCH = 3
 """The first ones compile and warm up."""
@@ -77,10 +74,7 @@ def counted(layers: int) -> dict[str, float]:
 
 def in_child(layers: int, checkout: Path) -> dict[str, float]:
     """`counted` in a process of its own, with the systolic of a checkout."""
-    environment = {**os.environ, "PYTHONPATH": str(checkout / "src")}
-    command = [sys.executable, "-W", "ignore", __file__, "--layers", str(layers), "--json"]
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
+    return answer_of([__file__, "--layers", str(layers), "--json"], [checkout / "src", ROOT / "benchmarks"])
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,12 +97,24 @@ def measure_in_child(layers: int, in_turn: bool, checkout: Path = ROOT) -> tuple
         in_turn: whether the host waits for each step's work.
         checkout: whose systolic, and whose `measure`.
     """
-    paths = os.pathsep.join(str(checkout / name) for name in ("src", "benchmarks"))
-    environment = {**os.environ, "PYTHONPATH": paths, "JAX_CPU_ENABLE_ASYNC_DISPATCH": "false" if in_turn else "true"}
-    command = [sys.executable, "-W", "ignore", "-c", _IN_CHILD, str(layers)]
-    done = subprocess.run(command, env=environment, cwd=checkout, stdout=subprocess.PIPE, text=True, check=True)
-    tensors, fit, bare = json.loads(done.stdout.splitlines()[-1])
+    paths = [checkout / name for name in ("src", "benchmarks")]
+    dispatch = {"JAX_CPU_ENABLE_ASYNC_DISPATCH": "false" if in_turn else "true"}
+    tensors, fit, bare = answer_of(["-c", _IN_CHILD, str(layers)], paths, dispatch)
     return tensors, fit, bare
+
+
+def answer_of(arguments: Sequence[str], paths: Sequence[Path], environment: Mapping[str, str] | None = None) -> Any:
+    """JSON in the last line that another Python prints.
+
+    Args:
+        arguments: its command line.
+        paths: where it looks for modules first.
+        environment: in addition to this process's.
+    """
+    variables = {**os.environ, **(environment or {}), "PYTHONPATH": os.pathsep.join(map(str, paths))}
+    command = [sys.executable, "-P", "-W", "ignore", *arguments]  # not from where this one was started
+    done = subprocess.run(command, env=variables, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def main() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import datetime
-import importlib.metadata
 import json
 import warnings
 from collections.abc import Iterable
@@ -23,6 +22,7 @@ import torch
 from jax.sharding import Mesh
 from results import table, write_section
 from tpu_contests import CONTESTS
+from tpu_models import versions
 
 import systolic
 from systolic.preflight import Slice, parse_slice, slice_devices
@@ -77,11 +77,6 @@ class Row:
     def key(self) -> tuple[str, str, str]:
         """What tells it from other rows."""
         return self.model, self.slice, self.by
-
-
-def versions() -> str:
-    """Of what compiles."""
-    return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("jax", "libtpu"))
 
 
 def kept_rows() -> dict[tuple[str, str, str], Row]:
@@ -143,7 +138,7 @@ def document(rows: Iterable[Row]) -> str:
             best = min((row.cycles for row in found if row.by != OURS), default=None)
             order = [*contest.references, OURS]
             lines += [cells(row, best) for row in sorted(found, key=lambda row: order.index(row.by))]
-    models = " ".join(f"{name}: {contest.about}" for name, contest in CONTESTS.items())
+    models = " ".join(f"{name}: {contest.about}" for name, contest in CONTESTS.items() if name in {row.model for row in every})
     return (
         "## TPU compiler: systolic against hand-written JAX\n\n"
         f"Written by `python benchmarks/tpu_compile.py`: {versions()}, torch {torch.__version__}. {models} "

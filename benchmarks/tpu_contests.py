@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from jax.sharding import Mesh
 from reference import bert, gpt2, lstm, resnet50, torch_models, vit
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader
+from tpu_workloads import Bert, images, zeros
 
 import systolic
 
@@ -35,25 +36,6 @@ class Contest:
     about: str
     references: Mapping[str, Reference]
     ours: Ours
-
-
-class Bert(systolic.LightningModule):
-    """transformers' BERT as it comes, with padding masked."""
-
-    def __init__(self, sizes: bert.Sizes) -> None:
-        super().__init__()
-        from transformers import BertConfig, BertForMaskedLM
-
-        self.model = BertForMaskedLM(BertConfig(num_hidden_layers=sizes.layers))
-
-    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
-        """Masked language modelling."""
-        tokens, labels = batch
-        return self.model(input_ids=tokens, attention_mask=(tokens != 0).long(), labels=labels).loss
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        """AdamW."""
-        return torch.optim.AdamW(self.parameters(), lr=1e-3, weight_decay=0.01)
 
 
 class Vit(systolic.LightningModule):
@@ -95,13 +77,7 @@ class Lstm(systolic.LightningModule):
 
 
 def _tokens(batch: int, length: int) -> DataLoader[Any]:
-    tokens = torch.zeros(batch, length, dtype=torch.int64)
-    return DataLoader(TensorDataset(tokens, tokens), batch_size=batch)
-
-
-def _images(batch: int, size: int) -> DataLoader[Any]:
-    images, labels = torch.zeros(batch, 3, size, size), torch.zeros(batch, dtype=torch.int64)
-    return DataLoader(TensorDataset(images, labels), batch_size=batch)
+    return zeros(*[((batch, length), torch.int64)] * 2)
 
 
 def _gpt2() -> Contest:
@@ -126,7 +102,7 @@ def _bert(batch: int, length: int) -> Contest:
             "JAX, plain attention": lambda mesh, layers: bert.step_of(mesh, sizes(layers)),
             "JAX, splash attention": lambda mesh, layers: bert.step_of(mesh, sizes(layers, splash=True)),
         },
-        lambda layers: (Bert(sizes(layers)), _tokens(batch, length)),
+        lambda layers: (Bert(sizes(layers).layers), _tokens(batch, length)),
     )
 
 
@@ -140,7 +116,7 @@ def _vit() -> Contest:
             "JAX, plain attention": lambda mesh, layers: vit.step_of(mesh, sizes(layers)),
             "JAX, splash attention": lambda mesh, layers: vit.step_of(mesh, sizes(layers, splash=True)),
         },
-        lambda layers: (Vit(sizes(layers)), _images(vit.Sizes.batch, vit.Sizes.image)),
+        lambda layers: (Vit(sizes(layers)), images(vit.Sizes.batch, vit.Sizes.image)),
     )
 
 
@@ -163,7 +139,7 @@ def _resnet50() -> Contest:
 
     def ours(layers: int | None) -> tuple[systolic.LightningModule, DataLoader[Any]]:
         chosen = sizes(layers)
-        return torch_models.ResNet50(chosen.depths), _images(chosen.batch, chosen.image)
+        return torch_models.ResNet50(chosen.depths), images(chosen.batch, chosen.image)
 
     return Contest(
         "ResNet-50, batch 128 per core, SGD with momentum.",

@@ -164,11 +164,11 @@ class ResNet18(systolic.LightningModule):
 class Bert(systolic.LightningModule):
     """transformers' BERT, 110M parameters, with padding masked; dropout 0.1 everywhere."""
 
-    def __init__(self) -> None:
+    def __init__(self, layers: int = 12) -> None:
         super().__init__()
         from transformers import BertConfig, BertForMaskedLM
 
-        self.model = BertForMaskedLM(BertConfig())
+        self.model = BertForMaskedLM(BertConfig(num_hidden_layers=layers))
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         tokens, labels = batch

@@ -43,12 +43,22 @@ def splash_attention(query: jax.Array, key: jax.Array, value: jax.Array, seen: j
         interpret: whether to run it where no TPU is.
     """
     heads, length = query.shape[1:3]
-    block = min(512, length)
+    kernel = splash_kernel(masks.FullMask((length, length)), heads, min(512, length), interpret)
+    segments = splash.SegmentIds(jnp.ones_like(seen, jnp.int32), seen.astype(jnp.int32))
+    return jax.vmap(kernel)(query, key, value, segments)
+
+
+def splash_kernel(mask: masks.Mask, heads: int, block: int, interpret: bool) -> Any:
+    """JAX's kernel for one batch element, with its gradients in one pass.
+
+    Args:
+        mask: of one head.
+        heads: how many there are.
+        block: queries and keys of a tile.
+        interpret: whether to run it where no TPU is.
+    """
     blocks = splash.BlockSizes(
         block_q=block, block_kv=block, block_kv_compute=block, block_q_dkv=block, block_kv_dkv=block,
         block_kv_dkv_compute=block, use_fused_bwd_kernel=True,
     )  # fmt: skip
-    mask = masks.MultiHeadMask([masks.FullMask((length, length))] * heads)
-    kernel: Any = splash.make_splash_mha_single_device(mask, block_sizes=blocks, interpret=interpret)
-    segments = splash.SegmentIds(jnp.ones_like(seen, jnp.int32), seen.astype(jnp.int32))
-    return jax.vmap(kernel)(query, key, value, segments)
+    return splash.make_splash_mha_single_device(masks.MultiHeadMask([mask] * heads), block_sizes=blocks, interpret=interpret)

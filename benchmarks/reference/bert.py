@@ -15,7 +15,19 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from .attention import plain_attention, splash_attention
-from .parts import Params, adamw_step, dense, dense_shapes, dropout, float32, heads_of, layer_norm, norm_shapes
+from .parts import (
+    Params,
+    adamw_step,
+    block_shapes,
+    dense,
+    dense_shapes,
+    dropout,
+    float32,
+    heads_of,
+    joined,
+    layer_norm,
+    norm_shapes,
+)
 
 _EPSILON = 1e-12
 """Of BERT's layer normalizations (transformers' `BertConfig.layer_norm_eps`)."""
@@ -43,20 +55,12 @@ class Sizes:
 def shapes(sizes: Sizes) -> Params:
     """The parameters, as shapes."""
     d = sizes.dim
-    block = {
-        "qkv": [dense_shapes(d, d)] * 3,
-        "out": dense_shapes(d, d),
-        "n1": norm_shapes(d),
-        "up": dense_shapes(d, 4 * d),
-        "down": dense_shapes(4 * d, d),
-        "n2": norm_shapes(d),
-    }
     return {
         "tokens": float32(sizes.vocabulary, d),
         "positions": float32(512, d),
         "kinds": float32(2, d),
         "norm": norm_shapes(d),
-        "blocks": [block] * sizes.layers,
+        "blocks": [block_shapes(d)] * sizes.layers,
         "head": {"dense": dense_shapes(d, d), "norm": norm_shapes(d), "bias": float32(sizes.vocabulary)},
     }
 
@@ -69,8 +73,7 @@ def _attend(p: Params, x: jax.Array, seen: jax.Array, draw: jax.Array, sizes: Si
         out = splash_attention(query, key, value, seen, sizes.interpret)
     else:
         out = plain_attention(query, key, value, seen, draw, sizes.dropout)
-    weights = p["out"]["w"].astype(x.dtype).reshape(sizes.heads, width, sizes.dim)
-    return jnp.einsum("bhtk,hkd->btd", out, weights) + p["out"]["b"].astype(x.dtype)
+    return joined(p["out"], out)
 
 
 def loss_of(params: Params, tokens: jax.Array, targets: jax.Array, key: jax.Array, sizes: Sizes) -> jax.Array:

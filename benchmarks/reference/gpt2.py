@@ -12,11 +12,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 from jax.sharding import Mesh
 
-from .parts import Params, adamw_step, dense, dense_shapes, dropout, float32, heads_of, layer_norm, norm_shapes
+from .attention import splash_kernel
+from .parts import Params, adamw_step, block_shapes, dense, dropout, float32, heads_of, joined, layer_norm, norm_shapes
 
 
 @dataclass(frozen=True)
@@ -37,36 +37,20 @@ class Sizes:
 def shapes(sizes: Sizes) -> Params:
     """The parameters, as shapes."""
     d = sizes.dim
-    block = {
-        "n1": norm_shapes(d),
-        "qkv": [dense_shapes(d, d)] * 3,
-        "out": dense_shapes(d, d),
-        "n2": norm_shapes(d),
-        "up": dense_shapes(d, 4 * d),
-        "down": dense_shapes(4 * d, d),
-    }
     return {
         "tokens": float32(sizes.vocabulary, d),
         "positions": float32(sizes.length, d),
-        "blocks": [block] * sizes.layers,
+        "blocks": [block_shapes(d)] * sizes.layers,
         "norm": norm_shapes(d),
     }
 
 
 def _attend(p: Params, x: jax.Array, sizes: Sizes) -> jax.Array:
-    batch, length, dim = x.shape
-    heads, width = sizes.heads, dim // sizes.heads
-    block = min(1024, length)
-    blocks = splash.BlockSizes(
-        block_q=block, block_kv=block, block_kv_compute=block, block_q_dkv=block, block_kv_dkv=block,
-        block_kv_dkv_compute=block, use_fused_bwd_kernel=True,
-    )  # fmt: skip
-    mask = masks.MultiHeadMask([masks.CausalMask((length, length))] * heads)
-    kernel = splash.make_splash_mha_single_device(mask, block_sizes=blocks, interpret=sizes.interpret)
+    length, heads = x.shape[1], sizes.heads
+    kernel = splash_kernel(masks.CausalMask((length, length)), heads, min(1024, length), sizes.interpret)
     query, key, value = (heads_of(p["qkv"][i], x, heads) for i in range(3))
-    out = jax.vmap(kernel)(query * jnp.asarray(width**-0.5, x.dtype), key, value)
-    weights = p["out"]["w"].astype(x.dtype).reshape(heads, width, dim)
-    return jnp.einsum("bhtk,hkd->btd", out, weights) + p["out"]["b"].astype(x.dtype)
+    scale = jnp.asarray((sizes.dim // heads) ** -0.5, x.dtype)
+    return joined(p["out"], jax.vmap(kernel)(query * scale, key, value))
 
 
 def loss_of(params: Params, tokens: jax.Array, targets: jax.Array, key: jax.Array, sizes: Sizes) -> jax.Array:

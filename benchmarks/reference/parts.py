@@ -32,6 +32,18 @@ def norm_shapes(d: int) -> Params:
     return {"scale": float32(d), "bias": float32(d)}
 
 
+def block_shapes(d: int) -> Params:
+    """The parameters of a transformer's layer."""
+    return {
+        "n1": norm_shapes(d),
+        "qkv": [dense_shapes(d, d)] * 3,
+        "out": dense_shapes(d, d),
+        "n2": norm_shapes(d),
+        "up": dense_shapes(d, 4 * d),
+        "down": dense_shapes(4 * d, d),
+    }
+
+
 def dense(p: Params, x: jax.Array) -> jax.Array:
     """A linear layer, in the dtype of its input."""
     return x @ p["w"].astype(x.dtype) + p["b"].astype(x.dtype)
@@ -57,6 +69,13 @@ def heads_of(p: Params, x: jax.Array, heads: int) -> jax.Array:
     """Projected into the layout of the kernel, [batch, heads, length, width], without a transpose in between."""
     weights = p["w"].astype(x.dtype).reshape(x.shape[-1], heads, -1)
     return jnp.einsum("btd,dhk->bhtk", x, weights) + p["b"].astype(x.dtype).reshape(heads, 1, -1)
+
+
+def joined(p: Params, heads: jax.Array) -> jax.Array:
+    """Attention's output projection, from the layout of the kernel."""
+    _, count, _, width = heads.shape
+    weights = p["w"].astype(heads.dtype).reshape(count, width, -1)
+    return jnp.einsum("bhtk,hkd->btd", heads, weights) + p["b"].astype(heads.dtype)
 
 
 def gradients_of(loss: Loss, mesh: Mesh, tensors: int) -> Callable[..., tuple[jax.Array, Params]]:

@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from .parts import dense, dense_shapes, float32, placed
+
 Tree = Any
 
 
@@ -31,10 +33,10 @@ def shapes(sizes: Sizes) -> tuple[Tree, Tree]:
     """Parameters and running statistics, as shapes."""
 
     def conv(size: int, i: int, o: int) -> Tree:
-        return {"w": _float32(size, size, i, o), "scale": _float32(o), "bias": _float32(o)}
+        return {"w": float32(size, size, i, o), "scale": float32(o), "bias": float32(o)}
 
     def statistics(o: int) -> Tree:
-        return {"mean": _float32(o), "variance": _float32(o)}
+        return {"mean": float32(o), "variance": float32(o)}
 
     params: Tree = {"stem": conv(7, 3, 64), "blocks": []}
     running: Tree = {"stem": statistics(64), "blocks": []}
@@ -48,12 +50,8 @@ def shapes(sizes: Sizes) -> tuple[Tree, Tree]:
             params["blocks"].append(block)
             running["blocks"].append({name: statistics(p["scale"].shape[0]) for name, p in block.items()})
             inputs = 4 * width
-    params["head"] = {"w": _float32(inputs, sizes.classes), "b": _float32(sizes.classes)}
+    params["head"] = dense_shapes(inputs, sizes.classes)
     return params, running
-
-
-def _float32(*shape: int) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, jnp.float32)
 
 
 def _conv_norm(p: Tree, running: Tree, x: jax.Array, stride: int = 1) -> tuple[jax.Array, Tree]:
@@ -92,7 +90,7 @@ def _apply(params: Tree, running: Tree, x: jax.Array) -> tuple[jax.Array, Tree]:
         h = jax.nn.relu(h + r)
         new["blocks"].append(fresh)
     pooled = h.astype(jnp.float32).mean((1, 2)).astype(jnp.bfloat16)
-    return pooled @ params["head"]["w"].astype(jnp.bfloat16) + params["head"]["b"].astype(jnp.bfloat16), new
+    return dense(params["head"], pooled), new
 
 
 def step_of(mesh: Mesh, sizes: Sizes) -> tuple[Any, tuple[Any, ...]]:
@@ -123,9 +121,6 @@ def step_of(mesh: Mesh, sizes: Sizes) -> tuple[Any, tuple[Any, ...]]:
     images = jax.ShapeDtypeStruct((count, sizes.image, sizes.image, 3), jnp.float32)
     labels = jax.ShapeDtypeStruct((count,), jnp.int32)
 
-    def placed(tree: Any, spec: PartitionSpec) -> Any:
-        sharding = NamedSharding(mesh, spec)
-        return jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=sharding), tree)
-
-    state = (placed(tree, everywhere) for tree in (params, running, moments))
-    return jax.jit(step, donate_argnums=(0, 1, 2)), (*state, placed(images, data), placed(labels, data))
+    whole, divided = NamedSharding(mesh, everywhere), NamedSharding(mesh, data)
+    state = (placed(tree, whole) for tree in (params, running, moments))
+    return jax.jit(step, donate_argnums=(0, 1, 2)), (*state, placed(images, divided), placed(labels, divided))

@@ -15,7 +15,7 @@ import optax
 from jax.sharding import Mesh
 
 from .attention import plain_attention, splash_attention
-from .parts import Params, adamw_step, dense, dense_shapes, float32, heads_of, layer_norm, norm_shapes
+from .parts import Params, adamw_step, block_shapes, dense, dense_shapes, float32, heads_of, joined, layer_norm, norm_shapes
 
 _EPSILON = 1e-12
 """Of ViT's layer normalizations (transformers' `ViTConfig.layer_norm_eps`)."""
@@ -45,19 +45,11 @@ class Sizes:
 def shapes(sizes: Sizes) -> Params:
     """The parameters, as shapes."""
     d = sizes.dim
-    block = {
-        "n1": norm_shapes(d),
-        "qkv": [dense_shapes(d, d)] * 3,
-        "out": dense_shapes(d, d),
-        "n2": norm_shapes(d),
-        "up": dense_shapes(d, 4 * d),
-        "down": dense_shapes(4 * d, d),
-    }
     return {
         "patches": dense_shapes(3 * sizes.patch**2, d),
         "class": float32(d),
         "positions": float32(sizes.tokens, d),
-        "blocks": [block] * sizes.layers,
+        "blocks": [block_shapes(d)] * sizes.layers,
         "norm": norm_shapes(d),
         "head": dense_shapes(d, sizes.classes),
     }
@@ -74,8 +66,7 @@ def _attend(p: Params, x: jax.Array, key: jax.Array, sizes: Sizes) -> jax.Array:
         out = splash_attention(query, keys, value, seen, sizes.interpret)[:, :, :tokens]
     else:
         out = plain_attention(query, keys, value, None, key, 0.0)
-    weights = p["out"]["w"].astype(x.dtype).reshape(sizes.heads, width, sizes.dim)
-    return jnp.einsum("bhtk,hkd->btd", out, weights) + p["out"]["b"].astype(x.dtype)
+    return joined(p["out"], out)
 
 
 def loss_of(params: Params, images: jax.Array, labels: jax.Array, key: jax.Array, sizes: Sizes) -> jax.Array:

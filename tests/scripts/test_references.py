@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -62,6 +62,13 @@ def norm(layer: nn.LayerNorm, pick: Pick) -> Any:
     return {"scale": pick(layer.weight), "bias": pick(layer.bias)}
 
 
+def block(pick: Pick, norms: Sequence[nn.LayerNorm], qkv: Any, out: nn.Linear, up: nn.Linear, down: nn.Linear) -> Any:
+    """A transformer's layer; `qkv` as the references have it."""
+    first, second = (norm(one, pick) for one in norms)
+    rest = {name: linear(layer, pick) for name, layer in (("out", out), ("up", up), ("down", down))}
+    return {"n1": first, "n2": second, "qkv": qkv, **rest}
+
+
 def texts(words: int, padded: bool) -> Batch:
     """Sixteen rows of 128 tokens; padded ones end in zeros, of different lengths, and predict a seventh of the rest."""
     generator = torch.Generator().manual_seed(1)
@@ -79,22 +86,16 @@ def gpt2_case() -> Case:
     sizes = gpt2.Sizes(layers=2, dim=128, heads=2, length=128, vocabulary=96, dropout=0.0, dtype=jnp.float32, interpret=True)
     model = torch_models.GPT2(sizes)
 
-    def block(b: Any, pick: Pick) -> Any:
+    def layer(b: Any, pick: Pick) -> Any:
         weights, biases = (jnp.split(pick(p), 3) for p in (b.attention.qkv.weight, b.attention.qkv.bias))
-        return {
-            "n1": norm(b.norm1, pick),
-            "qkv": [{"w": w.T, "b": c} for w, c in zip(weights, biases, strict=True)],
-            "out": linear(b.attention.out, pick),
-            "n2": norm(b.norm2, pick),
-            "up": linear(b.up, pick),
-            "down": linear(b.down, pick),
-        }
+        qkv = [{"w": w.T, "b": c} for w, c in zip(weights, biases, strict=True)]
+        return block(pick, (b.norm1, b.norm2), qkv, b.attention.out, b.up, b.down)
 
     def tree(pick: Pick) -> Any:
         return {
             "tokens": pick(model.tokens.weight),
             "positions": pick(model.positions.weight),
-            "blocks": [block(b, pick) for b in model.blocks],
+            "blocks": [layer(b, pick) for b in model.blocks],
             "norm": norm(model.norm, pick),
         }
 
@@ -125,16 +126,11 @@ def bert_case(splash: bool) -> Case:
         )  # fmt: skip
     )
 
-    def block(layer: Any, pick: Pick) -> Any:
-        attention = layer.attention
-        return {
-            "qkv": [linear(getattr(attention.self, name), pick) for name in ("query", "key", "value")],
-            "out": linear(attention.output.dense, pick),
-            "n1": norm(attention.output.LayerNorm, pick),
-            "up": linear(layer.intermediate.dense, pick),
-            "down": linear(layer.output.dense, pick),
-            "n2": norm(layer.output.LayerNorm, pick),
-        }
+    def layer(b: Any, pick: Pick) -> Any:
+        attention, result = b.attention, b.attention.output
+        qkv = [linear(getattr(attention.self, name), pick) for name in ("query", "key", "value")]
+        norms = (result.LayerNorm, b.output.LayerNorm)
+        return block(pick, norms, qkv, result.dense, b.intermediate.dense, b.output.dense)
 
     def tree(pick: Pick) -> Any:
         found, head = model.bert.embeddings, model.cls.predictions
@@ -144,7 +140,7 @@ def bert_case(splash: bool) -> Case:
             "positions": pick(found.position_embeddings.weight),
             "kinds": pick(found.token_type_embeddings.weight),
             "norm": norm(found.LayerNorm, pick),
-            "blocks": [block(layer, pick) for layer in model.bert.encoder.layer],
+            "blocks": [layer(b, pick) for b in model.bert.encoder.layer],
             "head": {"dense": linear(transform.dense, pick), "norm": norm(transform.LayerNorm, pick), "bias": pick(head.bias)},
         }
 
@@ -172,16 +168,9 @@ def vit_case(splash: bool) -> Case:
         )  # fmt: skip
     )
 
-    def block(layer: Any, pick: Pick) -> Any:
-        attention = layer.attention
-        return {
-            "n1": norm(layer.layernorm_before, pick),
-            "qkv": [linear(getattr(attention, f"{name}_proj"), pick) for name in "qkv"],
-            "out": linear(attention.o_proj, pick),
-            "n2": norm(layer.layernorm_after, pick),
-            "up": linear(layer.mlp.fc1, pick),
-            "down": linear(layer.mlp.fc2, pick),
-        }
+    def layer(b: Any, pick: Pick) -> Any:
+        qkv = [linear(getattr(b.attention, f"{name}_proj"), pick) for name in "qkv"]
+        return block(pick, (b.layernorm_before, b.layernorm_after), qkv, b.attention.o_proj, b.mlp.fc1, b.mlp.fc2)
 
     def tree(pick: Pick) -> Any:
         found = model.vit.embeddings
@@ -191,7 +180,7 @@ def vit_case(splash: bool) -> Case:
             "patches": {"w": pick(projection.weight).transpose(2, 3, 1, 0).reshape(48, 128), "b": pick(projection.bias)},
             "class": pick(found.cls_token)[0, 0],
             "positions": pick(found.position_embeddings)[0],
-            "blocks": [block(layer, pick) for layer in model.vit.layers],
+            "blocks": [layer(b, pick) for b in model.vit.layers],
             "norm": norm(model.vit.layernorm, pick),
             "head": linear(model.classifier, pick),
         }

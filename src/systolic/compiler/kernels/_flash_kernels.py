@@ -343,18 +343,18 @@ def _of_queries(problem: FlashProblem, tile: _Tile, array: jax.Array, axis: int)
     return _before(array, axis, problem.lengths[0], tile.row, problem.rows)
 
 
-def _of_keys(problem: FlashProblem, tile: _Tile, array: jax.Array) -> jax.Array:
-    """The keys or values of a tile; zeros beyond the last one."""
-    return _before(array, 0, problem.lengths[1], tile.column, problem.columns)
+def _of_keys(problem: FlashProblem, tile: _Tile, array: jax.Array, beyond: float = 0.0) -> jax.Array:
+    """A tile's part of an array that has its keys along the first axis; `beyond` the last key, that number."""
+    return _before(array, 0, problem.lengths[1], tile.column, problem.columns, beyond)
 
 
-def _before(array: jax.Array, axis: int, length: int, number: jax.Array, size: int) -> jax.Array:
+def _before(array: jax.Array, axis: int, length: int, number: jax.Array, size: int, beyond: float = 0.0) -> jax.Array:
     if length % size == 0:
         return array
     # the vector unit of most chips selects 32 bits at a time only
     wide = array.astype(jnp.float32)
     is_there = lax.broadcasted_iota(jnp.int32, array.shape, axis) < length - number * size
-    return jnp.where(is_there, wide, 0.0).astype(array.dtype)
+    return jnp.where(is_there, wide, beyond).astype(array.dtype)
 
 
 def _product(problem: FlashProblem, left: jax.Array, right: jax.Array, dimensions: Any) -> jax.Array:
@@ -375,13 +375,10 @@ def _scores(problem: FlashProblem, tile: _Tile, query: jax.Array, key: jax.Array
         scores = jnp.where(mask.astype(jnp.int32) != 0, scores, -jnp.inf)
     elif mask is not None:
         scores = scores + mask.astype(jnp.float32)
-    keys = lax.broadcasted_iota(jnp.int32, scores.shape, 0)
     if problem.causal:
-        ahead = keys - lax.broadcasted_iota(jnp.int32, scores.shape, 1)
+        ahead = lax.broadcasted_iota(jnp.int32, scores.shape, 0) - lax.broadcasted_iota(jnp.int32, scores.shape, 1)
         scores = jnp.where(ahead <= tile.row * problem.rows - tile.column * problem.columns, scores, -jnp.inf)
-    if problem.lengths[1] % problem.columns:
-        scores = jnp.where(keys < problem.lengths[1] - tile.column * problem.columns, scores, -jnp.inf)
-    return scores
+    return _of_keys(problem, tile, scores, beyond=-jnp.inf)
 
 
 def _kept(problem: FlashProblem, tile: _Tile, seed: Any, head: int) -> jax.Array:
