@@ -58,6 +58,17 @@ class Rows(nn.Module):
         return (rows * weights.cos()).reshape(LENGTH, -1, WIDTH).transpose(0, 1)
 
 
+class Recurrent(nn.Module):
+    """The results of two layers that run in both directions."""
+
+    def __init__(self, network: type[nn.RNNBase], **options: Any) -> None:
+        super().__init__()
+        self.network = network(WIDTH, WIDTH // 2, 2, bidirectional=True, **options)
+
+    def forward(self, x: T) -> T:
+        return self.network(x)[0]
+
+
 def encoder(**options: Any) -> nn.Module:
     return nn.TransformerEncoderLayer(WIDTH, 4, 64, dropout=0.0, **options)
 
@@ -70,6 +81,9 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "two layers": lambda: LengthFirst(encoder(norm_first=True), 2),
     "linear": lambda: LengthFirst(nn.Sequential(nn.Linear(WIDTH, 8), nn.GELU(), nn.Linear(8, WIDTH))),
     "two sequences": Across,
+    "LSTM": lambda: Recurrent(nn.LSTM, batch_first=True),
+    "LSTM with a projection": lambda: nn.Sequential(Recurrent(nn.LSTM, batch_first=True, proj_size=8), nn.Linear(16, WIDTH)),
+    "GRU, length first": lambda: LengthFirst(Recurrent(nn.GRU)),
     "rows used otherwise": Rows,
 }
 GATHER = {"rows used otherwise"}
@@ -91,6 +105,7 @@ def train(model: nn.Module, batches: list[T], wrap: Callable[[Any], Any]) -> lis
 
 
 @pytest.mark.thin(3)
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
 @pytest.mark.parametrize("name", MODELS)
 def test_steps_equal_eager_and_gather_no_activation(name: str) -> None:
     torch.manual_seed(0)

@@ -14,36 +14,11 @@ from torch import nn
 
 from .._capture_thread import replaced
 from .._errors import CaptureError, user_line_of
-from ._jax_op import jax_op
+from ._jax_op import op_with_kernels
 from ._keys import bernoulli, next_key
+from ._recurrent_layer import CELLS, Layer, State, Weights, looped, scanned
 
-State = tuple[jax.Array, ...]
-Cell = Callable[[jax.Array, jax.Array, State], State]
-
-
-def _lstm_cell(from_input: jax.Array, from_hidden: jax.Array, state: State) -> State:
-    enter, forget, candidate, leave = jnp.split(from_input + from_hidden, 4, axis=-1)
-    memory = jax.nn.sigmoid(forget) * state[1] + jax.nn.sigmoid(enter) * jnp.tanh(candidate)
-    return jax.nn.sigmoid(leave) * jnp.tanh(memory), memory
-
-
-def _gru_cell(from_input: jax.Array, from_hidden: jax.Array, state: State) -> State:
-    reset_x, update_x, new_x = jnp.split(from_input, 3, axis=-1)
-    reset_h, update_h, new_h = jnp.split(from_hidden, 3, axis=-1)
-    new = jnp.tanh(new_x + jax.nn.sigmoid(reset_x + reset_h) * new_h)
-    return (new + jax.nn.sigmoid(update_x + update_h) * (state[0] - new),)
-
-
-def _tanh_cell(from_input: jax.Array, from_hidden: jax.Array, state: State) -> State:
-    return (jnp.tanh(from_input + from_hidden),)
-
-
-def _relu_cell(from_input: jax.Array, from_hidden: jax.Array, state: State) -> State:
-    return (jax.nn.relu(from_input + from_hidden),)
-
-
-_CELLS: dict[str, Cell] = {"lstm": _lstm_cell, "gru": _gru_cell, "rnn_tanh": _tanh_cell, "rnn_relu": _relu_cell}
-KINDS = tuple(_CELLS)
+KINDS = tuple(CELLS)
 """The names of PyTorch's internal functions that are replaced by `network`."""
 
 
@@ -60,6 +35,7 @@ def recurrent(
     has_biases: bool,
     dropout: float,
     batch_first: bool,
+    run_layer: Layer = scanned,
 ) -> State:
     """A stack of recurrent layers.
 
@@ -75,6 +51,7 @@ def recurrent(
         has_biases: whether there are biases.
         dropout: share of a layer's results that the next layer does not see.
         batch_first: see `x`.
+        run_layer: runs a layer in one direction, after the products of its inputs.
 
     Returns:
         The last layer's results for every time, and the final states as in `initial`.
@@ -93,49 +70,25 @@ def recurrent(
         outputs = []
         for direction in range(directions):
             run = layer * directions + direction
-            own = weights[run * per_run : (run + 1) * per_run]
-            state = tuple(s[run] for s in initial)
-            output, state = _run(_CELLS[kind], x, state, own, has_biases, live, reverse=direction == 1)
+            from_input, *own = weights[run * per_run : (run + 1) * per_run]
+            of_hidden = Weights(own[0], own[2] if has_biases else None, own[-1] if len(own) % 2 == 0 else None)
+            gates = _of_input(x, from_input, own[1] if has_biases else None)
+            initial_state = tuple(s[run] for s in initial)
+            output, state = run_layer(CELLS[kind], direction == 1, gates, initial_state, of_hidden, live)
             outputs.append(output)
             final.append(state)
         x = outputs[0] if directions == 1 else jnp.concatenate(outputs, axis=-1)
     return jnp.swapaxes(x, 0, 1) if batch_first else x, *(jnp.stack(states) for states in zip(*final, strict=True))
 
 
-def _run(
-    cell: Cell,
-    x: jax.Array,
-    state: State,
-    weights: Sequence[jax.Array],
-    has_biases: bool,
-    live: jax.Array | None,
-    *,
-    reverse: bool,
-) -> tuple[jax.Array, State]:
-    """One layer in one direction: the hidden state at every time, and the last state."""
-    from_input, from_hidden = weights[:2]
-    bias = weights[2:4] if has_biases else (jnp.zeros((), from_input.dtype),) * 2
-    projection = weights[-1] if len(weights) % 2 else None
-    time, batch, features = x.shape
-    # one product for all times, on rank 2, which is what matrix units like; only the hidden part has to wait
-    flat = x.reshape(time * batch, features).astype(from_input.dtype) @ from_input.T + bias[0]
-
-    def step(state: State, now: tuple[jax.Array, jax.Array | None]) -> tuple[State, jax.Array]:
-        gates, alive = now
-        after = cell(gates, state[0].astype(from_hidden.dtype) @ from_hidden.T + bias[1], state)
-        if projection is not None:
-            after = (after[0] @ projection.T, *after[1:])
-        new = tuple(a.astype(s.dtype) for a, s in zip(after, state, strict=True))
-        if alive is None:
-            return new, after[0]
-        kept = tuple(jnp.where(alive, a, s) for a, s in zip(new, state, strict=True))
-        return kept, jnp.where(alive, after[0], jnp.zeros((), after[0].dtype))
-
-    state, outputs = jax.lax.scan(step, state, (flat.reshape(time, batch, -1), live), reverse=reverse)
-    return outputs, state
+def _of_input(x: jax.Array, weight: jax.Array, bias: jax.Array | None) -> jax.Array:
+    """The inputs' part of the gates, [time, batch, gates]; only the hidden state's part has to wait."""
+    # one product for all times; not flattened, since a batch that lies on several devices is no leading dimension
+    gates = jax.lax.dot_general(x.astype(weight.dtype), weight, (((2,), (1,)), ((), ())))
+    return gates if bias is None else gates + bias
 
 
-_recurrent = jax_op(recurrent)
+_recurrent = op_with_kernels(recurrent, dict.fromkeys(("cpu", "gpu", "tpu"), functools.partial(recurrent, run_layer=looped)))
 _lengths: list[torch.Tensor] = []
 
 

@@ -13,6 +13,7 @@ from torch import fx
 from ._channels_last import ordinary
 from ._checks import Check, Checks, StepCheck
 from ._context import LoweringContext, lowering_context
+from ._counted_scan import counted_scan
 from ._evaluate import evaluate
 from ._layer_values import Row, Stack, Values, alone, stack_of
 from ._stash import Call, Left, Stash
@@ -151,7 +152,7 @@ def run_loop(loop: LayerLoop, values: Values, context: LoweringContext) -> None:
     taken, structures = _taken(loop, context.stash)
     body.structures = structures
     initial = [ordinary(values[one.initial]) for one in loop.carried]
-    final, stacked = _looped(body, initial, (layered, taken, loop.draws()), size, loop.reverse)
+    final, stacked = counted_scan(body, initial, (layered, taken, loop.draws()), size, reverse=loop.reverse)
     handed = body.handed
     stacks, given = ([Stack(array, size) for array in some] for some in (stacked, layered))
     for position, places in zip(loop.results, handed.nodes, strict=True):
@@ -168,34 +169,6 @@ def run_loop(loop: LayerLoop, values: Values, context: LoweringContext) -> None:
     first = len(stacked) - len(handed.checks)
     for words, check in zip(stacked[first:], handed.checks, strict=True):
         context.checks.add_layers(words, check)
-
-
-def _looped(body: _Body, initial: Sequence[jax.Array], inputs: _Rows, size: int, reverse: bool) -> Any:
-    """The values that the last layer gives on, and the layers' outputs, stacked.
-
-    Like `jax.lax.scan`, but for the counter. 64-bit types are switched on; of a counter of 64 bits, which a TPU has not, its
-    compiler does not find out how often the loop runs, and fills the stacked outputs with zeros first.
-    """
-
-    def row(at: Any) -> _Rows:
-        return jax.tree.map(
-            lambda array: jax.lax.dynamic_index_in_dim(array, at, keepdims=False, allow_negative_indices=False), inputs
-        )
-
-    def step(state: tuple[jax.Array, Sequence[jax.Array], Sequence[jax.Array]]) -> Any:
-        turn, carry, stacks = state
-        at = jnp.int32(size - 1) - turn if reverse else turn
-        carry, outputs = body(carry, row(at))
-        stacks = [
-            jax.lax.dynamic_update_index_in_dim(stack, output, at, 0, allow_negative_indices=False)
-            for stack, output in zip(stacks, outputs, strict=True)
-        ]
-        return turn + jnp.int32(1), carry, stacks
-
-    _, shapes = jax.eval_shape(lambda carry: body(carry, row(0)), initial)
-    stacks = [jnp.zeros((size, *one.shape), one.dtype) for one in shapes]
-    _, final, stacked = jax.lax.while_loop(lambda state: state[0] < size, step, (jnp.int32(0), initial, stacks))
-    return final, stacked
 
 
 def _as_stack(places: Any, stacks: Sequence[Stack], size: int) -> Stack:
