@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from jax_reference import JaxTraining
+from jax_reference import REFERENCES, JaxTraining, TextTraining
 from models import BATCH, MODELS, data_of, lightning_module, loader_of, loss_of, optimizer_of
 
 
@@ -91,7 +91,8 @@ def eager_loop(name: str, batches: int) -> Timed:
 
 def jax_loop(name: str, batches: int) -> Timed:
     x, y = data_of(name, batches)
-    return Timed(JaxTraining(name, x.numpy(), y.numpy(), BATCH[name]).epoch)
+    training = JaxTraining if name in REFERENCES else TextTraining
+    return Timed(training(name, x.numpy(), y.numpy(), BATCH[name]).epoch)
 
 
 CONTENDERS: dict[str, Callable[[str, int], Any]] = {

@@ -9,8 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import Mesh
+from reference import bert, lstm
 
 Params = Any
+
+# without YNNPACK, as an expert would: it makes this ResNet-18's step about 1.7 times as long
+OPTIONS: dict[str, Any] = {"xla_cpu_experimental_ynn_fusion_type": ""}
 
 
 def _dense(params: Params, x: jax.Array) -> jax.Array:
@@ -158,12 +163,42 @@ class JaxTraining:
             updates, moments = optimizer.update(grads, moments, params)
             return (optax.apply_updates(params, updates), state, moments, key), loss
 
-        # without YNNPACK, as an expert would: it makes this ResNet-18's step about 1.7 times as long
-        self.step = jax.jit(step, donate_argnums=0, compiler_options={"xla_cpu_experimental_ynn_fusion_type": ""})
+        self.step = jax.jit(step, donate_argnums=0, compiler_options=OPTIONS)
 
     def epoch(self) -> None:
         order = self.shuffle.permutation(len(self.y))
         for start in range(0, len(order), self.batch_size):
             rows = order[start : start + self.batch_size]
             self.carry, loss = self.step(self.carry, self.x[rows], self.y[rows])
+        jax.block_until_ready(loss)
+
+
+class TextTraining:
+    """A step of `benchmarks/reference/` in float32 on one device, and its data."""
+
+    def __init__(self, name: str, x: np.ndarray, y: np.ndarray, batch_size: int) -> None:
+        sizes: Any = {
+            "lstm": lstm.Sizes(width=256, vocabulary=256, batch=batch_size, dtype=jnp.float32),
+            "bert": bert.Sizes(
+                layers=2, dim=128, heads=2, length=128, vocabulary=256, batch=batch_size, dtype=jnp.float32, stream=jnp.float32
+            ),
+        }[name]
+        module: Any = {"lstm": lstm, "bert": bert}[name]
+        step, (params, moments, *_) = module.step_of(Mesh(np.array(jax.devices()[:1]), ("data",)), sizes)
+        rng = np.random.default_rng(0)
+        self.carry: Any = (
+            jax.tree.map(lambda p: jnp.asarray(rng.normal(0, 0.02, p.shape), p.dtype), params),
+            jax.tree.map(lambda p: jnp.zeros(p.shape, p.dtype), moments),
+        )
+        self.key = jax.random.key(0, impl="rbg")
+        self.x, self.y, self.batch_size = x.astype(np.int32), y.astype(np.int32), batch_size
+        self.shuffle = np.random.default_rng(1)
+        first = jnp.asarray(self.x[:batch_size]), jnp.asarray(self.y[:batch_size])
+        self.step = step.lower(*self.carry, *first, self.key).compile(compiler_options=OPTIONS)
+
+    def epoch(self) -> None:
+        order = self.shuffle.permutation(len(self.y))
+        for start in range(0, len(order), self.batch_size):
+            rows = order[start : start + self.batch_size]
+            *self.carry, self.key, loss = self.step(*self.carry, self.x[rows], self.y[rows], self.key)
         jax.block_until_ready(loss)

@@ -1,4 +1,4 @@
-"""The three models that are timed, as LightningModules of whichever library is given."""
+"""The models that are timed, as LightningModules of whichever library is given."""
 
 from __future__ import annotations
 
@@ -99,6 +99,33 @@ class GPT(nn.Module):
         return self.norm(h) @ self.tokens.weight.T
 
 
+class LSTM(nn.Module):
+    """2 layers of 256 over 128 bytes of text, dropout 0.2 between them."""
+
+    def __init__(self, dim: int = 256) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(256, dim)
+        self.lstm = nn.LSTM(dim, dim, 2, batch_first=True, dropout=0.2)
+        self.head = nn.Linear(dim, 256)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.lstm(self.tokens(x))[0])
+
+
+class Bert(nn.Module):
+    """BERT-tiny of transformers as it comes, over 128 bytes of text: 2 layers, d 128, 2 heads, dropout 0.1, padding masked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from transformers import BertConfig, BertForMaskedLM
+
+        sizes: dict[str, Any] = {"vocab_size": 256, "hidden_size": 128, "intermediate_size": 512}
+        self.model = BertForMaskedLM(BertConfig(num_hidden_layers=2, num_attention_heads=2, **sizes))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.model(input_ids=x, attention_mask=(x != 0).long()).logits
+
+
 def loss_of(model: nn.Module, batch: Any) -> torch.Tensor:
     """Cross-entropy over the last dimension of the logits."""
     x, y = batch
@@ -113,21 +140,36 @@ def optimizer_of(name: str, model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01)
 
 
-MODELS = {"mlp": MLP, "resnet18": ResNet18, "gpt": GPT}
-BATCH = {"mlp": 64, "resnet18": 32, "gpt": 16}
+MODELS = {"mlp": MLP, "resnet18": ResNet18, "gpt": GPT, "lstm": LSTM, "bert": Bert}
+BATCH = {"mlp": 64, "resnet18": 32, "gpt": 16, "lstm": 16, "bert": 16}
+
+
+def _texts(count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Pieces of Python's documentation, 128 bytes each, and what follows each byte."""
+    from pydoc_data import topics
+
+    raw = "".join(topics.topics.values()).encode()
+    text = torch.frombuffer(bytearray(raw), dtype=torch.uint8).long()
+    starts = torch.randint(0, len(text) - 129, (count,), generator=torch.Generator().manual_seed(0))
+    rows = torch.stack([text[s : s + 129] for s in starts.tolist()])
+    return rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
+
+
+def _with_gaps(texts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Texts of 64 to 128 bytes, padded with 0; of a seventh of the bytes 1 stands in their place, and they are the targets."""
+    generator = torch.Generator().manual_seed(1)
+    there = torch.arange(texts.shape[1]) < torch.randint(64, 129, (len(texts), 1), generator=generator)
+    hidden = there & (torch.rand(texts.shape, generator=generator) < 1 / 7)
+    return texts.masked_fill(hidden, 1).masked_fill(~there, 0), texts.masked_fill(~hidden, -100)
 
 
 def data_of(name: str, batches: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Inputs and targets for a number of batches: digits, digits as 32x32 images, bytes of Python's documentation."""
     count = BATCH[name] * batches
-    if name == "gpt":
-        from pydoc_data import topics
-
-        raw = "".join(topics.topics.values()).encode()
-        text = torch.frombuffer(bytearray(raw), dtype=torch.uint8).long()
-        starts = torch.randint(0, len(text) - 129, (count,), generator=torch.Generator().manual_seed(0))
-        rows = torch.stack([text[s : s + 129] for s in starts.tolist()])
-        return rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
+    if name in ("gpt", "lstm"):
+        return _texts(count)
+    if name == "bert":
+        return _with_gaps(_texts(count)[0])
     from sklearn.datasets import load_digits
 
     digits = load_digits()

@@ -20,8 +20,14 @@ from turns import medians_in_turn
 import systolic
 
 # batches an epoch, rounds
-SIZES = {"mlp": (200, 9), "gpt": (3, 7), "resnet18": (2, 5)}
-GOALS = {"mlp": "jax 1.5, lightning 1/6", "gpt": "jax 1.05", "resnet18": "jax 1.0"}
+SIZES = {"mlp": (200, 9), "gpt": (3, 7), "resnet18": (2, 5), "lstm": (4, 7), "bert": (8, 7)}
+GOALS = {
+    "mlp": "jax 1.5, lightning 1/6",
+    "gpt": "jax 1.05",
+    "resnet18": "jax 1.0",
+    "lstm": "lightning 0.9",
+    "bert": "lightning 0.9",
+}
 
 
 def compare(name: str) -> dict[str, float]:
@@ -68,7 +74,9 @@ def main() -> None:
         f"{table(overhead)}\n\n## Milliseconds per step, one CPU device\n\n"
         "systolic: `fit` with a torch DataLoader. jax: the model by hand in JAX and optax, NumPy indexing as its loader "
         "(`benchmarks/jax_reference.py`). lightning: its `fit`, same module and loader. eager: a bare PyTorch loop. "
-        "mlp: digits, batch 64. resnet18: 32x32 images, batch 32. gpt: 4 layers, d 256, 128 tokens, batch 16, dropout 0.1."
+        "mlp: digits, batch 64. resnet18: 32x32 images, batch 32. gpt: 4 layers, d 256, 128 tokens, batch 16, dropout 0.1. "
+        "lstm: 2 layers of 256, 128 tokens, batch 16. bert: BERT-tiny of transformers (2 layers, d 128), 128 tokens with "
+        "padding, batch 16, dropout 0.1."
         f"\n\n{table(speed)}\n\n## Several steps a dispatch\n\n"
         f"The same `fit` with `steps_per_dispatch={GROUP}`, in the same rounds.\n\n{table(grouped)}\n",
     )

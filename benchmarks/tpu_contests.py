@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import jax.numpy as jnp
 import torch
 import torch.nn.functional as F
 from jax.sharding import Mesh
@@ -21,6 +22,10 @@ Reference = Callable[[Mesh, int | None], tuple[Any, tuple[Any, ...]]]
 
 Ours = Callable[[int | None], tuple[systolic.LightningModule, DataLoader[Any]]]
 """A module and a loader whose batch is that of one core, for a number of layers; None for all."""
+
+
+STREAM = "JAX, float32 stream"
+"""Layers add to a stream in float32, as under PyTorch's autocast and in systolic; in the other references in bfloat16."""
 
 
 @dataclass(frozen=True)
@@ -81,19 +86,22 @@ def _tokens(batch: int, length: int) -> DataLoader[Any]:
 
 
 def _gpt2() -> Contest:
-    def sizes(layers: int | None) -> gpt2.Sizes:
-        return gpt2.Sizes(layers=layers or gpt2.Sizes.layers)
+    def sizes(layers: int | None, **given: Any) -> gpt2.Sizes:
+        return gpt2.Sizes(layers=layers or gpt2.Sizes.layers, **given)
 
     return Contest(
         "GPT-2 124M, batch 8 x 1024 per core, dropout 0.1 (not on attention probabilities), AdamW.",
-        {"JAX": lambda mesh, layers: gpt2.step_of(mesh, sizes(layers))},
+        {
+            "JAX": lambda mesh, layers: gpt2.step_of(mesh, sizes(layers)),
+            STREAM: lambda mesh, layers: gpt2.step_of(mesh, sizes(layers, stream=jnp.float32)),
+        },
         lambda layers: (torch_models.GPT2(sizes(layers)), _tokens(8, 1024)),
     )
 
 
 def _bert(batch: int, length: int) -> Contest:
-    def sizes(layers: int | None, splash: bool = False) -> bert.Sizes:
-        return bert.Sizes(layers=layers or bert.Sizes.layers, batch=batch, length=length, splash=splash)
+    def sizes(layers: int | None, **given: Any) -> bert.Sizes:
+        return bert.Sizes(layers=layers or bert.Sizes.layers, batch=batch, length=length, **given)
 
     return Contest(
         f"BERT base of transformers, batch {batch} x {length} per core, padding masked, dropout 0.1 everywhere, AdamW; the "
@@ -101,6 +109,7 @@ def _bert(batch: int, length: int) -> Contest:
         {
             "JAX, plain attention": lambda mesh, layers: bert.step_of(mesh, sizes(layers)),
             "JAX, splash attention": lambda mesh, layers: bert.step_of(mesh, sizes(layers, splash=True)),
+            STREAM: lambda mesh, layers: bert.step_of(mesh, sizes(layers, splash=True, stream=jnp.float32)),
         },
         lambda layers: (Bert(sizes(layers).layers), _tokens(batch, length)),
     )

@@ -38,7 +38,11 @@ _IGNORED = -100
 
 @dataclass(frozen=True)
 class Sizes:
-    """BERT base with a batch per core; `interpret` runs the splash kernel where no TPU is."""
+    """BERT base with a batch per core.
+
+    Layers add to a stream of `stream`, which is float32 under PyTorch's autocast; `interpret` runs the splash kernel where no
+    TPU is.
+    """
 
     layers: int = 12
     dim: int = 768
@@ -49,6 +53,7 @@ class Sizes:
     dropout: float = 0.1
     splash: bool = False
     dtype: Any = jnp.bfloat16
+    stream: Any = jnp.bfloat16
     interpret: bool = False
 
 
@@ -80,14 +85,15 @@ def loss_of(params: Params, tokens: jax.Array, targets: jax.Array, key: jax.Arra
     """Mean cross-entropy of the tokens to predict, of all cores: a core's sum over their mean count."""
     keys = iter(jax.random.split(key, 3 * sizes.layers + 1))
     seen, words = tokens != 0, params["tokens"].astype(sizes.dtype)
-    h = words[tokens] + (params["positions"][: sizes.length] + params["kinds"][0]).astype(sizes.dtype)
+    h = params["tokens"].astype(sizes.stream)[tokens]
+    h = h + (params["positions"][: sizes.length] + params["kinds"][0]).astype(sizes.stream)
     h = dropout(layer_norm(params["norm"], h, _EPSILON), next(keys), sizes.dropout)
     for p in params["blocks"]:
-        attended = _attend(p, h, seen, next(keys), sizes)
+        attended = _attend(p, h.astype(sizes.dtype), seen, next(keys), sizes)
         h = layer_norm(p["n1"], h + dropout(attended, next(keys), sizes.dropout), _EPSILON)
-        up = jax.nn.gelu(dense(p["up"], h), approximate=False)
+        up = jax.nn.gelu(dense(p["up"], h.astype(sizes.dtype)), approximate=False)
         h = layer_norm(p["n2"], h + dropout(dense(p["down"], up), next(keys), sizes.dropout), _EPSILON)
-    h = jax.nn.gelu(dense(params["head"]["dense"], h.reshape(-1, sizes.dim)), approximate=False)
+    h = jax.nn.gelu(dense(params["head"]["dense"], h.reshape(-1, sizes.dim).astype(sizes.dtype)), approximate=False)
     logits = layer_norm(params["head"]["norm"], h, _EPSILON) @ words.T + params["head"]["bias"].astype(sizes.dtype)
     total, count = _cross_entropy(logits, targets.reshape(-1))
     return total / jax.lax.pmean(count, "data")

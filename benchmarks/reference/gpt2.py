@@ -21,7 +21,10 @@ from .parts import Params, adamw_step, block_shapes, dense, dropout, float32, he
 
 @dataclass(frozen=True)
 class Sizes:
-    """GPT-2 124M with a batch per core; `interpret` runs its kernel where no TPU is."""
+    """GPT-2 124M with a batch per core.
+
+    Layers add to a stream of `stream`, which is float32 under PyTorch's autocast; `interpret` runs the kernel where no TPU is.
+    """
 
     layers: int = 12
     dim: int = 768
@@ -31,6 +34,7 @@ class Sizes:
     batch: int = 8
     dropout: float = 0.1
     dtype: Any = jnp.bfloat16
+    stream: Any = jnp.bfloat16
     interpret: bool = False
 
 
@@ -56,13 +60,14 @@ def _attend(p: Params, x: jax.Array, sizes: Sizes) -> jax.Array:
 def loss_of(params: Params, tokens: jax.Array, targets: jax.Array, key: jax.Array, sizes: Sizes) -> jax.Array:
     """Mean cross-entropy of the next tokens."""
     keys = iter(jax.random.split(key, 2 * sizes.layers + 1))
-    h = params["tokens"].astype(sizes.dtype)[tokens] + params["positions"].astype(sizes.dtype)
+    h = params["tokens"].astype(sizes.stream)[tokens] + params["positions"].astype(sizes.stream)
     h = dropout(h, next(keys), sizes.dropout)
     for p in params["blocks"]:
-        h = h + dropout(_attend(p, layer_norm(p["n1"], h), sizes), next(keys), sizes.dropout)
-        up = jax.nn.gelu(dense(p["up"], layer_norm(p["n2"], h)), approximate=True)
+        normal = layer_norm(p["n1"], h).astype(sizes.dtype)
+        h = h + dropout(_attend(p, normal, sizes), next(keys), sizes.dropout)
+        up = jax.nn.gelu(dense(p["up"], layer_norm(p["n2"], h).astype(sizes.dtype)), approximate=True)
         h = h + dropout(dense(p["down"], up), next(keys), sizes.dropout)
-    h = layer_norm(params["norm"], h).reshape(-1, sizes.dim)
+    h = layer_norm(params["norm"], h).reshape(-1, sizes.dim).astype(sizes.dtype)
     logits = h @ params["tokens"].astype(sizes.dtype).T
     return _cross_entropy(logits, targets.reshape(-1))
 

@@ -16,7 +16,7 @@ from .._capture_thread import replaced
 from .._errors import CaptureError, user_line_of
 from ._jax_op import op_with_kernels
 from ._keys import bernoulli, next_key
-from ._recurrent_layer import CELLS, Layer, State, Weights, looped, scanned
+from ._recurrent_layer import CELLS, Layer, State, Weights, looped, looped_on_cpu, scanned
 
 KINDS = tuple(CELLS)
 """The names of PyTorch's internal functions that are replaced by `network`."""
@@ -71,8 +71,11 @@ def recurrent(
         for direction in range(directions):
             run = layer * directions + direction
             from_input, *own = weights[run * per_run : (run + 1) * per_run]
-            of_hidden = Weights(own[0], own[2] if has_biases else None, own[-1] if len(own) % 2 == 0 else None)
-            gates = _of_input(x, from_input, own[1] if has_biases else None)
+            bias, hidden_bias = own[1:3] if has_biases else (None, None)
+            if CELLS[kind].sums and bias is not None and hidden_bias is not None:
+                bias, hidden_bias = None, bias + hidden_bias  # so that one sum over all times is the gradient of both
+            of_hidden = Weights(own[0], hidden_bias, own[-1] if len(own) % 2 == 0 else None)
+            gates = _of_input(x, from_input, bias)
             initial_state = tuple(s[run] for s in initial)
             output, state = run_layer(CELLS[kind], direction == 1, gates, initial_state, of_hidden, live)
             outputs.append(output)
@@ -88,7 +91,14 @@ def _of_input(x: jax.Array, weight: jax.Array, bias: jax.Array | None) -> jax.Ar
     return gates if bias is None else gates + bias
 
 
-_recurrent = op_with_kernels(recurrent, dict.fromkeys(("cpu", "gpu", "tpu"), functools.partial(recurrent, run_layer=looped)))
+_recurrent = op_with_kernels(
+    recurrent,
+    {
+        "cpu": functools.partial(recurrent, run_layer=looped_on_cpu),
+        "gpu": functools.partial(recurrent, run_layer=looped),
+        "tpu": functools.partial(recurrent, run_layer=looped),
+    },
+)
 _lengths: list[torch.Tensor] = []
 
 

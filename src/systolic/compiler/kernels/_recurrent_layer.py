@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ..lowering._column_sums import total
 from ..lowering._counted_scan import counted_scan
 
 State = tuple[jax.Array, ...]
@@ -132,10 +133,24 @@ def scanned(
     """A layer as JAX's own scan, which has derivatives of every order."""
 
     def step(state: State, now: tuple[jax.Array, jax.Array | None]) -> tuple[State, jax.Array]:
-        return _after(cell, now[0], state, weights, now[1])[:2]
+        return _after(cell, _product, now[0], state, weights, now[1])[:2]
 
     final, outputs = jax.lax.scan(step, initial, (gates, live), reverse=reverse)
     return outputs, final
+
+
+Product = Callable[[jax.Array, jax.Array], jax.Array]
+"""From the hidden state [batch, features] and the weights [gates, features] to the hidden state's part of the gates."""
+
+
+def _product(hidden: jax.Array, weights: jax.Array) -> jax.Array:
+    return hidden @ weights.T
+
+
+def _product_on_cpu(hidden: jax.Array, weights: jax.Array) -> jax.Array:
+    # few rows by transposed weights take XLA's CPU three times as long as the weights by few columns (16 rows, 1,024 x 256:
+    # 487 and 163 us); without the barrier it swaps them back
+    return jax.lax.optimization_barrier(weights @ hidden.T).T
 
 
 def looped(
@@ -146,25 +161,38 @@ def looped(
     The derivative of a scan adds to the gradients of all weights at every time, in their own precision. Here the loop that
     runs back through time has only the product that the time before waits for.
     """
-    return _looped(cell, reverse, gates, initial, weights, live)
+    return _looped(cell, reverse, _product, gates, initial, weights, live)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _looped(
+def looped_on_cpu(
     cell: Cell, reverse: bool, gates: jax.Array, initial: State, weights: Weights, live: jax.Array | None
 ) -> tuple[jax.Array, State]:
+    """As `looped`."""
+    return _looped(cell, reverse, _product_on_cpu, gates, initial, weights, live)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+def _looped(
+    cell: Cell,
+    reverse: bool,
+    product: Product,
+    gates: jax.Array,
+    initial: State,
+    weights: Weights,
+    live: jax.Array | None,
+) -> tuple[jax.Array, State]:
     def step(state: State, now: tuple[jax.Array, jax.Array | None]) -> tuple[State, jax.Array]:
-        return _after(cell, now[0], state, weights, now[1])[:2]
+        return _after(cell, product, now[0], state, weights, now[1])[:2]
 
     final, outputs = counted_scan(step, initial, (gates, live), gates.shape[0], reverse=reverse)
     return outputs, final
 
 
 def _after(
-    cell: Cell, gates: jax.Array, state: State, weights: Weights, alive: jax.Array | None
+    cell: Cell, product: Product, gates: jax.Array, state: State, weights: Weights, alive: jax.Array | None
 ) -> tuple[State, jax.Array, State]:
     """The state and the output of one time, and what the cell keeps for its gradient."""
-    hidden = state[0].astype(weights.hidden.dtype) @ weights.hidden.T
+    hidden = product(state[0].astype(weights.hidden.dtype), weights.hidden)
     if weights.bias is not None:
         hidden = hidden + weights.bias
     after, kept = cell.forward(gates, hidden, state)
@@ -183,13 +211,19 @@ _Left = tuple[Weights, State, State, jax.Array | None]
 
 
 def _forward(
-    cell: Cell, reverse: bool, gates: jax.Array, initial: State, weights: Weights, live: jax.Array | None
+    cell: Cell,
+    reverse: bool,
+    product: Product,
+    gates: jax.Array,
+    initial: State,
+    weights: Weights,
+    live: jax.Array | None,
 ) -> tuple[tuple[jax.Array, State], _Left]:
     # where every row goes on, the hidden states are the outputs, and need not be kept twice
     first = 1 if live is None else 0
 
     def step(state: State, now: tuple[jax.Array, jax.Array | None]) -> Any:
-        new, output, kept = _after(cell, now[0], state, weights, now[1])
+        new, output, kept = _after(cell, product, now[0], state, weights, now[1])
         return new, (output, kept, state[first:])
 
     final, (outputs, kept, states) = counted_scan(step, initial, (gates, live), gates.shape[0], reverse=reverse)
@@ -201,7 +235,7 @@ def _forward(
 
 
 def _backward(
-    cell: Cell, reverse: bool, left: _Left, cotangents: tuple[jax.Array, State]
+    cell: Cell, reverse: bool, product: Product, left: _Left, cotangents: tuple[jax.Array, State]
 ) -> tuple[jax.Array, State, Weights, None]:
     weights, kept, states, live = left
     dtype = weights.hidden.dtype
@@ -229,14 +263,14 @@ def _backward(
     rows = kept, states, live, of_outputs
     of_initial, (of_gates, of_projected) = counted_scan(step, of_final, rows, of_outputs.shape[0], reverse=not reverse)
     of_weights = Weights(
-        _product(of_gates[-1], states[0].astype(dtype)),
-        None if weights.bias is None else of_gates[-1].sum((0, 1)),
-        None if of_projected is None else _product(of_projected.astype(dtype), kept[-1].astype(dtype)),
+        _over_rows(of_gates[-1], states[0].astype(dtype)),
+        None if weights.bias is None else total(of_gates[-1], (0, 1)),
+        None if of_projected is None else _over_rows(of_projected.astype(dtype), kept[-1].astype(dtype)),
     )
     return of_gates[0], of_initial, of_weights, None
 
 
-def _product(left: jax.Array, right: jax.Array) -> jax.Array:
+def _over_rows(left: jax.Array, right: jax.Array) -> jax.Array:
     """The sum over times and rows of a batch of the products of two arrays' features: [left's, right's]."""
     return jax.lax.dot_general(left, right, (((0, 1), (0, 1)), ((), ())))
 

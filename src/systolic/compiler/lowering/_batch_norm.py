@@ -11,6 +11,7 @@ import torch
 from jax import lax
 
 from ._channels_last import ChannelsLast, Value, alike, array_of, held_like, takes_channels_last
+from ._column_sums import total
 from ._context import current
 from ._pullback import wide
 from ._table import lowers
@@ -55,12 +56,13 @@ def _statistics(split: jax.Array, inner: int, dtype: jnp.dtype) -> tuple[jax.Arr
         dtype: of the input before it was widened.
     """
     axes = _reduced(split, inner)
-    mean = split.mean(axes, keepdims=True)
+    count = _count(split, inner)
+    mean = total(split, axes, keepdims=True) / count
     if current().platform == "tpu" and jnp.finfo(dtype).bits == 16:
         # Both sums come out of one pass, which XLA joins with the convolution before it. What the difference of squares
         # loses, 2**-24 (mean / deviation)**2, is less than what rounding the input to 16 bits did to the variance.
         return mean, jnp.maximum(jnp.square(split).mean(axes, keepdims=True) - jnp.square(mean), 0)
-    return mean, jnp.square(split - mean).mean(axes, keepdims=True)
+    return mean, total(jnp.square(split - mean), axes, keepdims=True) / count
 
 
 def _per_channel(values: jax.Array, inner: int) -> jax.Array:
@@ -221,8 +223,7 @@ def native_batch_norm_backward(
     mean, rstd = _used_statistics(split, inner, array.dtype, running_mean, running_var, save_mean, save_invstd, train, eps)
     axes = _reduced(split, inner)
     xhat = (split - mean) * rstd
-    grad_weight = (grads * xhat).sum(axes, keepdims=True)
-    grad_bias = grads.sum(axes, keepdims=True)
+    grad_weight, grad_bias = total(grads * xhat, axes, keepdims=True), total(grads, axes, keepdims=True)
     grad_x = grads
     if train:
         grad_x = grads - (grad_bias + xhat * grad_weight) / max(_count(split, inner), 1)

@@ -12,6 +12,7 @@ import torch
 from jax import lax
 
 from ._channels_last import ChannelsLast, Value, ordinary, takes_channels_last
+from ._column_sums import total
 from ._context import current
 from ._made_once import made_once
 from ._pooling import per_dimension
@@ -87,7 +88,7 @@ def convolution_backward(
             by_product = _product_wins(image.shape[0], None, narrow, kernel, groups)
             grad_weight = pullback(lambda kernel: _convolve(image, kernel, *options, by_product), (kernel,), moved)[0]
     if output_mask[2]:
-        grad_bias = wide(moved).sum(range(moved.ndim - 1)).astype(moved.dtype)
+        grad_bias = total(wide(moved), range(moved.ndim - 1)).astype(moved.dtype)
     return grad_x, grad_weight, grad_bias
 
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import torch
 from jax import lax
 
+from ._column_sums import total
 from ._pullback import wide
 from ._table import lowers
 
@@ -64,8 +65,8 @@ def native_layer_norm_backward(
     grad_xhat = grad if weight is None else grad * wide(weight)
     return (
         _grad_normalised(grad_xhat, xhat, rstd, inner) if output_mask[0] else None,
-        (grad * xhat).sum(outer) if output_mask[1] and weight is not None else None,
-        grad.sum(outer) if output_mask[2] and bias is not None else None,
+        total(grad * xhat, outer) if output_mask[1] and weight is not None else None,
+        total(grad, outer) if output_mask[2] and bias is not None else None,
     )
 
 
@@ -149,5 +150,5 @@ def fused_rms_norm_backward(
     mean_product = (grad_xhat * xhat).sum(inner, keepdims=True) / math.prod(normalized_shape)
     return (
         (grad_xhat - xhat * mean_product) * rstd if output_mask[0] else None,
-        (grad * xhat).sum(outer) if output_mask[1] and weight is not None else None,
+        total(grad * xhat, outer) if output_mask[1] and weight is not None else None,
     )

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import torch
 
+from ._column_sums import total
 from ._dtype import announced_dtype, as_array, cast, compute_dtype, normal_axes, promoted
 from ._operand import Order
 from ._table import lowers
@@ -29,7 +30,7 @@ def _sum_all(x: jax.Array, *, dtype: torch.dtype | None = None) -> jax.Array:
 
 @lowers(aten.sum.dim_IntList)
 def _sum(x: jax.Array, dim: Dims, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> jax.Array:
-    return jnp.sum(_accumulated(x), normal_axes(dim, x.ndim), keepdims=keepdim)
+    return total(_accumulated(x), normal_axes(dim, x.ndim), keepdim)
 
 
 @lowers(aten.nansum.default)
@@ -47,7 +48,7 @@ def _mean_all(x: jax.Array, *, dtype: torch.dtype | None = None) -> jax.Array:
 def _mean(x: jax.Array, dim: Dims, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> jax.Array:
     x = _accumulated(x)
     axes = normal_axes(dim, x.ndim)
-    return jnp.sum(x, axes, keepdims=keepdim) / _count(x, axes)
+    return total(x, axes, keepdim) / _count(x, axes)
 
 
 @lowers(aten.histc.default)

@@ -1,0 +1,66 @@
+"""Sums over rows: one for each place in what follows the dimensions that are summed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from ._context import current
+
+_ROWS, _ELEMENTS = 8, 2**14
+"""With fewer, a sum takes microseconds either way."""
+
+_MOST_IN_TURN = 256
+"""A product adds its rows one after the other, which loses digits with their number; XLA's own sum adds up parts."""
+
+
+def total(x: jax.Array, axes: Sequence[int], keepdims: bool = False) -> jax.Array:
+    """The sum over some dimensions, of which there may be none; they are counted from the first one.
+
+    On CPUs, XLA makes of a sum over leading dimensions (gradients of biases and of normalisations' weights, batch statistics)
+    one over windows, of which its code goes through memory element by element: 3.1 ms for [32, 32, 32, 64] in float32, where
+    products with rows of ones take 0.36 (2 cores, jaxlib 0.10.2). So there it is such products, dimension by dimension.
+    """
+    axes = tuple(axes)
+    rows = _rows(x, axes)
+    if rows is None:
+        return x.sum(axes, keepdims=keepdims)
+    first = axes[0]
+    sums = x.reshape(*x.shape[:first], *rows, *x.shape[axes[-1] + 1 :])
+    for _ in rows[1:]:
+        sums = _over(sums, first + 1)
+    sums = sums.sum(first) if len(rows) > 1 else _over(sums, first)
+    return jnp.expand_dims(sums, axes) if keepdims else sums
+
+
+def _over(x: jax.Array, axis: int) -> jax.Array:
+    before = tuple(range(axis))
+    return lax.dot_general(jnp.ones(x.shape[: axis + 1], x.dtype), x, (((axis,), (axis,)), (before, before)))
+
+
+def _rows(x: jax.Array, axes: tuple[int, ...]) -> list[int] | None:
+    """The dimensions to sum over as products take them; None where XLA's own sum is to be taken."""
+    if current().platform != "cpu" or x.dtype not in (jnp.float32, jnp.float64) or not axes:
+        return None
+    first, last = axes[0], axes[-1]
+    if axes != tuple(range(first, last + 1)) or last == x.ndim - 1:
+        return None
+    # On several devices only where each has parts of its own: of a product over divided rows, whole partial sums would be
+    # exchanged. A product for each element before the rows pays nowhere else.
+    shards, parts = max(current().batch_shards, 1), math.prod(x.shape[:first])
+    if parts != shards or (shards > 1) != (first > 0):
+        return None
+    sizes = x.shape[first : last + 1]
+    if math.prod(sizes) < _ROWS or x.size < _ELEMENTS:
+        return None
+    rows: list[int] = []
+    for size in sizes:
+        inner = next((n for n in range(min(size, _MOST_IN_TURN), 0, -1) if size % n == 0), 1)
+        if size > _MOST_IN_TURN and inner < 16:
+            return None
+        rows += [size] if size <= _MOST_IN_TURN else [size // inner, inner]
+    return rows
