@@ -53,6 +53,15 @@ def operand_dtypes(text: str, op: str) -> set[str]:
     return {dtype for operands in found for dtype in operands}
 
 
+def product_dtypes(text: str) -> set[str]:
+    """The element types of the operands of products, without those with ones, which are sums."""
+    ones = set(re.findall(r"(%\w+) = stablehlo\.constant dense<1\.0+(?:e\+00)?> :", text))
+    ones |= {name for name, source in re.findall(r"(%\w+) = stablehlo\.broadcast_in_dim (%\w+),", text) if source in ones}
+    lines = [line for line in text.splitlines() if "stablehlo.dot_general" in line]
+    sums = [line for line in lines if re.search(r"dot_general (%\w+),", line)[1] in ones]  # pyright: ignore[reportOptionalSubscript]
+    return operand_dtypes("\n".join(line for line in lines if line not in sums), "dot_general")
+
+
 def result_dtypes(text: str, op: str) -> set[str]:
     """The element types of the results of every `op`."""
     lines = [line for line in text.splitlines() if re.search(rf"stablehlo\.{op}\b", line)]

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from program_text import Programs, float_dtypes, operand_dtypes, result_dtypes, summed_dtypes
+from program_text import Programs, float_dtypes, operand_dtypes, product_dtypes, result_dtypes, summed_dtypes
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -159,7 +159,7 @@ def test_what_was_asked_is_what_is_compiled(row: Row, tmp_path: Path) -> None:
     }  # fmt: skip
     moments = [s for state in run.trainer.optimizers[0].state.values() for name, s in state.items() if name != "step"]
     assert {m.dtype for m in moments} == {row.moments}
-    assert operand_dtypes(run.text, "dot_general") == {row.products}
+    assert product_dtypes(run.text) == {row.products}
     assert operand_dtypes(run.text, "convolution") == {row.products}
     assert summed_dtypes(run.text) == {row.sums}
     run.trainer.save_checkpoint(tmp_path / "a.ckpt")
