@@ -179,9 +179,7 @@ class TextTraining:
     def __init__(self, name: str, x: np.ndarray, y: np.ndarray, batch_size: int) -> None:
         sizes: Any = {
             "lstm": lstm.Sizes(width=256, vocabulary=256, batch=batch_size, dtype=jnp.float32),
-            "bert": bert.Sizes(
-                layers=2, dim=128, heads=2, length=128, vocabulary=256, batch=batch_size, dtype=jnp.float32, stream=jnp.float32
-            ),
+            "bert": bert.Sizes(layers=2, dim=128, heads=2, length=128, vocabulary=256, batch=batch_size, dtype=jnp.float32),
         }[name]
         module: Any = {"lstm": lstm, "bert": bert}[name]
         step, (params, moments, *_) = module.step_of(Mesh(np.array(jax.devices()[:1]), ("data",)), sizes)

@@ -40,8 +40,8 @@ _IGNORED = -100
 class Sizes:
     """BERT base with a batch per core.
 
-    Layers add to a stream of `stream`, which is float32 under PyTorch's autocast; `interpret` runs the splash kernel where no
-    TPU is.
+    Layers add to a stream of `stream` (None: of `dtype`), which is float32 under PyTorch's autocast; `interpret` runs
+    the splash kernel where no TPU is.
     """
 
     layers: int = 12
@@ -53,7 +53,7 @@ class Sizes:
     dropout: float = 0.1
     splash: bool = False
     dtype: Any = jnp.bfloat16
-    stream: Any = jnp.bfloat16
+    stream: Any = None
     interpret: bool = False
 
 
@@ -85,8 +85,8 @@ def loss_of(params: Params, tokens: jax.Array, targets: jax.Array, key: jax.Arra
     """Mean cross-entropy of the tokens to predict, of all cores: a core's sum over their mean count."""
     keys = iter(jax.random.split(key, 3 * sizes.layers + 1))
     seen, words = tokens != 0, params["tokens"].astype(sizes.dtype)
-    h = params["tokens"].astype(sizes.stream)[tokens]
-    h = h + (params["positions"][: sizes.length] + params["kinds"][0]).astype(sizes.stream)
+    stream = sizes.stream or sizes.dtype
+    h = params["tokens"].astype(stream)[tokens] + (params["positions"][: sizes.length] + params["kinds"][0]).astype(stream)
     h = dropout(layer_norm(params["norm"], h, _EPSILON), next(keys), sizes.dropout)
     for p in params["blocks"]:
         attended = _attend(p, h.astype(sizes.dtype), seen, next(keys), sizes)

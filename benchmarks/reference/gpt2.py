@@ -23,7 +23,8 @@ from .parts import Params, adamw_step, block_shapes, dense, dropout, float32, he
 class Sizes:
     """GPT-2 124M with a batch per core.
 
-    Layers add to a stream of `stream`, which is float32 under PyTorch's autocast; `interpret` runs the kernel where no TPU is.
+    Layers add to a stream of `stream` (None: of `dtype`), which is float32 under PyTorch's autocast; `interpret` runs
+    the kernel where no TPU is.
     """
 
     layers: int = 12
@@ -34,7 +35,7 @@ class Sizes:
     batch: int = 8
     dropout: float = 0.1
     dtype: Any = jnp.bfloat16
-    stream: Any = jnp.bfloat16
+    stream: Any = None
     interpret: bool = False
 
 
@@ -60,7 +61,8 @@ def _attend(p: Params, x: jax.Array, sizes: Sizes) -> jax.Array:
 def loss_of(params: Params, tokens: jax.Array, targets: jax.Array, key: jax.Array, sizes: Sizes) -> jax.Array:
     """Mean cross-entropy of the next tokens."""
     keys = iter(jax.random.split(key, 2 * sizes.layers + 1))
-    h = params["tokens"].astype(sizes.stream)[tokens] + params["positions"].astype(sizes.stream)
+    stream = sizes.stream or sizes.dtype
+    h = params["tokens"].astype(stream)[tokens] + params["positions"].astype(stream)
     h = dropout(h, next(keys), sizes.dropout)
     for p in params["blocks"]:
         normal = layer_norm(p["n1"], h).astype(sizes.dtype)
