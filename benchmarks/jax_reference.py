@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -139,10 +140,31 @@ def gpt(rng: np.random.Generator, layers: int = 4, dim: int = 256, heads: int = 
 REFERENCES: dict[str, Any] = {"mlp": mlp, "resnet18": resnet18, "gpt": gpt}
 
 
-class JaxTraining:
+class _Training:
+    """A step, from what it carries and a batch to what it carries and the loss, and its data."""
+
+    step: Callable[..., Any]
+    carry: Any
+    x: np.ndarray
+    y: np.ndarray
+    batch_size: int
+
+    def __init__(self) -> None:
+        self.shuffle = np.random.default_rng(1)
+
+    def epoch(self) -> None:
+        order = self.shuffle.permutation(len(self.y))
+        for start in range(0, len(order), self.batch_size):
+            rows = order[start : start + self.batch_size]
+            self.carry, loss = self.step(self.carry, self.x[rows], self.y[rows])
+        jax.block_until_ready(loss)
+
+
+class JaxTraining(_Training):
     """A jitted, donated training step and its data."""
 
     def __init__(self, name: str, x: np.ndarray, y: np.ndarray, batch_size: int) -> None:
+        super().__init__()
         (params, state), apply = REFERENCES[name](np.random.default_rng(0))
         optimizer = optax.sgd(0.01, 0.9) if name == "resnet18" else optax.adamw(1e-3, weight_decay=0.01)
         self.x = x.astype(np.int32) if name == "gpt" else x
@@ -150,7 +172,6 @@ class JaxTraining:
             self.x = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
         self.y, self.batch_size = y.astype(np.int32), batch_size
         self.carry = (params, state, optimizer.init(params), jax.random.key(0))
-        self.shuffle = np.random.default_rng(1)
 
         def loss_fn(params: Params, state: Any, x: jax.Array, y: jax.Array, key: jax.Array) -> tuple[jax.Array, Any]:
             logits, state = apply(params, state, x, key)
@@ -165,38 +186,34 @@ class JaxTraining:
 
         self.step = jax.jit(step, donate_argnums=0, compiler_options=OPTIONS)
 
-    def epoch(self) -> None:
-        order = self.shuffle.permutation(len(self.y))
-        for start in range(0, len(order), self.batch_size):
-            rows = order[start : start + self.batch_size]
-            self.carry, loss = self.step(self.carry, self.x[rows], self.y[rows])
-        jax.block_until_ready(loss)
+
+_TEXTS: dict[str, tuple[Any, Any]] = {
+    "lstm": (lstm, lstm.Sizes(width=256, vocabulary=256, dtype=jnp.float32)),
+    "bert": (bert, bert.Sizes(layers=2, dim=128, heads=2, length=128, vocabulary=256, dtype=jnp.float32)),
+}
 
 
-class TextTraining:
+class TextTraining(_Training):
     """A step of `benchmarks/reference/` in float32 on one device, and its data."""
 
     def __init__(self, name: str, x: np.ndarray, y: np.ndarray, batch_size: int) -> None:
-        sizes: Any = {
-            "lstm": lstm.Sizes(width=256, vocabulary=256, batch=batch_size, dtype=jnp.float32),
-            "bert": bert.Sizes(layers=2, dim=128, heads=2, length=128, vocabulary=256, batch=batch_size, dtype=jnp.float32),
-        }[name]
-        module: Any = {"lstm": lstm, "bert": bert}[name]
-        step, (params, moments, *_) = module.step_of(Mesh(np.array(jax.devices()[:1]), ("data",)), sizes)
+        super().__init__()
+        module, sizes = _TEXTS[name]
+        mesh = Mesh(np.array(jax.devices()[:1]), ("data",))
+        step, (params, moments, *_) = module.step_of(mesh, replace(sizes, batch=batch_size))
         rng = np.random.default_rng(0)
-        self.carry: Any = (
+        self.carry = (
             jax.tree.map(lambda p: jnp.asarray(rng.normal(0, 0.02, p.shape), p.dtype), params),
             jax.tree.map(lambda p: jnp.zeros(p.shape, p.dtype), moments),
+            jax.random.key(0, impl="rbg"),
         )
-        self.key = jax.random.key(0, impl="rbg")
         self.x, self.y, self.batch_size = x.astype(np.int32), y.astype(np.int32), batch_size
-        self.shuffle = np.random.default_rng(1)
-        first = jnp.asarray(self.x[:batch_size]), jnp.asarray(self.y[:batch_size])
-        self.step = step.lower(*self.carry, *first, self.key).compile(compiler_options=OPTIONS)
+        *state, key = self.carry
+        compiled = step.lower(*state, self.x[:batch_size], self.y[:batch_size], key).compile(compiler_options=OPTIONS)
 
-    def epoch(self) -> None:
-        order = self.shuffle.permutation(len(self.y))
-        for start in range(0, len(order), self.batch_size):
-            rows = order[start : start + self.batch_size]
-            *self.carry, self.key, loss = self.step(*self.carry, self.x[rows], self.y[rows], self.key)
-        jax.block_until_ready(loss)
+        def stepped(carry: Any, x: np.ndarray, y: np.ndarray) -> tuple[Any, jax.Array]:
+            *state, key = carry
+            *carry, loss = compiled(*state, x, y, key)
+            return carry, loss
+
+        self.step = stepped

@@ -16,7 +16,7 @@ from .._capture_thread import replaced
 from .._errors import CaptureError, user_line_of
 from ._jax_op import op_with_kernels
 from ._keys import bernoulli, next_key
-from ._recurrent_layer import CELLS, Layer, State, Weights, looped, looped_on_cpu, scanned
+from ._recurrent_layer import CELLS, Layer, State, Weights, looped, scanned
 
 KINDS = tuple(CELLS)
 """The names of PyTorch's internal functions that are replaced by `network`."""
@@ -91,14 +91,7 @@ def _of_input(x: jax.Array, weight: jax.Array, bias: jax.Array | None) -> jax.Ar
     return gates if bias is None else gates + bias
 
 
-_recurrent = op_with_kernels(
-    recurrent,
-    {
-        "cpu": functools.partial(recurrent, run_layer=looped_on_cpu),
-        "gpu": functools.partial(recurrent, run_layer=looped),
-        "tpu": functools.partial(recurrent, run_layer=looped),
-    },
-)
+_recurrent = op_with_kernels(recurrent, dict.fromkeys(("cpu", "gpu", "tpu"), functools.partial(recurrent, run_layer=looped)))
 _lengths: list[torch.Tensor] = []
 
 

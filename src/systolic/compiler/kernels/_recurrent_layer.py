@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 
 from ..lowering._column_sums import total
+from ..lowering._context import current
 from ..lowering._counted_scan import counted_scan
 
 State = tuple[jax.Array, ...]
-
 
 Forward = Callable[[jax.Array, jax.Array, State], tuple[State, State]]
 """From what the input and what the hidden state give to the gates, and the state before, to the state after and what is
@@ -153,6 +153,11 @@ def _product_on_cpu(hidden: jax.Array, weights: jax.Array) -> jax.Array:
     return jax.lax.optimization_barrier(weights @ hidden.T).T
 
 
+def _fastest_product() -> Product:
+    """That of the platform whose program is made."""
+    return _product_on_cpu if current().platform == "cpu" else _product
+
+
 def looped(
     cell: Cell, reverse: bool, gates: jax.Array, initial: State, weights: Weights, live: jax.Array | None
 ) -> tuple[jax.Array, State]:
@@ -161,26 +166,15 @@ def looped(
     The derivative of a scan adds to the gradients of all weights at every time, in their own precision. Here the loop that
     runs back through time has only the product that the time before waits for.
     """
-    return _looped(cell, reverse, _product, gates, initial, weights, live)
+    return _looped(cell, reverse, gates, initial, weights, live)
 
 
-def looped_on_cpu(
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _looped(
     cell: Cell, reverse: bool, gates: jax.Array, initial: State, weights: Weights, live: jax.Array | None
 ) -> tuple[jax.Array, State]:
-    """As `looped`."""
-    return _looped(cell, reverse, _product_on_cpu, gates, initial, weights, live)
+    product = _fastest_product()
 
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
-def _looped(
-    cell: Cell,
-    reverse: bool,
-    product: Product,
-    gates: jax.Array,
-    initial: State,
-    weights: Weights,
-    live: jax.Array | None,
-) -> tuple[jax.Array, State]:
     def step(state: State, now: tuple[jax.Array, jax.Array | None]) -> tuple[State, jax.Array]:
         return _after(cell, product, now[0], state, weights, now[1])[:2]
 
@@ -211,14 +205,9 @@ _Left = tuple[Weights, State, State, jax.Array | None]
 
 
 def _forward(
-    cell: Cell,
-    reverse: bool,
-    product: Product,
-    gates: jax.Array,
-    initial: State,
-    weights: Weights,
-    live: jax.Array | None,
+    cell: Cell, reverse: bool, gates: jax.Array, initial: State, weights: Weights, live: jax.Array | None
 ) -> tuple[tuple[jax.Array, State], _Left]:
+    product = _fastest_product()
     # where every row goes on, the hidden states are the outputs, and need not be kept twice
     first = 1 if live is None else 0
 
@@ -235,7 +224,7 @@ def _forward(
 
 
 def _backward(
-    cell: Cell, reverse: bool, product: Product, left: _Left, cotangents: tuple[jax.Array, State]
+    cell: Cell, reverse: bool, left: _Left, cotangents: tuple[jax.Array, State]
 ) -> tuple[jax.Array, State, Weights, None]:
     weights, kept, states, live = left
     dtype = weights.hidden.dtype

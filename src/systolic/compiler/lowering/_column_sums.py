@@ -17,6 +17,9 @@ _ROWS, _ELEMENTS = 8, 2**14
 _MOST_IN_TURN = 256
 """A product adds its rows one after the other, which loses digits with their number; XLA's own sum adds up parts."""
 
+_FEWEST_IN_TURN = 16
+"""Dimensions with no divisor from here to `_MOST_IN_TURN`, as large prime numbers, are left to XLA."""
+
 
 def total(x: jax.Array, axes: Sequence[int], keepdims: bool = False) -> jax.Array:
     """The sum over some dimensions, of which there may be none; they are counted from the first one.
@@ -59,8 +62,11 @@ def _rows(x: jax.Array, axes: tuple[int, ...]) -> list[int] | None:
         return None
     rows: list[int] = []
     for size in sizes:
-        inner = next((n for n in range(min(size, _MOST_IN_TURN), 0, -1) if size % n == 0), 1)
-        if size > _MOST_IN_TURN and inner < 16:
+        if size <= _MOST_IN_TURN:
+            rows.append(size)
+            continue
+        inner = next(n for n in range(_MOST_IN_TURN, 0, -1) if size % n == 0)
+        if inner < _FEWEST_IN_TURN:
             return None
-        rows += [size] if size <= _MOST_IN_TURN else [size // inner, inner]
+        rows += [size // inner, inner]
     return rows
