@@ -130,9 +130,25 @@ def in_a_fresh_process(code: str, **variables: str) -> subprocess.CompletedProce
     )
 
 
-def test_cores_are_made_on_demand_with_threads_for_all_of_them() -> None:
-    code = "import os; print(len(find('cpu', 4)), len(jax.devices()), os.environ['NPROC'])"
-    assert in_a_fresh_process(code).stdout.split() == ["4", "4", "16"]
+POOL = (
+    "import os, pathlib; names = [(task / 'comm').read_text().strip() for task in pathlib.Path('/proc/self/task').iterdir()]; "
+    "print(len(jax.devices()), names.count('tf_XLAEigen'), 'NPROC' in os.environ)"
+)
+
+
+def test_cores_are_made_on_demand_with_two_threads_for_each_of_them() -> None:
+    threads = max(16, len(os.sched_getaffinity(0)))
+    assert in_a_fresh_process("find('cpu', 8); " + POOL).stdout.split() == ["8", str(threads), "False"]
+
+
+def test_one_core_has_a_thread_a_processor() -> None:
+    """More are slower: they wait for each other in turn."""
+    threads = max(2, len(os.sched_getaffinity(0)))
+    assert in_a_fresh_process("find('cpu', 1); " + POOL).stdout.split() == ["1", str(threads), "False"]
+
+
+def test_a_pool_sized_from_the_environment_is_respected() -> None:
+    assert in_a_fresh_process("find('cpu', 2); " + POOL, NPROC="7").stdout.split() == ["2", "7", "True"]
 
 
 @pytest.mark.tables
