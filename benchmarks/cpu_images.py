@@ -12,7 +12,6 @@ import argparse
 import datetime
 import logging
 import os
-import platform
 import subprocess
 import sys
 import time
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from results import table, write_section
+from results import processor, table, write_section
 from turns import medians_in_turn
 
 STEPS = 4
@@ -160,7 +159,7 @@ def main() -> None:
         )
         print(rows[-1], flush=True)
     versions = ", ".join(f"{package} {import_module(package).__version__}" for package in ("jax", "torch", "lightning"))
-    setting = f"{datetime.date.today()}: {versions}, {os.cpu_count()} cores of {platform.machine()}"
+    setting = f"{datetime.date.today()}: {versions}, {processor()}"
     text = f"""## Networks for images on the CPU
 
 Written by `python benchmarks/cpu_images.py` on {setting}.

@@ -14,7 +14,7 @@ import lightning
 import torch
 from contenders import CONTENDERS, GROUP, GROUPED
 from overhead import measure_in_child
-from results import table, write_section
+from results import processor, table, write_section
 from turns import medians_in_turn
 
 import systolic
@@ -63,7 +63,7 @@ def main() -> None:
             print(grouped[-1], flush=True)
     write_section(
         "make bench",
-        f"Written by `make bench` on {datetime.date.today()}: {os.cpu_count()} CPU cores ({platform.machine()}), "
+        f"Written by `make bench` on {datetime.date.today()}: {processor()}, "
         f"Python {platform.python_version()}, systolic {systolic.__version__}, torch {torch.__version__}, "
         f"jax {jax.__version__}, lightning {lightning.__version__}.\n\n"
         "The machine is shared, so ratios count, not times. Contenders take turns within each round; every figure is a "
