@@ -147,6 +147,13 @@ def test_one_core_has_a_thread_a_processor() -> None:
     assert in_a_fresh_process("find('cpu', 1); " + POOL).stdout.split() == ["1", str(threads), "False"]
 
 
+def test_one_core_of_eight_that_the_environment_makes_has_threads_for_all_of_them() -> None:
+    """A later run in this process may take them all."""
+    threads = max(16, len(os.sched_getaffinity(0)))
+    finished = in_a_fresh_process("find('cpu', 1); " + POOL, XLA_FLAGS="--xla_force_host_platform_device_count=8")
+    assert finished.stdout.split() == ["8", str(threads), "False"]
+
+
 def test_a_pool_sized_from_the_environment_is_respected() -> None:
     assert in_a_fresh_process("find('cpu', 2); " + POOL, NPROC="7").stdout.split() == ["2", "7", "True"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -158,7 +159,7 @@ _NO_GPU = (
 
 def _cpu_devices(wanted: int | list[int] | None, request: Devices) -> list[Device]:
     needed = 1 if wanted is None else wanted if isinstance(wanted, int) else max(wanted) + 1
-    with _threads_for(needed):
+    with _threads_for(max(needed, _cores_asked_for())):
         _create_cores(needed)
         available = local_devices(_processors())
     if needed > len(available):
@@ -202,10 +203,16 @@ def _processors() -> list[Device]:
         return jax_devices("cpu")
 
 
+def _cores_asked_for() -> int:
+    """How many CPU devices JAX makes by the environment or by its own configuration."""
+    by_flag = re.search(r"--xla_force_host_platform_device_count=(\d+)", os.environ.get("XLA_FLAGS", ""))
+    by_config: int = jax.config.jax_num_cpu_devices  # pyright: ignore[reportAttributeAccessIssue]
+    return int(by_flag[1]) if by_flag else max(1, by_config)
+
+
 def _create_cores(count: int) -> None:
     """Tell JAX how many CPU devices to make; too late when it has started, which the caller then reports."""
-    asked_for: int = jax.config.jax_num_cpu_devices  # pyright: ignore[reportAttributeAccessIssue]
-    if count <= max(1, asked_for) or os.environ.get("XLA_FLAGS", "").count("xla_force_host_platform_device_count"):
+    if count <= _cores_asked_for() or "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
         return
     try:
         jax.config.update("jax_num_cpu_devices", count)
