@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from rich.console import Console
 
-from ..runtime import cache_suspended
+from ..runtime import cache_suspended, processor_count
 from ._build import describe, lower
 from ._compiled import Lowered
 from ._report import PreflightReport
@@ -44,7 +44,7 @@ def reports_on(pairs: Sequence[tuple[TracedStep, Slice]], tell: Callable[[str], 
 
 def _workers(programs: int) -> int:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
-    allowed = min(len(os.sched_getaffinity(0)) // _CORES_PER_COMPILER, memory // _BYTES_PER_COMPILER)
+    allowed = min(processor_count() // _CORES_PER_COMPILER, memory // _BYTES_PER_COMPILER)
     return max(1, min(programs, allowed))
 
 

@@ -37,6 +37,7 @@ from ._placement import AbstractPlacement as AbstractPlacement
 from ._placement import Placement as Placement
 from ._platform import Devices as Devices
 from ._platform import find_devices as find_devices
+from ._platform import processor_count as processor_count
 from ._prefetch import Prefetcher as Prefetcher
 from ._transfers import observers as observers
 from ._transfers import observing as observing

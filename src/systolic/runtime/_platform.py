@@ -159,8 +159,8 @@ _NO_GPU = (
 
 def _cpu_devices(wanted: int | list[int] | None, request: Devices) -> list[Device]:
     needed = 1 if wanted is None else wanted if isinstance(wanted, int) else max(wanted) + 1
-    with _threads_for(max(needed, _cores_asked_for())):
-        _create_cores(needed)
+    _create_cores(needed)
+    with _threads_for(_cores_by_flag() or _cores_by_configuration()):
         available = local_devices(_processors())
     if needed > len(available):
         raise MisconfigurationException(
@@ -181,14 +181,14 @@ def _threads_for(cores: int) -> Iterator[None]:
     if "NPROC" in os.environ:
         yield
         return
-    os.environ["NPROC"] = str(max(_processor_count(), _THREADS_PER_SIMULATED_CORE * cores))
+    os.environ["NPROC"] = str(max(processor_count(), _THREADS_PER_SIMULATED_CORE * cores))
     try:
         yield
     finally:
         del os.environ["NPROC"]
 
 
-def _processor_count() -> int:
+def processor_count() -> int:
     """How many processors this process may use; on systems that do not say so, how many there are."""
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
@@ -203,16 +203,20 @@ def _processors() -> list[Device]:
         return jax_devices("cpu")
 
 
-def _cores_asked_for() -> int:
-    """How many CPU devices JAX makes by the environment or by its own configuration."""
-    by_flag = re.search(r"--xla_force_host_platform_device_count=(\d+)", os.environ.get("XLA_FLAGS", ""))
-    by_config: int = jax.config.jax_num_cpu_devices  # pyright: ignore[reportAttributeAccessIssue]
-    return int(by_flag[1]) if by_flag else max(1, by_config)
+def _cores_by_flag() -> int | None:
+    """How many CPU devices XLA's flags have JAX make; None where they say nothing."""
+    found = re.search(r"xla_force_host_platform_device_count=(\d+)", os.environ.get("XLA_FLAGS", ""))
+    return int(found[1]) if found else None
+
+
+def _cores_by_configuration() -> int:
+    count: int = jax.config.jax_num_cpu_devices  # pyright: ignore[reportAttributeAccessIssue]
+    return max(1, count)
 
 
 def _create_cores(count: int) -> None:
     """Tell JAX how many CPU devices to make; too late when it has started, which the caller then reports."""
-    if count <= _cores_asked_for() or "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
+    if count <= _cores_by_configuration() or _cores_by_flag() is not None:
         return
     try:
         jax.config.update("jax_num_cpu_devices", count)
