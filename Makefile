@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-tables test-all test-versions test-newest lint format bench docs dist ops promises bad-input tpu-models install
+.PHONY: demo test test-tables test-all test-gpu test-versions test-newest lint format bench docs dist ops promises bad-input tpu-models install
 
 install: $(STAMP)
 
@@ -25,7 +25,11 @@ test-tables: $(STAMP)
 	$(BIN)/python -m pytest -n 2 -rs -m tables
 
 test-all: $(STAMP)
-	$(BIN)/python -m pytest -n 2 -m "slow or not slow"
+	$(BIN)/python -m pytest -n 2 -m "not gpu"
+
+# on a machine with a GPU and JAX's plug-in for it
+test-gpu: $(STAMP)
+	SYSTOLIC_TEST_PLATFORMS=cuda,cpu $(BIN)/python -m pytest -m gpu
 
 # environments with other versions of PyTorch and JAX; needs Python 3.11 to 3.14, and takes about 25 minutes
 test-versions: $(STAMP)

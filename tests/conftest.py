@@ -26,7 +26,10 @@ import torch
 
 jax.config.update("jax_num_cpu_devices", 8)
 # libtpu is installed for its compiler; started as a device without chips it may end the process
-jax.config.update("jax_platforms", "cpu")
+jax.config.update("jax_platforms", os.environ.get("SYSTOLIC_TEST_PLATFORMS", "cpu"))
+# a GPU would round float32 operands to TensorFloat-32; where a run says how exact it is, that holds
+if not jax.config.values["jax_platforms"].startswith("cpu"):
+    jax.config.update("jax_default_matmul_precision", "highest")
 
 
 def pytest_collection_finish() -> None:

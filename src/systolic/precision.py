@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from .data import flatten_batch, unflatten_batch
 from .data._batch import BatchLeaf
 from .exceptions import MisconfigurationException
+from .runtime import default_matmul_precision
 from .utilities._suggest import suggest
 
 MATMUL_PRECISIONS = ("default", "high", "highest")
@@ -183,7 +184,7 @@ def resolve_matmul_precision(requested: str | None, platform: str) -> str:
         MisconfigurationException: another word.
     """
     if requested is None:
-        return {"medium": "default"}.get(of := torch.get_float32_matmul_precision(), of) if platform == "gpu" else "default"
+        return default_matmul_precision(platform)
     if requested not in MATMUL_PRECISIONS:
         raise MisconfigurationException(
             f"Invalid value for argument `matmul_precision`. Expected one of {', '.join(map(repr, MATMUL_PRECISIONS))}. "

@@ -28,6 +28,7 @@ from ..sharding import (
 from ._cells import Buffer, Cell, describe_cells, make_cells
 from ._convert import put
 from ._device_tensor import DeviceTensor, move_in_place
+from ._matmul_precision import default_matmul_precision
 from ._transfers import observers, tell_sent
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class Placement:
         *,
         seed: int = 0,
         sync_batchnorm: bool = False,
-        matmul_precision: str = "default",
+        matmul_precision: str | None = None,
         layout: StateLayout = DATA_PARALLEL,
     ) -> None:
         self.devices = list(devices)
@@ -70,7 +71,7 @@ class Placement:
         self.batch_shards = 1 if sync_batchnorm else batch_parts(self.mesh)
         self.platform = self.devices[0].platform
         self.is_shared = process_count() > 1 and len({device.process_index for device in self.devices}) > 1
-        self.matmul_precision = matmul_precision
+        self.matmul_precision = matmul_precision or default_matmul_precision(self.platform)
         self.shares_host_memory = self.platform == "cpu" and len(self.devices) == 1
         # on a TPU "rbg" uses the hardware's generator; on a CPU threefry is the faster one of the two
         generator = "threefry2x32" if self.platform == "cpu" else "rbg"

@@ -28,7 +28,7 @@ def lower_and_run(function: Callable[..., Any], *tensors: torch.Tensor, decompos
     graph = make_fx(dispatch_functionalize(function), decomposition_table=decompositions, tracing_mode="fake")(*tensors).graph
     DrawNumbers().number(graph)
     with jax.enable_x64(True):
-        context = LoweringContext(key=jax.random.key(0))
+        context = LoweringContext(key=jax.random.key(0), platform=jax.default_backend())
         result = jax.jit(lambda *xs: interpret(graph, xs, context))(*[to_jax(t) for t in tensors])
         return [np.asarray(leaf) for leaf in jax.tree.leaves(result)]
 

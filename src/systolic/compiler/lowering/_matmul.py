@@ -11,6 +11,7 @@ from ._dtype import announced_dtype, as_array, compute_dtype
 from ._operand import Number
 from ._rows import product_of_rows
 from ._table import lowers
+from ._whole_tiles import in_whole_tiles
 
 aten = torch.ops.aten
 
@@ -22,7 +23,8 @@ def _product(x: jax.Array, y: jax.Array) -> jax.Array:
         return found
     # half precision is summed in float32, over the devices as well, and rounded once
     dtype = jnp.result_type(x.dtype, y.dtype)
-    return jnp.matmul(x, y, preferred_element_type=compute_dtype(dtype)).astype(dtype)
+    wide = compute_dtype(dtype)
+    return in_whole_tiles(lambda x, y: jnp.matmul(x, y, preferred_element_type=wide).astype(dtype), x, y)
 
 
 @lowers(aten.vdot.default)
@@ -73,8 +75,13 @@ def _blend(x: jax.Array, left: jax.Array, right: jax.Array, beta: Number, alpha:
 
 @lowers(aten.addmm.default, aten.addmv.default, aten.baddbmm.default)
 def _add_product(x: jax.Array, left: jax.Array, right: jax.Array, beta: Number = 1, alpha: Number = 1) -> jax.Array:
-    found = product_of_rows(left, right, x, first=1) if beta == alpha == 1 and x.ndim == 1 else None
-    return _blend(x, left, right, beta, alpha) if found is None else found
+    if beta != 1 or alpha != 1 or x.ndim != 1:
+        return _blend(x, left, right, beta, alpha)
+    found = product_of_rows(left, right, x, first=1)
+    if found is not None:
+        return found
+    dtype = jnp.result_type(left.dtype, right.dtype)
+    return in_whole_tiles(lambda left, right, x: _blend(x, left, right, 1, 1).astype(dtype), left, right, x)
 
 
 @lowers(aten.addmm.dtype, aten.baddbmm.dtype)

@@ -92,6 +92,11 @@ def _value(x: jax.Array) -> jax.Array:
     return x.reshape(())
 
 
+def _sinc(x: jax.Array) -> jax.Array:
+    """Of an infinite number nan, as in PyTorch; JAX 0.11 says zero."""
+    return jnp.where(jnp.isinf(x), jnp.nan, jnp.sinc(x))
+
+
 def _reciprocal(x: jax.Array) -> jax.Array:
     return 1 / x
 
@@ -134,7 +139,7 @@ for _op, _function in {
     aten.rsqrt.default: jax.lax.rsqrt,
     aten.sigmoid.default: jax.nn.sigmoid,
     aten.sin.default: jnp.sin,
-    aten.sinc.default: jnp.sinc,
+    aten.sinc.default: _sinc,
     aten.sinh.default: jnp.sinh,
     aten.sqrt.default: jnp.sqrt,
     aten.tan.default: jnp.tan,
