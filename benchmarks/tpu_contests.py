@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import torch
 import torch.nn.functional as F
 from jax.sharding import Mesh
-from reference import bert, gpt2, lstm, resnet50, torch_models, vit
+from reference import bert, gpt2, llama, lstm, resnet50, torch_models, vit
 from torch import nn
 from torch.utils.data import DataLoader
 from tpu_workloads import Bert, images, zeros
@@ -36,11 +36,13 @@ class Contest:
         about: the model, its batch and its optimizer, as a sentence.
         references: steps by hand.
         ours: the same model in PyTorch.
+        visited: the share of all scores that the references' kernel computes, which does not say so itself.
     """
 
     about: str
     references: Mapping[str, Reference]
     ours: Ours
+    visited: float = 1.0
 
 
 class Vit(systolic.LightningModule):
@@ -56,6 +58,33 @@ class Vit(systolic.LightningModule):
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         """Classification."""
         return self.model(pixel_values=batch[0], labels=batch[1]).loss
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """AdamW."""
+        return torch.optim.AdamW(self.parameters(), lr=1e-3, weight_decay=0.01)
+
+
+class Llama(systolic.LightningModule):
+    """transformers' Llama as it comes."""
+
+    def __init__(self, sizes: llama.Sizes) -> None:
+        super().__init__()
+        from transformers import LlamaConfig, LlamaForCausalLM
+
+        config: dict[str, Any] = {
+            "hidden_size": sizes.dim,
+            "intermediate_size": sizes.inner,
+            "num_hidden_layers": sizes.layers,
+            "num_attention_heads": sizes.heads,
+            "num_key_value_heads": sizes.shared,
+            "vocab_size": sizes.vocabulary,
+            "max_position_embeddings": sizes.length,
+        }
+        self.model = LlamaForCausalLM(LlamaConfig(tie_word_embeddings=True, use_cache=False, **config))
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        """Predict the next token."""
+        return self.model(input_ids=batch[0], labels=batch[1]).loss
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """AdamW."""
@@ -129,6 +158,24 @@ def _vit() -> Contest:
     )
 
 
+def _llama() -> Contest:
+    def sizes(layers: int | None, **given: Any) -> llama.Sizes:
+        return llama.Sizes(layers=layers or llama.Sizes.layers, **given)
+
+    whole = sizes(None)
+    return Contest(
+        f"Llama of transformers, {whole.layers} layers of Llama 3.2 1B with {whole.vocabulary:,} words, batch {whole.batch} x "
+        f"{whole.length:,} per core, AdamW.",
+        {
+            "JAX, splash attention": lambda mesh, layers: llama.step_of(mesh, sizes(layers)),
+            STREAM: lambda mesh, layers: llama.step_of(mesh, sizes(layers, stream=jnp.float32)),
+        },
+        lambda layers: (Llama(sizes(layers)), _tokens(whole.batch, whole.length)),
+        # causal, in tiles of 1,024: of four the one above the diagonal is skipped
+        visited=3 / 4,
+    )
+
+
 def _lstm() -> Contest:
     def sizes(layers: int | None) -> lstm.Sizes:
         return lstm.Sizes(layers=layers or lstm.Sizes.layers)
@@ -162,6 +209,7 @@ CONTESTS: dict[str, Contest] = {
     "bert-128": _bert(8, 128),
     "bert-512": _bert(8, 512),
     "vit": _vit(),
+    "llama": _llama(),
     "lstm": _lstm(),
     "resnet50": _resnet50(),
 }

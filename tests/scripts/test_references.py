@@ -19,7 +19,7 @@ from torch import nn
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
-from reference import bert, gpt2, lstm, parts, torch_models, vit  # noqa: E402
+from reference import bert, gpt2, llama, lstm, parts, torch_models, vit  # noqa: E402
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 Pick = Callable[[torch.Tensor], jax.Array]
@@ -215,10 +215,43 @@ def lstm_case() -> Case:
     return Case(lambda *given: model.training_step(given, 0), partial(lstm.loss_of, sizes=sizes), tree, batch, torch.Tensor.int)
 
 
+def llama_case() -> Case:
+    from tpu_contests import Llama
+
+    small: dict[str, Any] = {"layers": 2, "dim": 256, "heads": 4, "shared": 2, "inner": 320, "length": 128, "vocabulary": 96}
+    sizes = llama.Sizes(**small, dtype=jnp.float32, interpret=True)
+    model = Llama(sizes)
+
+    def layer(b: Any, pick: Pick) -> Any:
+        attention, found = b.self_attn, b.mlp
+        products = {
+            "query": attention.q_proj,
+            "key": attention.k_proj,
+            "value": attention.v_proj,
+            "out": attention.o_proj,
+            "gate": found.gate_proj,
+            "up": found.up_proj,
+            "down": found.down_proj,
+        }
+        norms = {"n1": pick(b.input_layernorm.weight), "n2": pick(b.post_attention_layernorm.weight)}
+        return norms | {name: pick(product.weight).T for name, product in products.items()}
+
+    def tree(pick: Pick) -> Any:
+        found = model.model.model
+        blocks = [layer(b, pick) for b in found.layers]
+        return {"tokens": pick(found.embed_tokens.weight), "blocks": blocks, "norm": pick(found.norm.weight)}
+
+    batch = texts(96, padded=False)
+    return Case(
+        lambda *given: model.training_step(given, 0), partial(llama.loss_of, sizes=sizes), tree, batch, torch.Tensor.int
+    )
+
+
 CASES: dict[str, Callable[[], Case]] = {
     "gpt2": gpt2_case,
     "bert, plain attention": lambda: bert_case(False),
     "bert, splash attention": lambda: bert_case(True),
+    "llama": llama_case,
     "lstm": lstm_case,
     "vit, plain attention": lambda: vit_case(False),
     "vit, splash attention": lambda: vit_case(True),

@@ -39,7 +39,9 @@ def custom_call(call: Instruction, operation: Operation) -> CustomCall:
 _STATED: Final = ("flops", "transcendentals", "bytes_accessed")
 
 # products of queries (or their gradients) with keys or values that each of JAX's splash attention kernels computes
-_SPLASH_PRODUCTS: Final = {"splash_mha_fwd": 2, "splash_mha_dq": 3, "splash_mha_dkv": 5}
+_SPLASH_PRODUCTS: Final = {"fwd": 2, "dq": 3, "dkv": 5}
+# with as many heads of keys as of queries, and with one for several
+_SPLASH: Final = re.compile(r"splash_m[hq]a_(fwd|dq|dkv)")
 
 
 def _of_splash(kernel: str, operation: Operation) -> tuple[int | None, int | None]:
@@ -48,10 +50,10 @@ def _of_splash(kernel: str, operation: Operation) -> tuple[int | None, int | Non
     Every score has an exponential, and 2 x features FLOPs in each product. Tiles that a causal mask lets the kernel skip are
     counted as if it computed them.
     """
-    products = next((n for prefix, n in _SPLASH_PRODUCTS.items() if kernel.startswith(prefix)), None)
+    found = _SPLASH.match(kernel)
     operands = [a.shape for a in operation.operands if len(a.shape) >= 3 and a.dtype in ("bf16", "f32")]
-    if products is None or len(operands) < 2:
+    if found is None or len(operands) < 2:
         return None, None
     query, key = operands[:2]
     scores = math.prod(query[:-1]) * key[-2]
-    return products * 2 * scores * query[-1], scores
+    return _SPLASH_PRODUCTS[found[1]] * 2 * scores * query[-1], scores

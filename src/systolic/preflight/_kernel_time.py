@@ -31,11 +31,11 @@ class AttentionCycles:
 
 
 ATTENTION_CYCLES: Final = {
-    "v4": AttentionCycles(7.4, 9.8, 24.0),
-    "v5e": AttentionCycles(4.8, 7.9, 2.8, 6.0, 8.7),
-    "v5p": AttentionCycles(4.9, 8.0, 2.8),
-    "v6e": AttentionCycles(4.0, 6.4, 2.5, 4.3, 6.0),
-    "tpu7x": AttentionCycles(3.5, 6.4, 2.5),
+    "v4": AttentionCycles(7.4, 9.8, 14.0),
+    "v5e": AttentionCycles(4.8, 7.9, 1.4, 6.0, 8.7),
+    "v5p": AttentionCycles(4.9, 8.0, 1.4),
+    "v6e": AttentionCycles(4.0, 6.4, 1.4, 4.3, 6.0),
+    "tpu7x": AttentionCycles(3.5, 6.4, 1.3),
 }
 """Fitted to the instruction bundles, one a cycle, of kernels as libtpu 0.0.42.1 schedules them.
 
@@ -51,7 +51,7 @@ _SMALLER_TILES: Final = 0.4
 """Exponent: tiles half as long take 1.32 times the cycles of the vector unit for each score, on every chip."""
 
 _KERNEL: Final = re.compile(
-    r"attention_(forward|partial_backward|backward)(?:_mask)?(_dropout)?_(\d+)x(\d+)|splash_mha_(fwd|dkv)"
+    r"attention_(forward|partial_backward|backward)(?:_mask)?(_dropout)?_(\d+)x(\d+)|splash_m[hq]a_(fwd|dkv)"
 )
 
 

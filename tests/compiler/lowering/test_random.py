@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from compiler.lowering.op_check import check_op, lower_and_run
 
-from systolic.compiler.lowering._bits import keep_mask, mask_key
+from systolic.compiler.lowering._bits import PAIRED, halves_suffice, keep_mask, keep_mask_by_row, mask_key
 
 pytestmark = pytest.mark.thin(3)
 
@@ -152,3 +152,32 @@ def test_masks_of_one_program_are_independent() -> None:
 def test_the_threshold_of_a_mask_is_the_same_for_numbers_and_arrays(probability: float) -> None:
     key = mask_key(jax.random.key(1), 0)
     np.testing.assert_array_equal(keep_mask(key, probability, (99,)), keep_mask(key, jnp.float32(probability), (99,)))
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.001, 0.01, 0.1, 0.5, 0.75, 0.9, 0.99, 1 - 2**-25, 1.0])
+def test_masks_by_row_keep_the_share_asked_for(probability: float) -> None:
+    mask = np.asarray(keep_mask_by_row(mask_key(jax.random.key(2), 0), probability, (500, 2000)))
+    deviation = (probability * (1 - probability) / mask.size) ** 0.5
+    assert abs(mask.mean() - probability) <= 5 * deviation + 1e-3 * min(probability, 1 - probability)
+    # of a column's 500; the last term is for shares so small that their sums are no normal ones
+    of_column = 6 * (500 * probability * (1 - probability)) ** 0.5 + 6 * (0 < probability < 1)
+    assert (abs(mask.sum(0) - 500 * probability) <= of_column).all()
+
+
+@pytest.mark.parametrize("probability", [0.1, 0.5, 0.9])
+def test_columns_that_share_a_hash_are_independent(probability: float) -> None:
+    assert halves_suffice(probability)
+    mask = np.asarray(keep_mask_by_row(mask_key(jax.random.key(3), 0), probability, (1000, 10 * PAIRED)))
+    deviation = probability * (1 - probability)
+    centred = mask - probability
+    for distance in (*range(1, PAIRED + 1), 2 * PAIRED, 4 * PAIRED + PAIRED // 2):
+        products = centred[:, distance:] * centred[:, :-distance]
+        # five deviations of the mean of independent products
+        assert abs(products.mean()) < 5 * deviation / products.size**0.5, distance
+    partners = centred.reshape(1000, 10, 2, PAIRED // 2).prod(2)
+    assert abs(partners.mean()) < 5 * deviation / partners.size**0.5
+
+
+def test_shares_that_16_bits_cannot_tell_take_all_bits() -> None:
+    assert all(halves_suffice(kept) for kept in (0.0, 0.1, 0.5, 0.75, 0.8, 0.9, 0.99, 1.0))
+    assert not any(halves_suffice(kept) for kept in (1e-5, 0.001, 0.9999, 1 - 1e-6))

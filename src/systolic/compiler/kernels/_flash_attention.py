@@ -76,6 +76,9 @@ _BYTES_ON_V4 = 14
 _BYTES_FOR_EXACTNESS = 12
 """In addition, where operands of float32 are split into three of bfloat16."""
 
+_BYTES_FOR_EXACT_DROPOUT = 8
+"""In addition to both, where a mask of dropout is there beside them."""
+
 
 @dataclass(frozen=True)
 class _Settings:
@@ -302,6 +305,7 @@ def _bytes_of_a_score(settings: _Settings, mask: Shaped | None) -> int:
     """Vector memory for each score of a tile, with the mask's blocks."""
     own = _BYTES_ON_V4 if _kind(settings.mesh) == "TPU v4" else _BYTES_OF_SCORE
     own += _BYTES_FOR_EXACTNESS if settings.exact else 0
+    own += _BYTES_FOR_EXACT_DROPOUT if settings.exact and settings.dropout else 0
     return own + (2 * jnp.dtype(mask.dtype).itemsize if mask is not None and _is_whole(mask) else 0)
 
 

@@ -23,7 +23,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from ..lowering._bits import hashed, keeps, row_bits
+from ..lowering._bits import PAIRED, halves_suffice, hashed, keeps, row_bits, row_halves, upper_half_keeps
 from ._flash_problem import FlashProblem, Operands
 
 
@@ -387,9 +387,17 @@ def _kept(problem: FlashProblem, tile: _Tile, seed: Any, head: int) -> jax.Array
     row = (batch * problem.all_heads + seed[3] + pl.program_id(1) * problem.heads + head) * problem.lengths[0]
     queries = row + tile.row * problem.rows + lax.broadcasted_iota(jnp.int32, (1, problem.rows), 1)
     words = (lax.full((1, problem.rows), seed[n], jnp.int32).astype(jnp.uint32) for n in (0, 1))
-    keys = tile.column * problem.columns + lax.broadcasted_iota(jnp.int32, (problem.columns, 1), 0)
-    bits = row_bits(hashed(queries.astype(jnp.uint32), *words), keys.astype(jnp.uint32))
-    return keeps(bits, 1 - problem.dropout)
+    halved = halves_suffice(1 - problem.dropout)
+    count = problem.columns // 2 if halved else problem.columns
+    keys = tile.column * count + lax.broadcasted_iota(jnp.int32, (count, 1), 0)
+    queries, keys = hashed(queries.astype(jnp.uint32), *words), keys.astype(jnp.uint32)
+    if not halved:
+        return keeps(row_bits(queries, keys), 1 - problem.dropout)
+    halves = row_halves(queries, keys)
+    # whole registers beside each other, so that laying them out costs nothing
+    places = (slice(start, start + PAIRED // 2) for start in range(0, count, PAIRED // 2))
+    pairs = jnp.concatenate([half[place] for place in places for half in halves], axis=0)
+    return upper_half_keeps(pairs, 1 - problem.dropout)
 
 
 def _rescale(problem: FlashProblem) -> float:

@@ -55,7 +55,10 @@ def keep_mask(key: jax.Array, probability: float | jax.Array, shape: Sequence[in
 
 
 def keep_mask_by_row(key: jax.Array, probability: float, shape: Sequence[int]) -> jax.Array:
-    """`keep_mask` in which rows, not elements, are hashed with the key, and elements within their row: half the work.
+    """`keep_mask` in which rows, not elements, are hashed with the key, and columns within their row: half the work.
+
+    Where `halves_suffice`, two columns share the bits of one hash, those of one group of `PAIRED` that lie half of it apart:
+    kernels make a tile of the mask from half as many hashes.
 
     Args:
         key: from `mask_key`.
@@ -66,7 +69,14 @@ def keep_mask_by_row(key: jax.Array, probability: float, shape: Sequence[int]) -
         return jnp.ones(tuple(shape), jnp.bool_)
     # a barrier, since XLA would compute a row's hash again for each of its elements
     rows = lax.optimization_barrier(_hashed(key, tuple(shape[:-1])))[..., None]
-    return keeps(row_bits(rows, lax.iota(jnp.uint32, shape[-1])), probability)
+    # as constants: XLA would compute them again for each element
+    column = np.arange(shape[-1], dtype=np.uint32)
+    if not halves_suffice(probability):
+        return keeps(row_bits(rows, jnp.asarray(column)), probability)
+    group, place = np.divmod(column, np.uint32(PAIRED))
+    half, place = np.divmod(place, np.uint32(PAIRED // 2))
+    first, second = row_halves(rows, jnp.asarray(group * np.uint32(PAIRED // 2) + place))
+    return upper_half_keeps(jnp.where(jnp.asarray(half == 0), first, second), probability)
 
 
 def row_bits(row: jax.Array, column: jax.Array) -> jax.Array:
@@ -74,7 +84,20 @@ def row_bits(row: jax.Array, column: jax.Array) -> jax.Array:
 
     The column is scattered before, so that rows whose hashes differ in a few low bits are not each other's permutations.
     """
-    return _finalised(row ^ (column * np.uint32(0x9E3779B1)))
+    return _finalised(_in_row(row, column))
+
+
+def row_halves(row: jax.Array, column: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The lower and the upper half of `row_bits`, each as the upper half of 32 bits of which the others say nothing.
+
+    The finaliser's last step changes the lower half only, so that the upper one does without.
+    """
+    bits = _mixed(_in_row(row, column))
+    return (bits << np.uint32(16)) ^ bits, bits
+
+
+def _in_row(row: jax.Array, column: jax.Array) -> jax.Array:
+    return row ^ (column * np.uint32(0x9E3779B1))
 
 
 def keeps(bits: jax.Array, probability: float | jax.Array) -> jax.Array:
@@ -85,6 +108,32 @@ def keeps(bits: jax.Array, probability: float | jax.Array) -> jax.Array:
         # the same comparison, without turning the bits into floats: there are fewer thresholds than floats
         return drawn < np.uint32(np.ceil(np.float32(probability) * np.float32(2**24)))
     return drawn.astype(jnp.float32) < jnp.float32(probability) * jnp.float32(2**24)
+
+
+PAIRED = 16
+"""Of so many columns the first half shares hashes with the second; tiles of a mask hold whole groups."""
+
+_SHARES = 2**16
+
+
+def halves_suffice(probability: float) -> bool:
+    """Whether 16 bits say how many are kept and how many are not, to a thousandth of either."""
+    kept = _kept_of_shares(probability)
+    asked = probability * _SHARES
+    return abs(kept - asked) <= 1e-3 * min(asked, _SHARES - asked)
+
+
+def upper_half_keeps(bits: jax.Array, probability: float) -> jax.Array:
+    """True with `probability`, for uint32 bits of which the upper 16 are random.
+
+    The bits are compared as signed numbers, which is one instruction of a TPU, and does not need the lower ones cut off.
+    """
+    threshold = _kept_of_shares(probability) * 2**16 - 2**31
+    return lax.bitcast_convert_type(bits, jnp.int32) < np.int32(min(threshold, 2**31 - 1))
+
+
+def _kept_of_shares(probability: float) -> int:
+    return int(np.ceil(np.float32(probability) * np.float32(_SHARES)))
 
 
 def _hashed(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
@@ -109,6 +158,10 @@ def _numbers(shape: tuple[int, ...]) -> jax.Array:
 
 
 def _finalised(bits: jax.Array) -> jax.Array:
-    bits = (bits ^ (bits >> np.uint32(16))) * np.uint32(0x7FEB352D)
-    bits = (bits ^ (bits >> np.uint32(15))) * np.uint32(0x846CA68B)
+    bits = _mixed(bits)
     return bits ^ (bits >> np.uint32(16))
+
+
+def _mixed(bits: jax.Array) -> jax.Array:
+    bits = (bits ^ (bits >> np.uint32(16))) * np.uint32(0x7FEB352D)
+    return (bits ^ (bits >> np.uint32(15))) * np.uint32(0x846CA68B)
