@@ -35,14 +35,14 @@ SLICES = ("v5litepod-8", "v6e-8")
 ROWS = Path(__file__).parent / "tpu_compile.jsonl"
 OURS = "systolic"
 
-RULES = """Both sides are one training step, compiled ahead of time by libtpu's compiler; nothing ran. FLOPs: XLA's count, and
-for the attention kernels 2 x scores x features for each of their products (2 forward, 5 backward; ours state the
-scores that they visit, JAX's do not: all of them, of Llama's 3/4). Bytes: operands and results of every operation that lie in HBM. HBM:
-arguments, results and temporaries of one core. Cycles: the sum of the compiler's own `estimated_cycles`; operations
-without an estimate (gathers, scatters, random bits) at bytes / bandwidth, attention kernels at FLOPs / peak and the
-instructions for each score that the compiler scheduled when it compiled them alone
-(`systolic/preflight/_kernel_time.py` has them for both sides); transfers that run beside other work and collectives
-are left out. The ratio is that of predicted cycles to the fastest reference of the model."""
+RULES = """Both sides are one training step, compiled ahead of time by libtpu's compiler; nothing ran. FLOPs: XLA's count,
+and for the attention kernels 2 x scores x features for each of their products (2 forward, 5 backward; ours state
+the scores that they visit, JAX's do not: all of them, of Llama's 3/4). Bytes: operands and results of every
+operation that lie in HBM. HBM: arguments, results and temporaries of one core. Cycles: the sum of the compiler's
+own `estimated_cycles`; operations without an estimate (gathers, scatters, random bits) at bytes / bandwidth,
+attention kernels at FLOPs / peak and the instructions for each score that the compiler scheduled when it compiled
+them alone (`systolic/preflight/_kernel_time.py` has them for both sides); transfers that run beside other work
+and collectives are left out. The ratio is that of predicted cycles to the fastest reference of the model."""
 
 
 @dataclass(frozen=True)
