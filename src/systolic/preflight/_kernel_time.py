@@ -31,11 +31,11 @@ class AttentionCycles:
 
 
 ATTENTION_CYCLES: Final = {
-    "v4": AttentionCycles(7.4, 9.8, 14.0),
-    "v5e": AttentionCycles(4.8, 7.9, 1.4, 6.0, 8.7),
-    "v5p": AttentionCycles(4.9, 8.0, 1.4),
-    "v6e": AttentionCycles(4.0, 6.4, 1.4, 4.3, 6.0),
-    "tpu7x": AttentionCycles(3.5, 6.4, 1.3),
+    "v4": AttentionCycles(7.4, 9.8, 13.7),
+    "v5e": AttentionCycles(4.8, 7.9, 1.1, 6.0, 8.7),
+    "v5p": AttentionCycles(4.9, 8.0, 1.3),
+    "v6e": AttentionCycles(4.0, 6.4, 1.2, 4.3, 6.0),
+    "tpu7x": AttentionCycles(3.5, 6.4, 1.5),
 }
 """Fitted to the instruction bundles, one a cycle, of kernels as libtpu 0.0.42.1 schedules them.
 
