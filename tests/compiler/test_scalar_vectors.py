@@ -28,7 +28,7 @@ OPTIMIZERS: dict[str, Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer
 
 
 def step_of(
-    make: Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer], depth: int = 6
+    make: Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer], depth: int = 3
 ) -> tuple[torch.nn.Sequential, torch.optim.Optimizer, Callable[[torch.Tensor, int], torch.Tensor]]:
     """A model, its optimizer, and a step through some of its layers: the parameters of the others are not counted."""
     torch.manual_seed(0)
@@ -51,7 +51,7 @@ def test_every_parameter_keeps_a_count_of_its_own(name: str, cores: int) -> None
     expected_model, expected_optimizer, eager = step_of(OPTIMIZERS[name])
     model, optimizer, step = step_of(OPTIMIZERS[name])
     compiled = systolic.jit(step, devices=jax.devices("cpu")[:cores])
-    for layers in [6, 4, 4, 6, 6, 6, 6]:
+    for layers in [3, 2, 2, 3, 3, 3, 3]:
         x = torch.randn(16, 8)
         torch.testing.assert_close(compiled(x, layers), eager(x, layers), rtol=1e-5, atol=1e-6)
     compiled.release()

@@ -9,7 +9,8 @@ import torch
 from compiler.lowering.op_check import to_jax
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from systolic.compiler.lowering import LoweringContext, interpret
+from systolic.compiler.lowering import LoweringContext, _whole_tiles, interpret
+from systolic.runtime._dtypes import jax_dtype
 
 aten = torch.ops.aten
 
@@ -23,23 +24,24 @@ def lowered(function, inputs, platform: str):
 
 # logits, the gradient of their inputs, that of the weight; a product with a bias
 SHAPES = {
-    "columns": ((1024, 512), (512, 8195)),
-    "inner": ((1024, 8195), (8195, 512)),
-    "rows": ((8195, 1024), (1024, 512)),
+    "columns": ((32, 64), (64, 1027)),
+    "inner": ((32, 1027), (1027, 64)),
+    "rows": ((1027, 32), (32, 64)),
 }
 
 
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("biased", [False, True])
-def test_large_products_are_those_of_the_cpu(name: str, biased: bool) -> None:
+def test_large_products_are_those_of_the_cpu(name: str, biased: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_whole_tiles, "_LARGE", 32 * 64 * 1027)
     left, right = SHAPES[name]
     x, y = torch.randn(left).bfloat16(), torch.randn(right).bfloat16()
     bias = torch.randn(right[1]).bfloat16()
     function, inputs = (aten.addmm.default, (bias, x, y)) if biased else (aten.mm.default, (x, y))
     ours, text = lowered(lambda *xs: [function(*xs)], inputs, "gpu")
     theirs, plain = lowered(lambda *xs: [function(*xs)], inputs, "cpu")
-    assert "8200" in text
-    assert "8200" not in plain
+    assert "1032" in text
+    assert "1032" not in plain
     assert ours.shape == theirs.shape
     # one unit of bfloat16: the sums are taken in another order
     np.testing.assert_allclose(ours, theirs, rtol=2**-7, atol=1e-2)
@@ -47,14 +49,17 @@ def test_large_products_are_those_of_the_cpu(name: str, biased: bool) -> None:
     np.testing.assert_allclose(ours, expected, rtol=2**-7, atol=1e-2)
 
 
-@pytest.mark.parametrize(("rows", "dtype"), [(64, torch.bfloat16), (1024, torch.float32)])
-def test_small_ones_and_float32_stay(rows: int, dtype: torch.dtype) -> None:
-    x, y = torch.randn(rows, 512).to(dtype), torch.randn(512, 8195).to(dtype)
-    _, text = lowered(lambda x, y: [aten.mm.default(x, y)], (x, y), "gpu")
-    assert "8200" not in text
+def program(rows: int, columns: int, dtype: torch.dtype) -> str:
+    """Of a product for a GPU; nothing runs."""
+    graph = make_fx(lambda x, y: [aten.mm.default(x, y)], tracing_mode="fake")(
+        torch.empty(rows, 512, dtype=dtype), torch.empty(512, columns, dtype=dtype)
+    ).graph
+    shapes = [jax.ShapeDtypeStruct(shape, jax_dtype(dtype)) for shape in ((rows, 512), (512, columns))]
+    return jax.jit(lambda *xs: interpret(graph, xs, LoweringContext(platform="gpu"))[0]).lower(*shapes).as_text()
 
 
-def test_whole_ones_stay() -> None:
-    x, y = torch.randn(1024, 512).bfloat16(), torch.randn(512, 8192).bfloat16()
-    _, text = lowered(lambda x, y: [aten.mm.default(x, y)], (x, y), "gpu")
-    assert "stablehlo.pad" not in text
+def test_only_large_ones_of_16_bits_that_are_not_whole_are_filled_up() -> None:
+    assert "8200" in program(1024, 8195, torch.bfloat16)
+    assert "8200" not in program(64, 8195, torch.bfloat16)
+    assert "8200" not in program(1024, 8195, torch.float32)
+    assert "stablehlo.pad" not in program(1024, 8200, torch.bfloat16)

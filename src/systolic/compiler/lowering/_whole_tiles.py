@@ -3,7 +3,9 @@
 A row of 50,257 logits (GPT-2's vocabulary) begins at an odd address: cuBLAS has no fast kernel for it, and XLA takes one of
 its own that reaches a third of the speed. Filled up to a multiple of eight numbers, 16 bytes, the product is cuBLAS's
 (https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication, "Tensor Core Requirements"). What
-fills up is written where the operand is rounded to 16 bits, and what is cut off where the result is read.
+fills up is written where the operand is rounded to 16 bits, and what is cut off where the result is read. Of GPT-2's three
+products with that size this helps the two gradients (2.8 and 2.1 ms -> 0.8 on an H200); for the logits themselves XLA moves the
+cut in front of the product again.
 """
 
 from __future__ import annotations
