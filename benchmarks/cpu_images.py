@@ -10,19 +10,14 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import logging
-import os
 import subprocess
-import sys
-import time
-import warnings
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
 from results import processor, table, write_section
-from turns import medians_in_turn
+from turns import Contender, fit_in_turns, medians_in_turn
 
 STEPS = 4
 # images a batch, pixels a side
@@ -48,9 +43,7 @@ def network(name: str) -> torch.nn.Module:
 
 
 def contend(package: str, name: str) -> None:
-    """Fit; after each line of the standard input one epoch, whose milliseconds a step are the answer."""
-    warnings.simplefilter("ignore")
-    logging.disable(logging.WARNING)
+    """Fit with a package, in turns."""
     framework: Any = import_module(package)
     images, side = SIZES[name]
     generator = torch.Generator().manual_seed(1)
@@ -68,48 +61,13 @@ def contend(package: str, name: str) -> None:
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.AdamW(self.parameters(), 1e-3)
 
-    class Turns(framework.Callback):  # type: ignore[misc]
-        def on_train_epoch_start(self, trainer: Any, module: Any) -> None:
-            trainer.should_stop = not sys.stdin.readline()
-            self.started = time.perf_counter()
-
-        def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
-            next(module.parameters()).sum().item()  # host sync: all of the epoch's steps are done
-            os.write(answers, f"{(time.perf_counter() - self.started) / STEPS * 1e3}\n".encode())
-
-    # what the frameworks print belongs to no answer
-    answers = os.dup(1)
-    os.dup2(2, 1)
-    options = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
-    trainer = framework.Trainer(accelerator="cpu", devices=1, max_epochs=-1, callbacks=[Turns()], **options)
-    trainer.fit(Module(), torch.utils.data.DataLoader(data, batch_size=images))
+    fit_in_turns(framework, Module(), torch.utils.data.DataLoader(data, batch_size=images), accelerator="cpu")
 
 
-class Contender:
-    """A process that fits, an epoch at a time."""
-
-    def __init__(self, package: str, name: str, source: Path | None) -> None:
-        environment = {**os.environ, "JAX_ENABLE_COMPILATION_CACHE": "false"}
-        if source is not None:
-            environment["PYTHONPATH"] = str(source)
-        command = [sys.executable, __file__, "--contend", package, "--models", name]
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(
-            command, env=environment, text=True, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL
-        )
-
-    def epoch(self) -> float:
-        """Milliseconds a step."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write("go on\n")
-        self._process.stdin.flush()
-        return float(self._process.stdout.readline())
-
-    def end(self) -> None:
-        """No more turns."""
-        self._process.kill()
-        self._process.wait()
+def contender(package: str, name: str, source: Path | None) -> Contender:
+    """A process that does so, with systolic from another folder where one is given."""
+    environment = {} if source is None else {"PYTHONPATH": str(source)}
+    return Contender([__file__, "--contend", package, "--models", name], environment, stderr=subprocess.DEVNULL)
 
 
 def compare(name: str, before: Path | None, rounds: int) -> dict[str, float]:
@@ -117,10 +75,10 @@ def compare(name: str, before: Path | None, rounds: int) -> dict[str, float]:
     sources: dict[str, tuple[str, Path | None]] = {"systolic": ("systolic", None), "lightning": ("lightning", None)}
     if before is not None:
         sources["before"] = ("systolic", before)
-    contenders = {who: Contender(package, name, source) for who, (package, source) in sources.items()}
+    contenders = {who: contender(package, name, source) for who, (package, source) in sources.items()}
     medians = medians_in_turn(contenders, rounds, warm_ups=2)
-    for contender in contenders.values():
-        contender.end()
+    for one in contenders.values():
+        one.end()
     return medians
 
 

@@ -12,12 +12,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
-import logging
-import os
 import subprocess
-import sys
-import time
-import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -27,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from models import LSTM, MLP, loss_of
 from results import table, write_section
 from torch import nn
-from turns import medians_in_turn
+from turns import Contender, fit_in_turns, medians_in_turn
 
 ROWS = Path(__file__).parent / "gpu.jsonl"
 STEPS = 32
@@ -60,27 +56,15 @@ class Images(nn.Module):
         return nn.functional.cross_entropy(self.model(pixel_values=pixels).logits, labels)
 
 
-class Recurrent(nn.Module):
-    """An LSTM over tokens, two layers of 512."""
+class Scored(nn.Module):
+    """A network of `models.py`, with its loss."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.embedding, self.head = nn.Embedding(256, 512), nn.Linear(512, 256)
-        self.lstm = nn.LSTM(512, 512, 2, batch_first=True, dropout=0.2)
+        self.model = model
 
-    def forward(self, tokens: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        return nn.functional.cross_entropy(self.head(self.lstm(self.embedding(tokens))[0]).flatten(0, 1), labels.flatten())
-
-
-class Perceptron(nn.Module):
-    """64 -> 128 -> 128 -> 10: what a step costs on the host."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 10))
-
-    def forward(self, pixels: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        return nn.functional.cross_entropy(self.layers(pixels), labels)
+    def forward(self, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return loss_of(self.model, (inputs, labels))
 
 
 def gpt2(**changes: Any) -> nn.Module:
@@ -123,8 +107,9 @@ class Contest:
         title: its name and size in the table.
         make: the network.
         inputs: shape of a batch's tokens or pixels.
-        labels: how many classes.
+        labels: how many classes, or tokens there are.
         precision: the Trainer's.
+        of_tokens: whether inputs are tokens, with a label each; otherwise they are numbers, with a label for each row.
     """
 
     title: str
@@ -132,42 +117,33 @@ class Contest:
     inputs: tuple[int, ...]
     labels: int
     precision: str = "bf16-mixed"
+    of_tokens: bool = True
 
     def batch(self, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-        """Tokens with as many labels, or pixels with a label each."""
-        if len(self.inputs) == 2 and self.inputs[1] > 64:
-            shape = self.inputs
-            return (
-                torch.randint(0, self.labels, shape, generator=generator),
-                torch.randint(0, self.labels, shape, generator=generator),
-            )
-        return (
-            torch.randn(*self.inputs, generator=generator),
-            torch.randint(0, self.labels, self.inputs[:1], generator=generator),
-        )
+        """Inputs and their labels."""
+
+        def integers(shape: tuple[int, ...]) -> torch.Tensor:
+            return torch.randint(0, self.labels, shape, generator=generator)
+
+        if self.of_tokens:
+            return integers(self.inputs), integers(self.inputs)
+        return torch.randn(*self.inputs, generator=generator), integers(self.inputs[:1])
 
 
 CONTESTS = {
-    "gpt2": Contest(
-        "GPT-2 124M, 8 x 1,024, dropout 0 in attention",
-        lambda: gpt2(attn_pdrop=0.0),
-        (8, 1024),
-        50257,
-    ),
-    "vit": Contest("ViT-B/16, 64 x 224 x 224", vit, (64, 3, 224, 224), 1000),
-    "resnet50": Contest("ResNet-50, 64 x 224 x 224", resnet50, (64, 3, 224, 224), 1000),
+    "gpt2": Contest("GPT-2 124M, 8 x 1,024, dropout 0 in attention", lambda: gpt2(attn_pdrop=0.0), (8, 1024), 50257),
+    "vit": Contest("ViT-B/16, 64 x 224 x 224", vit, (64, 3, 224, 224), 1000, of_tokens=False),
+    "resnet50": Contest("ResNet-50, 64 x 224 x 224", resnet50, (64, 3, 224, 224), 1000, of_tokens=False),
     "bert": Contest("BERT base, 32 x 512, dropout 0.1", bert, (32, 512), 30522),
     "gpt2-dropout": Contest("GPT-2 124M, 8 x 1,024, dropout 0.1", gpt2, (8, 1024), 50257),
     "llama": Contest("Llama 260M, 16 layers of 1,024, 4 x 2,048", llama, (4, 2048), 32000),
-    "lstm": Contest("LSTM, 2 layers of 512, 64 x 128, float32", Recurrent, (64, 128), 256, "32-true"),
-    "mlp": Contest("MLP, 64 x 64, float32", Perceptron, (64, 64), 10, "32-true"),
+    "lstm": Contest("LSTM, 2 layers of 512, 64 x 128, float32", lambda: Scored(LSTM(512)), (64, 128), 256, "32-true"),
+    "mlp": Contest("MLP, 64 x 64, float32", lambda: Scored(MLP()), (64, 64), 10, "32-true", of_tokens=False),
 }
 
 
 def contend(who: str, name: str) -> None:
-    """Fit; after each line of the standard input one epoch, whose milliseconds a step and peak of memory are the answer."""
-    warnings.simplefilter("ignore")
-    logging.disable(logging.WARNING)
+    """Fit with one of `CONTENDERS`, in turns."""
     framework: Any = import_module("systolic" if who == "systolic" else "lightning")
     contest = CONTESTS[name]
     torch.manual_seed(0)
@@ -188,25 +164,9 @@ def contend(who: str, name: str) -> None:
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.AdamW(self.parameters(), 1e-4)
 
-    class Turns(framework.Callback):  # type: ignore[misc]
-        def on_train_epoch_start(self, trainer: Any, module: Any) -> None:
-            trainer.should_stop = not sys.stdin.readline()
-            self.started = time.perf_counter()
-
-        def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
-            smallest = min(module.parameters(), key=torch.Tensor.numel)
-            smallest.sum().item()  # host sync: all of the epoch's steps are done
-            answer = (time.perf_counter() - self.started) / STEPS * 1e3, peak(who)
-            os.write(answers, (json.dumps(answer) + "\n").encode())
-
-    # what the frameworks print belongs to no answer
-    answers = os.dup(1)
-    os.dup2(2, 1)
-    options = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
-    trainer = framework.Trainer(
-        accelerator="gpu", devices=1, max_epochs=-1, precision=contest.precision, callbacks=[Turns()], **options
-    )
-    trainer.fit(Module(), torch.utils.data.DataLoader(batches, batch_size=None, pin_memory=who != "systolic"))
+    loader = torch.utils.data.DataLoader(batches, batch_size=None, pin_memory=who != "systolic")
+    options = {"accelerator": "gpu", "precision": contest.precision}
+    fit_in_turns(framework, Module(), loader, lambda: [peak(who)], **options)
 
 
 def peak(who: str) -> int:
@@ -218,46 +178,23 @@ def peak(who: str) -> int:
     return int(jax.devices("gpu")[0].memory_stats()["peak_bytes_in_use"])
 
 
-class Contender:
-    """A process that fits, an epoch at a time."""
-
-    def __init__(self, who: str, name: str) -> None:
-        environment = {**os.environ, "XLA_PYTHON_CLIENT_MEM_FRACTION": _SHARE, "JAX_ENABLE_COMPILATION_CACHE": "false"}
-        command = [sys.executable, __file__, "--contend", who, "--models", name]
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(command, env=environment, text=True, stdin=pipe, stdout=pipe)
-        self.peak = 0
-
-    def epoch(self) -> float:
-        """Milliseconds a step."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write("go on\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"a contender ended with {self._process.wait()}")
-        milliseconds, self.peak = json.loads(line)
-        return milliseconds
-
-    def end(self) -> None:
-        """No more turns."""
-        self._process.kill()
-        self._process.wait()
+def contender(who: str, name: str) -> Contender:
+    """A process that does so."""
+    return Contender([__file__, "--contend", who, "--models", name], {"XLA_PYTHON_CLIENT_MEM_FRACTION": _SHARE})
 
 
 def compare(name: str, rounds: int, whom: Sequence[str]) -> dict[str, Any]:
     """A row: median milliseconds a step and peaks of memory of each contender."""
-    contenders = {who: Contender(who, name) for who in whom}
+    contenders = {who: contender(who, name) for who in whom}
     try:
         # programs are compiled side by side
         with ThreadPoolExecutor(len(contenders)) as pool:
             list(pool.map(Contender.epoch, contenders.values()))
         milliseconds = medians_in_turn(contenders, rounds, warm_ups=1)
-        peaks = {who: contender.peak for who, contender in contenders.items()}
+        peaks = {who: one.others[0] for who, one in contenders.items()}
     finally:
-        for contender in contenders.values():
-            contender.end()
+        for one in contenders.values():
+            one.end()
     return {"model": name, "ms": milliseconds, "peaks": peaks, "rounds": rounds, **setting()}
 
 

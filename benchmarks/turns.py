@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import os
 import statistics
-from collections.abc import Mapping
-from typing import Protocol
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
 
 
 class Epochs(Protocol):
@@ -29,3 +38,69 @@ def medians_in_turn(contenders: Mapping[str, Epochs], rounds: int, warm_ups: int
         for who, contender in contenders.items():
             times[who].append(contender.epoch())
     return {who: statistics.median(found) for who, found in times.items()}
+
+
+class Contender:
+    """A process that fits (`fit_in_turns`), an epoch at a time.
+
+    Attributes:
+        others: what its last answer held beside the time.
+    """
+
+    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], stderr: int | None = None) -> None:
+        command, pipe = [sys.executable, *arguments], subprocess.PIPE
+        kept = {"JAX_ENABLE_COMPILATION_CACHE": "false"}
+        self._process = subprocess.Popen(
+            command, env={**os.environ, **kept, **environment}, text=True, stdin=pipe, stdout=pipe, stderr=stderr
+        )
+        self.others: list[float] = []
+
+    def epoch(self) -> float:
+        """Milliseconds a step."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("go on\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"a contender ended with {self._process.wait()}")
+        milliseconds, *self.others = json.loads(line)
+        return milliseconds
+
+    def end(self) -> None:
+        """No more turns."""
+        self._process.kill()
+        self._process.wait()
+
+
+def fit_in_turns(
+    framework: Any, module: Any, loader: Any, measured: Callable[[], Sequence[float]] = tuple, **options: Any
+) -> None:
+    """Fit; after each line of the standard input one epoch, whose milliseconds a step and `measured` are the answer.
+
+    Args:
+        framework: systolic, or Lightning.
+        module: its LightningModule.
+        loader: of whose batches each is a step.
+        measured: called at the end of every epoch.
+        options: for its Trainer.
+    """
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+
+    class Turns(framework.Callback):  # type: ignore[misc]
+        def on_train_epoch_start(self, trainer: Any, module: Any) -> None:
+            trainer.should_stop = not sys.stdin.readline()
+            self.started = time.perf_counter()
+
+        def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
+            smallest = min(module.parameters(), key=torch.Tensor.numel)
+            smallest.sum().item()  # host sync: all of the epoch's steps are done
+            answer = (time.perf_counter() - self.started) / len(loader) * 1e3, *measured()
+            os.write(answers, (json.dumps(answer) + "\n").encode())
+
+    # what the frameworks print belongs to no answer
+    answers = os.dup(1)
+    os.dup2(2, 1)
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+    framework.Trainer(devices=1, max_epochs=-1, callbacks=[Turns()], **quiet, **options).fit(module, loader)

@@ -48,7 +48,7 @@ def splash_attention(query: jax.Array, key: jax.Array, value: jax.Array, seen: j
     return jax.vmap(kernel)(query, key, value, segments)
 
 
-def splash_kernel(mask: masks.Mask, heads: int, block: int, interpret: bool) -> Any:
+def splash_kernel(mask: masks.Mask, heads: int, block: int, interpret: bool, *, share_keys: bool = False) -> Any:
     """JAX's kernel for one batch element, with its gradients in one pass.
 
     Args:
@@ -56,9 +56,11 @@ def splash_kernel(mask: masks.Mask, heads: int, block: int, interpret: bool) -> 
         heads: how many there are.
         block: queries and keys of a tile.
         interpret: whether to run it where no TPU is.
+        share_keys: whether these heads have one head of keys and values together, and the batch element is a group of them.
     """
+    make = splash.make_splash_mqa_single_device if share_keys else splash.make_splash_mha_single_device
     blocks = splash.BlockSizes(
         block_q=block, block_kv=block, block_kv_compute=block, block_q_dkv=block, block_kv_dkv=block,
         block_kv_dkv_compute=block, use_fused_bwd_kernel=True,
     )  # fmt: skip
-    return splash.make_splash_mha_single_device(masks.MultiHeadMask([mask] * heads), block_sizes=blocks, interpret=interpret)
+    return make(masks.MultiHeadMask([mask] * heads), block_sizes=blocks, interpret=interpret)

@@ -19,6 +19,7 @@ from .parts import (
     Params,
     adamw_step,
     block_shapes,
+    cross_entropies,
     dense,
     dense_shapes,
     dropout,
@@ -95,17 +96,10 @@ def loss_of(params: Params, tokens: jax.Array, targets: jax.Array, key: jax.Arra
         h = layer_norm(p["n2"], h + dropout(dense(p["down"], up), next(keys), sizes.dropout), _EPSILON)
     h = jax.nn.gelu(dense(params["head"]["dense"], h.reshape(-1, sizes.dim).astype(sizes.dtype)), approximate=False)
     logits = layer_norm(params["head"]["norm"], h, _EPSILON) @ words.T + params["head"]["bias"].astype(sizes.dtype)
-    total, count = _cross_entropy(logits, targets.reshape(-1))
-    return total / jax.lax.pmean(count, "data")
-
-
-def _cross_entropy(logits: jax.Array, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The sum, and of how many tokens; every float32 value of the logits lives inside a fusion."""
-    logits = logits.astype(jnp.float32)
-    total = jax.nn.logsumexp(logits, -1)
-    hit = jax.lax.broadcasted_iota(jnp.int32, logits.shape, 1) == targets[:, None]
+    targets = targets.reshape(-1)
     counted = targets != _IGNORED
-    return jnp.where(counted, total - jnp.where(hit, logits, 0).sum(-1), 0).sum(), counted.sum()
+    total = jnp.where(counted, cross_entropies(logits, targets), 0).sum()
+    return total / jax.lax.pmean(counted.sum(), "data")
 
 
 def step_of(mesh: Mesh, sizes: Sizes) -> tuple[Any, tuple[Any, ...]]:

@@ -16,7 +16,19 @@ from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_ma
 from jax.sharding import Mesh
 
 from .attention import splash_kernel
-from .parts import Params, adamw_step, block_shapes, dense, dropout, float32, heads_of, joined, layer_norm, norm_shapes
+from .parts import (
+    Params,
+    adamw_step,
+    block_shapes,
+    cross_entropies,
+    dense,
+    dropout,
+    float32,
+    heads_of,
+    joined,
+    layer_norm,
+    norm_shapes,
+)
 
 
 @dataclass(frozen=True)
@@ -71,15 +83,7 @@ def loss_of(params: Params, tokens: jax.Array, targets: jax.Array, key: jax.Arra
         h = h + dropout(dense(p["down"], up), next(keys), sizes.dropout)
     h = layer_norm(params["norm"], h).reshape(-1, sizes.dim).astype(sizes.dtype)
     logits = h @ params["tokens"].astype(sizes.dtype).T
-    return _cross_entropy(logits, targets.reshape(-1))
-
-
-def _cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:
-    """Only the bfloat16 logits are kept; every float32 value of them lives inside a fusion."""
-    logits = logits.astype(jnp.float32)
-    total = jax.nn.logsumexp(logits, -1)
-    hit = jax.lax.broadcasted_iota(jnp.int32, logits.shape, 1) == targets[:, None]
-    return (total - jnp.where(hit, logits, 0).sum(-1)).mean()
+    return cross_entropies(logits, targets.reshape(-1)).mean()
 
 
 def step_of(mesh: Mesh, sizes: Sizes) -> tuple[Any, tuple[Any, ...]]:

@@ -11,11 +11,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 from jax.sharding import Mesh
 
-from .parts import Params, adamw_step, float32
+from .attention import splash_kernel
+from .parts import Params, adamw_step, cross_entropies, float32
 
 
 @dataclass(frozen=True)
@@ -86,13 +86,7 @@ def _attend(p: Params, x: jax.Array, angles: tuple[jax.Array, jax.Array], sizes:
     key, value = (
         jnp.einsum("btd,dhk->bhtk", x, p[name].astype(x.dtype).reshape(-1, sizes.shared, width)) for name in ("key", "value")
     )
-    block = min(1024, length)
-    blocks = splash.BlockSizes(
-        block_q=block, block_kv=block, block_kv_compute=block, block_q_dkv=block, block_kv_dkv=block,
-        block_kv_dkv_compute=block, use_fused_bwd_kernel=True,
-    )  # fmt: skip
-    mask = masks.MultiHeadMask([masks.CausalMask((length, length))] * groups)
-    kernel = splash.make_splash_mqa_single_device(mask, block_sizes=blocks, interpret=sizes.interpret)
+    kernel = splash_kernel(masks.CausalMask((length, length)), groups, min(1024, length), sizes.interpret, share_keys=True)
     scale = jnp.asarray(width**-0.5, x.dtype)
     heads = jax.vmap(jax.vmap(kernel))(_turned(query, angles) * scale, _turned(key, angles), value)
     return jnp.einsum("bhgtk,hgkd->btd", heads, p["out"].astype(x.dtype).reshape(sizes.shared, groups, width, -1))
@@ -108,11 +102,9 @@ def loss_of(params: Params, tokens: jax.Array, targets: jax.Array, key: jax.Arra
         gate, up = (normal @ p[name].astype(sizes.dtype) for name in ("gate", "up"))
         h = h + (jax.nn.silu(gate) * up) @ p["down"].astype(sizes.dtype)
     h = _rms_norm(params["norm"], h, sizes.dtype)
-    logits = (h @ params["tokens"].astype(sizes.dtype).T).astype(jnp.float32)
+    logits = h @ params["tokens"].astype(sizes.dtype).T
     # targets one to the left, so that the logits stay whole
-    following = jnp.roll(targets, -1, 1)[..., None]
-    hit = jax.lax.broadcasted_iota(jnp.int32, logits.shape, 2) == following
-    losses = jax.nn.logsumexp(logits, -1) - jnp.where(hit, logits, 0).sum(-1)
+    losses = cross_entropies(logits, jnp.roll(targets, -1, 1))
     return jnp.where(jnp.arange(sizes.length) < sizes.length - 1, losses, 0).sum() / (losses.size - losses.shape[0])
 
 

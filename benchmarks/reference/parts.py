@@ -78,6 +78,14 @@ def joined(p: Params, heads: jax.Array) -> jax.Array:
     return jnp.einsum("bhtk,hkd->btd", heads, weights) + p["b"].astype(heads.dtype)
 
 
+def cross_entropies(logits: jax.Array, targets: jax.Array) -> jax.Array:
+    """Of each row; only the logits' narrow form is kept, every float32 value of them lives inside a fusion."""
+    logits = logits.astype(jnp.float32)
+    total = jax.nn.logsumexp(logits, -1)
+    hit = jax.lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1) == targets[..., None]
+    return total - jnp.where(hit, logits, 0).sum(-1)
+
+
 def gradients_of(loss: Loss, mesh: Mesh, tensors: int) -> Callable[..., tuple[jax.Array, Params]]:
     """The loss and its gradients, averaged over the cores of a mesh with the axis "data"; each has its part of the batch.
 

@@ -33,9 +33,9 @@ from ._device_tensor import wait_for as wait_for
 from ._dtypes import jax_dtype as jax_dtype
 from ._dtypes import torch_dtype as torch_dtype
 from ._fork import require_not_forked as require_not_forked
-from ._matmul_precision import default_matmul_precision as default_matmul_precision
 from ._placement import AbstractPlacement as AbstractPlacement
 from ._placement import Placement as Placement
+from ._placement import default_matmul_precision as default_matmul_precision
 from ._platform import Devices as Devices
 from ._platform import find_devices as find_devices
 from ._platform import processor_count as processor_count

@@ -28,11 +28,29 @@ from ..sharding import (
 from ._cells import Buffer, Cell, describe_cells, make_cells
 from ._convert import put
 from ._device_tensor import DeviceTensor, move_in_place
-from ._matmul_precision import default_matmul_precision
 from ._transfers import observers, tell_sent
 
 if TYPE_CHECKING:
     from ..utilities._jax_internals import Device
+
+
+def default_matmul_precision(platform: str) -> str:
+    """The word for JAX: on a GPU what PyTorch computes in, "default" elsewhere.
+
+    A GPU's "default" rounds the operands to TensorFloat-32, which eager PyTorch does only where it was told to, by
+    `torch.set_float32_matmul_precision`.
+
+    Args:
+        platform: "tpu", "gpu" or "cpu".
+
+    Example:
+        >>> default_matmul_precision("cpu"), default_matmul_precision("gpu")
+        ('default', 'highest')
+    """
+    if platform != "gpu":
+        return "default"
+    said = torch.get_float32_matmul_precision()
+    return {"medium": "default"}.get(said, said)
 
 
 class Placement:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
@@ -15,11 +18,10 @@ from systolic.runtime._dtypes import jax_dtype
 aten = torch.ops.aten
 
 
-def lowered(function, inputs, platform: str):
-    graph = make_fx(function, tracing_mode="fake")(*inputs).graph
-    arrays = [to_jax(t) for t in inputs]
-    run = jax.jit(lambda *xs: interpret(graph, xs, LoweringContext(platform=platform))[0])
-    return np.asarray(run(*arrays)).astype(np.float32), run.lower(*arrays).as_text()
+def jitted(function: Callable[..., torch.Tensor], inputs: Sequence[torch.Tensor], platform: str) -> Any:
+    """The function for a platform."""
+    graph = make_fx(lambda *xs: [function(*xs)], tracing_mode="fake")(*inputs).graph
+    return jax.jit(lambda *xs: interpret(graph, xs, LoweringContext(platform=platform))[0])
 
 
 # logits, the gradient of their inputs, that of the weight; a product with a bias
@@ -38,10 +40,11 @@ def test_large_products_are_those_of_the_cpu(name: str, biased: bool, monkeypatc
     x, y = torch.randn(left).bfloat16(), torch.randn(right).bfloat16()
     bias = torch.randn(right[1]).bfloat16()
     function, inputs = (aten.addmm.default, (bias, x, y)) if biased else (aten.mm.default, (x, y))
-    ours, text = lowered(lambda *xs: [function(*xs)], inputs, "gpu")
-    theirs, plain = lowered(lambda *xs: [function(*xs)], inputs, "cpu")
-    assert "1032" in text
-    assert "1032" not in plain
+    arrays = [to_jax(t) for t in inputs]
+    for_gpu, for_cpu = (jitted(function, inputs, platform) for platform in ("gpu", "cpu"))
+    ours, theirs = (np.asarray(run(*arrays)).astype(np.float32) for run in (for_gpu, for_cpu))
+    assert "1032" in for_gpu.lower(*arrays).as_text()
+    assert "1032" not in for_cpu.lower(*arrays).as_text()
     assert ours.shape == theirs.shape
     # one unit of bfloat16: the sums are taken in another order
     np.testing.assert_allclose(ours, theirs, rtol=2**-7, atol=1e-2)
@@ -51,11 +54,9 @@ def test_large_products_are_those_of_the_cpu(name: str, biased: bool, monkeypatc
 
 def program(rows: int, columns: int, dtype: torch.dtype) -> str:
     """Of a product for a GPU; nothing runs."""
-    graph = make_fx(lambda x, y: [aten.mm.default(x, y)], tracing_mode="fake")(
-        torch.empty(rows, 512, dtype=dtype), torch.empty(512, columns, dtype=dtype)
-    ).graph
-    shapes = [jax.ShapeDtypeStruct(shape, jax_dtype(dtype)) for shape in ((rows, 512), (512, columns))]
-    return jax.jit(lambda *xs: interpret(graph, xs, LoweringContext(platform="gpu"))[0]).lower(*shapes).as_text()
+    inputs = torch.empty(rows, 512, dtype=dtype), torch.empty(512, columns, dtype=dtype)
+    shapes = [jax.ShapeDtypeStruct(x.shape, jax_dtype(dtype)) for x in inputs]
+    return jitted(aten.mm.default, inputs, "gpu").lower(*shapes).as_text()
 
 
 def test_only_large_ones_of_16_bits_that_are_not_whole_are_filled_up() -> None:

@@ -106,7 +106,7 @@ def keeps(bits: jax.Array, probability: float | jax.Array) -> jax.Array:
     drawn = bits >> np.uint32(8)
     if isinstance(probability, float):
         # the same comparison, without turning the bits into floats: there are fewer thresholds than floats
-        return drawn < np.uint32(np.ceil(np.float32(probability) * np.float32(2**24)))
+        return drawn < np.uint32(_kept_of(2**24, probability))
     return drawn.astype(jnp.float32) < jnp.float32(probability) * jnp.float32(2**24)
 
 
@@ -118,7 +118,7 @@ _SHARES = 2**16
 
 def halves_suffice(probability: float) -> bool:
     """Whether 16 bits say how many are kept and how many are not, to a thousandth of either."""
-    kept = _kept_of_shares(probability)
+    kept = _kept_of(_SHARES, probability)
     asked = probability * _SHARES
     return abs(kept - asked) <= 1e-3 * min(asked, _SHARES - asked)
 
@@ -128,12 +128,12 @@ def upper_half_keeps(bits: jax.Array, probability: float) -> jax.Array:
 
     The bits are compared as signed numbers, which is one instruction of a TPU, and does not need the lower ones cut off.
     """
-    threshold = _kept_of_shares(probability) * 2**16 - 2**31
+    threshold = _kept_of(_SHARES, probability) * 2**16 - 2**31
     return lax.bitcast_convert_type(bits, jnp.int32) < np.int32(min(threshold, 2**31 - 1))
 
 
-def _kept_of_shares(probability: float) -> int:
-    return int(np.ceil(np.float32(probability) * np.float32(_SHARES)))
+def _kept_of(shares: int, probability: float) -> int:
+    return int(np.ceil(np.float32(probability) * np.float32(shares)))
 
 
 def _hashed(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
