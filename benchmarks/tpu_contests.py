@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import torch
 import torch.nn.functional as F
 from jax.sharding import Mesh
-from reference import bert, gpt2, llama, lstm, resnet50, torch_models, vit
+from reference import bert, convnext, gpt2, llama, lstm, resnet50, t5, torch_models, vit
 from torch import nn
 from torch.utils.data import DataLoader
 from tpu_workloads import Bert, images, zeros
@@ -64,6 +64,30 @@ class Vit(systolic.LightningModule):
         return torch.optim.AdamW(self.parameters(), lr=1e-3, weight_decay=0.01)
 
 
+class ConvNext(systolic.LightningModule):
+    """transformers' ConvNeXt as it comes."""
+
+    def __init__(self, sizes: convnext.Sizes, scale: float = 1e-6) -> None:
+        super().__init__()
+        from transformers import ConvNextConfig, ConvNextForImageClassification
+
+        config: dict[str, Any] = {
+            "depths": list(sizes.depths),
+            "hidden_sizes": list(sizes.widths),
+            "num_stages": len(sizes.depths),
+            "num_labels": sizes.classes,
+        }
+        self.model = ConvNextForImageClassification(ConvNextConfig(layer_scale_init_value=scale, **config))
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        """Classification."""
+        return self.model(pixel_values=batch[0], labels=batch[1]).loss
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """AdamW."""
+        return torch.optim.AdamW(self.parameters(), lr=1e-3, weight_decay=0.01)
+
+
 class Llama(systolic.LightningModule):
     """transformers' Llama as it comes."""
 
@@ -85,6 +109,34 @@ class Llama(systolic.LightningModule):
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         """Predict the next token."""
         return self.model(input_ids=batch[0], labels=batch[1]).loss
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """AdamW."""
+        return torch.optim.AdamW(self.parameters(), lr=1e-3, weight_decay=0.01)
+
+
+class T5(systolic.LightningModule):
+    """transformers' T5 as it comes; padding of the tokens is masked."""
+
+    def __init__(self, sizes: t5.Sizes) -> None:
+        super().__init__()
+        from transformers import T5Config, T5ForConditionalGeneration
+
+        config: dict[str, Any] = {
+            "d_model": sizes.dim,
+            "d_ff": sizes.inner,
+            "d_kv": sizes.dim // sizes.heads,
+            "num_layers": sizes.layers,
+            "num_heads": sizes.heads,
+            "vocab_size": sizes.vocabulary,
+            "dropout_rate": sizes.dropout,
+        }
+        self.model = T5ForConditionalGeneration(T5Config(decoder_start_token_id=0, use_cache=False, **config))
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        """Predict the targets."""
+        tokens, targets = batch
+        return self.model(input_ids=tokens, attention_mask=(tokens != 0).long(), labels=targets).loss
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """AdamW."""
@@ -158,6 +210,20 @@ def _vit() -> Contest:
     )
 
 
+def _convnext() -> Contest:
+    def sizes(layers: int | None, **given: Any) -> convnext.Sizes:
+        return convnext.Sizes(depths=(layers,) * 4 if layers else convnext.Sizes.depths, **given)
+
+    return Contest(
+        f"ConvNeXt-T of transformers, {convnext.Sizes.batch} images per core, AdamW.",
+        {
+            "JAX": lambda mesh, layers: convnext.step_of(mesh, sizes(layers)),
+            STREAM: lambda mesh, layers: convnext.step_of(mesh, sizes(layers, stream=jnp.float32)),
+        },
+        lambda layers: (ConvNext(sizes(layers)), images(convnext.Sizes.batch, convnext.Sizes.image)),
+    )
+
+
 def _llama() -> Contest:
     def sizes(layers: int | None, **given: Any) -> llama.Sizes:
         return llama.Sizes(layers=layers or llama.Sizes.layers, **given)
@@ -173,6 +239,23 @@ def _llama() -> Contest:
         lambda layers: (Llama(sizes(layers)), _tokens(whole.batch, whole.length)),
         # causal, in tiles of 1,024: of four the one above the diagonal is skipped
         visited=3 / 4,
+    )
+
+
+def _t5() -> Contest:
+    def sizes(layers: int | None, **given: Any) -> t5.Sizes:
+        return t5.Sizes(layers=layers or t5.Sizes.layers, **given)
+
+    whole = sizes(None)
+    texts = [((whole.batch, n), torch.int64) for n in (whole.length, whole.targets)]
+    return Contest(
+        f"T5 base of transformers, batch {whole.batch} x {whole.length} tokens in and {whole.targets} out per core, padding "
+        "masked, dropout 0.1 everywhere, AdamW.",
+        {
+            "JAX, plain attention": lambda mesh, layers: t5.step_of(mesh, sizes(layers)),
+            STREAM: lambda mesh, layers: t5.step_of(mesh, sizes(layers, stream=jnp.float32)),
+        },
+        lambda layers: (T5(sizes(layers)), zeros(*texts)),
     )
 
 
@@ -209,7 +292,9 @@ CONTESTS: dict[str, Contest] = {
     "bert-128": _bert(8, 128),
     "bert-512": _bert(8, 512),
     "vit": _vit(),
+    "convnext": _convnext(),
     "llama": _llama(),
+    "t5": _t5(),
     "lstm": _lstm(),
     "resnet50": _resnet50(),
 }

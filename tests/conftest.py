@@ -11,6 +11,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import Generator
+from pathlib import Path
 
 # programs that tests compile are kept apart from the user's
 if "SYSTOLIC_CACHE_DIR" not in os.environ:
@@ -55,12 +56,17 @@ def seeded(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(str(tmp_path))
 
 
+LONG = frozenset((Path(__file__).parent / "long.txt").read_text().split())
+"""Tests that take seconds a row, which `make test-tables` runs; `scripts/long_tests.py` writes the list."""
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Of a large table marked `thin(n, m)` the first row and about every n-th other one, always the same, stay fast.
 
     About every m-th of the others runs in continuous integration, the rest in `make test-all` only. Of a table marked
-    `tables(every=m)` so do the first row and about every m-th other one: none is left out whole.
+    `tables(every=m)` so do the first row and about every m-th other one: none is left out whole. Tests in `LONG` are marked
+    `tables`, unless they run in `make test-all` only.
     """
     begun: set[str] = set()
     for item in items:
@@ -77,6 +83,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if name in begun and zlib.crc32(item.nodeid.encode()) % tables.kwargs.get("every", 1):
                 item.own_markers = [mark for mark in item.own_markers if mark.name != "tables"]
         begun.add(name)
+        if name in LONG and item.get_closest_marker("slow") is None:
+            item.add_marker(pytest.mark.tables)
+            item.add_marker(pytest.mark.slow)
 
 
 PROOFS = ("libtpu", "lightning")

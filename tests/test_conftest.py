@@ -14,9 +14,13 @@ IN_A_TEST = "import pytest\n\ndef test_one():\n    pytest.importorskip({!r})\n"
 IN_A_MODULE = "import pytest\n\npytest.importorskip({!r})\n"
 
 
-def printed_by_pytest(folder: Path, *options: str, **environment: str) -> str:
+LONG = CONFTEST.with_name("long.txt")
+
+
+def printed_by_pytest(folder: Path, *options: str, long: str = "", **environment: str) -> str:
     """Output of pytest over a folder of tests, with our conftest; the time that this run may have itself is not theirs."""
     (folder / "conftest.py").write_text(CONFTEST.read_text())
+    (folder / "long.txt").write_text(long)
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, str(folder)],
         env={**os.environ, "SYSTOLIC_TESTS_UNTIL": "", **environment},
@@ -45,3 +49,21 @@ def test_none_begins_when_the_time_is_over(until: str, ended: str, tmp_path: Pat
     printed = printed_by_pytest(tmp_path, "-rs", SYSTOLIC_TESTS_UNTIL=until)
     assert ended in printed
     assert ("no time left" in printed) is (ended == "1 skipped")
+
+
+@pytest.mark.tables
+def test_a_long_test_is_left_to_the_tables(tmp_path: Path) -> None:
+    (tmp_path / "test_one.py").write_text("def test_short():\n    pass\n\ndef test_long():\n    pass\n")
+    for marks, ended in (
+        ("not slow", "1 passed, 1 deselected"),
+        ("tables", "1 passed, 1 deselected"),
+        ("slow or not slow", "2"),
+    ):
+        assert ended in printed_by_pytest(tmp_path, "-m", marks, long="test_one.py::test_long")
+
+
+def test_long_tests_exist() -> None:
+    """Else a test that got another name would come back to `make test`, and nobody would see why."""
+    for name in LONG.read_text().split():
+        file, _, function = name.partition("::")
+        assert f"def {function}(" in (CONFTEST.parents[1] / file).read_text(), name

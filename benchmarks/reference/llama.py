@@ -15,7 +15,7 @@ from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_ma
 from jax.sharding import Mesh
 
 from .attention import splash_kernel
-from .parts import Params, adamw_step, cross_entropies, float32
+from .parts import Params, adamw_step, cross_entropies, float32, rms_norm
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,6 @@ def shapes(sizes: Sizes) -> Params:
     return {"tokens": float32(sizes.vocabulary, d), "blocks": [block] * sizes.layers, "norm": float32(d)}
 
 
-def _rms_norm(scale: jax.Array, x: jax.Array, dtype: Any) -> jax.Array:
-    h = x.astype(jnp.float32)
-    return (h * jax.lax.rsqrt(jnp.square(h).mean(-1, keepdims=True) + 1e-6) * scale).astype(dtype)
-
-
 def _angles(sizes: Sizes) -> tuple[jax.Array, jax.Array]:
     """Cosines and sines, [length, width], of rotary positions (https://arxiv.org/abs/2104.09864)."""
     turns = 10_000.0 ** (-jnp.arange(0, sizes.width, 2) / sizes.width)
@@ -97,11 +92,11 @@ def loss_of(params: Params, tokens: jax.Array, targets: jax.Array, key: jax.Arra
     angles = _angles(sizes)
     h = params["tokens"].astype(sizes.stream or sizes.dtype)[tokens]
     for p in params["blocks"]:
-        h = h + _attend(p, _rms_norm(p["n1"], h, sizes.dtype), angles, sizes)
-        normal = _rms_norm(p["n2"], h, sizes.dtype)
+        h = h + _attend(p, rms_norm(p["n1"], h, sizes.dtype), angles, sizes)
+        normal = rms_norm(p["n2"], h, sizes.dtype)
         gate, up = (normal @ p[name].astype(sizes.dtype) for name in ("gate", "up"))
         h = h + (jax.nn.silu(gate) * up) @ p["down"].astype(sizes.dtype)
-    h = _rms_norm(params["norm"], h, sizes.dtype)
+    h = rms_norm(params["norm"], h, sizes.dtype)
     logits = h @ params["tokens"].astype(sizes.dtype).T
     # targets one to the left, so that the logits stay whole
     losses = cross_entropies(logits, jnp.roll(targets, -1, 1))

@@ -57,6 +57,12 @@ def layer_norm(p: Params, x: jax.Array, epsilon: float = 1e-5) -> jax.Array:
     return ((h - mean) * jax.lax.rsqrt(variance + epsilon) * p["scale"] + p["bias"]).astype(x.dtype)
 
 
+def rms_norm(scale: jax.Array, x: jax.Array, dtype: Any) -> jax.Array:
+    """Normalization by the root of the mean square: float32 inside, `dtype` outside."""
+    h = x.astype(jnp.float32)
+    return (h * jax.lax.rsqrt(jnp.square(h).mean(-1, keepdims=True) + 1e-6) * scale).astype(dtype)
+
+
 def dropout(x: jax.Array, key: jax.Array, rate: float) -> jax.Array:
     """Dropout by eight random bits an element."""
     if not rate:

@@ -55,12 +55,15 @@ def advice(options: Any, length: int = 128, slice: str = "v5litepod-1", module: 
     return next((one for one in report.advice if one.topic == "attention"), None)
 
 
+CAUSE = "a trained mask that heads, queries or keys share, or that is too large"
+
+
 class Biased(Attends):
-    """Two layers whose scores get trained numbers added."""
+    """Two layers whose scores get trained numbers added, the same in all heads."""
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
-        self.bias = nn.Parameter(torch.zeros(HEADS, 128, 128))
+        self.bias = nn.Parameter(torch.zeros(128, 128))
         for layer in self.net:
             layer.options = lambda n: {"attn_mask": self.bias, **options(n)}  # type: ignore[union-attr]
 
@@ -69,7 +72,7 @@ class Biased(Attends):
 @pytest.mark.parametrize(
     ("module", "options", "length", "slice", "cause", "remedy"),
     [
-        (Biased, lambda n: {"dropout_p": 0.1}, 128, "v5litepod-1", "a mask that is trained", "no gradients of what is added"),
+        (Biased, lambda n: {"dropout_p": 0.1}, 128, "v5litepod-1", CAUSE, "where it has the shape (1 or batch, heads, length"),
         (Attends, lambda n: {"is_causal": True}, 48, "v5litepod-1", "lengths of 48 x 48", "nothing to change"),
         (Attends, lambda n: {"is_causal": True}, 128, "v3-8", "a chip without kernels", "v4 and later chips"),
     ],
@@ -92,7 +95,7 @@ def test_what_keeps_attention_from_the_kernel(
 def test_several_obstacles_are_all_named() -> None:
     found = advice(lambda n: {}, 128, "v3-8", Biased)
     assert found is not None
-    assert "a mask that is trained and a chip without kernels; scores" in found.evidence[0].name
+    assert f"{CAUSE} and a chip without kernels; scores" in found.evidence[0].name
 
 
 @pytest.mark.parametrize(
@@ -107,3 +110,15 @@ def test_several_obstacles_are_all_named() -> None:
 @pytest.mark.parametrize("length", [128, 100])
 def test_attention_in_the_kernel_needs_no_advice(options: Any, length: int) -> None:
     assert advice(options, length) is None
+
+
+class BiasedHeads(Biased):
+    """Each head has numbers of its own."""
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self.bias = nn.Parameter(torch.zeros(HEADS, 128, 128))
+
+
+def test_a_trained_mask_of_each_head_is_in_the_kernel() -> None:
+    assert advice(lambda n: {"dropout_p": 0.1}, module=BiasedHeads) is None

@@ -19,7 +19,7 @@ from torch import nn
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
-from reference import bert, gpt2, llama, lstm, parts, torch_models, vit  # noqa: E402
+from reference import bert, convnext, gpt2, llama, lstm, parts, t5, torch_models, vit  # noqa: E402
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 Pick = Callable[[torch.Tensor], jax.Array]
@@ -80,6 +80,17 @@ def texts(words: int, padded: bool) -> Batch:
         predicted = (torch.rand(16, 128, generator=generator) < 1 / 7) & (tokens != 0)
         targets = torch.where(predicted, targets, -100)
     return tokens, targets
+
+
+def pictures(size: int) -> Batch:
+    """Sixteen images of ten classes."""
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(16, 3, size, size, generator=generator), torch.randint(0, 10, (16,), generator=generator)
+
+
+def channels_last(tensor: torch.Tensor) -> torch.Tensor:
+    """Images and labels as the references want them."""
+    return tensor.movedim(1, 3) if tensor.dim() == 4 else tensor.int()
 
 
 def gpt2_case() -> Case:
@@ -185,16 +196,42 @@ def vit_case(splash: bool) -> Case:
             "head": linear(model.classifier, pick),
         }
 
-    generator = torch.Generator().manual_seed(1)
-    batch = torch.randn(16, 3, 48, 48, generator=generator), torch.randint(0, 10, (16,), generator=generator)
-
     def loss(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return model(pixel_values=images, labels=labels).loss
 
-    def shown(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.movedim(1, 3) if tensor.dim() == 4 else tensor.int()
+    return Case(loss, partial(vit.loss_of, sizes=sizes), tree, pictures(48), channels_last)
 
-    return Case(loss, partial(vit.loss_of, sizes=sizes), tree, batch, shown)
+
+def convnext_case() -> Case:
+    from tpu_contests import ConvNext
+
+    sizes = convnext.Sizes(depths=(1, 2), widths=(24, 40), image=64, classes=10, dtype=jnp.float32)
+    model = ConvNext(sizes, scale=1.0)
+
+    def convolution(layer: nn.Conv2d, pick: Pick) -> Any:
+        return {"w": pick(layer.weight).transpose(2, 3, 1, 0), "b": pick(layer.bias)}
+
+    def block(found: Any, pick: Pick) -> Any:
+        products = {"up": linear(found.pwconv1, pick), "down": linear(found.pwconv2, pick)}
+        rest = {"norm": norm(found.layernorm, pick), "scale": pick(found.layer_scale_parameter)}
+        return {"deep": convolution(found.dwconv, pick), **rest, **products}
+
+    def stage(found: Any, pick: Pick) -> Any:
+        own: Any = {"blocks": [block(layer, pick) for layer in found.layers]}
+        if found.downsampling_layer:
+            before, down = found.downsampling_layer
+            own |= {"norm": norm(before, pick), "down": convolution(down, pick)}
+        return own
+
+    def tree(pick: Pick) -> Any:
+        whole = model.model.convnext
+        stem, first = whole.embeddings.patch_embeddings, whole.embeddings.layernorm
+        ends = {"stem": convolution(stem, pick), "norm": norm(first, pick), "last": norm(whole.layernorm, pick)}
+        stages = [stage(found, pick) for found in whole.encoder.stages]
+        return {**ends, "stages": stages, "head": linear(model.model.classifier, pick)}
+
+    by_hand = partial(convnext.loss_of, sizes=sizes)
+    return Case(lambda *given: model.training_step(given, 0), by_hand, tree, pictures(64), channels_last)
 
 
 def lstm_case() -> Case:
@@ -247,12 +284,48 @@ def llama_case() -> Case:
     )
 
 
+def t5_case() -> Case:
+    from tpu_contests import T5
+
+    small: dict[str, Any] = {"layers": 2, "dim": 128, "heads": 2, "inner": 320, "length": 128, "targets": 40, "vocabulary": 96}
+    sizes = t5.Sizes(**small, dropout=0.0, dtype=jnp.float32)
+    model = T5(sizes)
+
+    def attention(layer: Any, found: Any, pick: Pick) -> Any:
+        qkv = [pick(product.weight).T for product in (found.q, found.k, found.v)]
+        return {"norm": pick(layer.layer_norm.weight), "qkv": qkv, "out": pick(found.o.weight).T}
+
+    def stack(found: Any, pick: Pick) -> Any:
+        blocks = []
+        for block in found.block:
+            first, *cross, last = block.layer
+            dense = last.DenseReluDense
+            forward = {"up": pick(dense.wi.weight).T, "down": pick(dense.wo.weight).T}
+            own = {"self": attention(first, first.SelfAttention, pick)}
+            if cross:
+                own["cross"] = attention(cross[0], cross[0].EncDecAttention, pick)
+            blocks.append({**own, "forward": {"norm": pick(last.layer_norm.weight), **forward}})
+        near = pick(found.block[0].layer[0].SelfAttention.relative_attention_bias.weight)
+        return {"near": near, "blocks": blocks, "norm": pick(found.final_layer_norm.weight)}
+
+    def tree(pick: Pick) -> Any:
+        whole = model.model
+        stacks = {"encoder": stack(whole.encoder, pick), "decoder": stack(whole.decoder, pick)}
+        return {"tokens": pick(whole.shared.weight), **stacks}
+
+    tokens, targets = texts(96, padded=True)
+    batch = tokens, targets[:, : sizes.targets].contiguous()
+    return Case(lambda *given: model.training_step(given, 0), partial(t5.loss_of, sizes=sizes), tree, batch, torch.Tensor.int)
+
+
 CASES: dict[str, Callable[[], Case]] = {
     "gpt2": gpt2_case,
     "bert, plain attention": lambda: bert_case(False),
     "bert, splash attention": lambda: bert_case(True),
+    "convnext": convnext_case,
     "llama": llama_case,
     "lstm": lstm_case,
+    "t5": t5_case,
     "vit, plain attention": lambda: vit_case(False),
     "vit, splash attention": lambda: vit_case(True),
 }

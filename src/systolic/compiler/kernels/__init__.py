@@ -11,6 +11,7 @@ from ._flash_attention import SMALLEST_LENGTH as SMALLEST_LENGTH
 from ._flash_attention import WITHOUT_KERNELS as WITHOUT_KERNELS
 from ._flash_attention import Shaped as Shaped
 from ._flash_attention import flash_supports as flash_supports
+from ._flash_attention import gives_mask_gradient as gives_mask_gradient
 from ._jax_op import NO_CALL as NO_CALL
 from ._jax_op import Kind as Kind
 from ._jax_op import calls_of as calls_of

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -87,6 +89,8 @@ class _Settings:
     Attributes:
         exact: multiply float32 as such, not rounded to bfloat16.
         mesh: the cores that share the batch and the heads; None for one.
+        mask_trained: give the mask's gradient, too.
+        mask_shared: all batch elements add to that gradient.
     """
 
     causal: bool
@@ -95,10 +99,32 @@ class _Settings:
     exact: bool
     interpret: bool
     mesh: Mesh | None
+    mask_trained: bool = False
+    mask_shared: bool = False
+
+    def training(self, query: Shaped, mask: Shaped) -> _Settings:
+        """The same with the gradient of a mask, as all cores have it."""
+        return dataclasses.replace(self, mask_trained=True, mask_shared=_sizes(mask)[0] < query.shape[0])
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What backward needs.
+
+    Attributes:
+        arrays: the operands, the result and the sums of its rows.
+        mask_trained: whether the mask's gradient is wanted.
+    """
+
+    arrays: tuple[Any, ...]
+    mask_trained: bool
+
+
+jax.tree_util.register_dataclass(_Kept, data_fields=["arrays"], meta_fields=["mask_trained"])
 
 
 def flash_supports(query: Shaped, key: Shaped, value: Shaped, mask: Shaped | None, mesh: Mesh | None) -> bool:
-    """Whether the kernels compute this attention; a mask whose gradient is wanted, they do not."""
+    """Whether the kernels compute this attention; `gives_mask_gradient` says of which masks they have gradients."""
     return (
         _kind(mesh) not in WITHOUT_KERNELS
         and query.ndim == key.ndim == value.ndim == 4
@@ -113,8 +139,26 @@ def flash_supports(query: Shaped, key: Shaped, value: Shaped, mask: Shaped | Non
     )
 
 
+def gives_mask_gradient(query: Shaped, key: Shaped, value: Shaped, mask: Shaped, mesh: Mesh | None) -> bool:
+    """Whether the kernels give this mask's gradient: it has a number for each query and key of each head, and there is room.
+
+    A gradient to which all batch elements add stays in vector memory from the first to the last.
+    """
+    if _sizes(mask)[1:] != (*query.shape[1:3], key.shape[2]):
+        return False
+    # what takes most room
+    settings = _Settings(causal=False, scale=1.0, dropout=0.5, exact=query.dtype == jnp.float32, interpret=False, mesh=mesh)
+    needs = _needs(settings.training(query, mask), query, key, value, mask)
+    return needs(LANES, LANES, LANES) <= _room(mesh)
+
+
+def _sizes(mask: Shaped) -> tuple[int, ...]:
+    """Of batch, heads, queries and keys."""
+    return (1,) * (4 - len(mask.shape)) + tuple(mask.shape)
+
+
 def _broadcasts(mask: Shaped, shape: tuple[int, ...]) -> bool:
-    sizes = (1,) * (4 - len(mask.shape)) + tuple(mask.shape)
+    sizes = _sizes(mask)
     kinds = (jnp.bool_, jnp.bfloat16, jnp.float32)
     return mask.dtype in kinds and len(sizes) == 4 and all(size in (1, whole) for size, whole in zip(sizes, shape, strict=True))
 
@@ -162,24 +206,26 @@ def _attend(settings: _Settings, query: jax.Array, key: jax.Array, value: jax.Ar
     return _on_each_core(settings, _forward_of_core, (query, key, value, mask, draw))[0]
 
 
-def _forward(settings: _Settings, query: Any, key: Any, value: Any, mask: Any, draw: Any) -> tuple[jax.Array, tuple[Any, ...]]:
+def _forward(settings: _Settings, query: Any, key: Any, value: Any, mask: Any, draw: Any) -> tuple[jax.Array, Any]:
     arrays = tuple(None if one is None else one.value for one in (query, key, value, mask, draw))
-    if mask is not None and mask.perturbed:
+    is_trained = mask is not None and mask.perturbed
+    if is_trained and not gives_mask_gradient(query.value, key.value, value.value, mask.value, settings.mesh):
         options = {"causal": settings.causal, "scale": settings.scale, "dropout": settings.dropout}
         result, pull = jax.vjp(lambda q, k, v, m: plain_attention(q, k, v, m, arrays[4], **options), *arrays[:4])
-        return result, (pull,)
+        return result, pull
     result, sums = _on_each_core(settings, _forward_of_core, arrays)
-    return result, (*arrays, result, sums)
+    return result, _Kept((*arrays, result, sums), is_trained)
 
 
-def _backward(settings: _Settings, kept: tuple[Any, ...], cotangent: Any) -> tuple[jax.Array | None, ...]:
+def _backward(settings: _Settings, kept: Any, cotangent: Any) -> tuple[jax.Array | None, ...]:
     cotangent = cotangent if isinstance(cotangent, jax.Array) else jnp.zeros(cotangent.shape, cotangent.dtype)
-    if len(kept) == 1:
-        of_query, of_key, of_value, of_mask = kept[0](cotangent)
-        return of_query, of_key, of_value, of_mask, None
-    *arrays, result, sums = kept
-    query, key, value = _on_each_core(settings, _backward_of_core, (*arrays, result, sums, cotangent))
-    return query, key, value, None, None
+    if not isinstance(kept, _Kept):
+        return *kept(cotangent), None
+    arrays = (*kept.arrays, cotangent)
+    if not kept.mask_trained:
+        return *_on_each_core(settings, _backward_of_core, arrays), None, None
+    query, mask = arrays[0], arrays[3]
+    return *_on_each_core(settings.training(query, mask), _backward_of_core, arrays), None
 
 
 # with symbolic zeros, the forward rule hears which arguments somebody wants the gradients of
@@ -204,13 +250,13 @@ def _on_each_core(settings: _Settings, function: Any, arrays: tuple[Any, ...]) -
         mask, draw = arrays[3], None if arrays[4] is None else PartitionSpec()
         of_mask = None if mask is None else _spec_of_mask(mask, split)
         specs = (split, split, split, of_mask, draw, *[split] * (len(arrays) - 5))
+        results = (split, split, split, of_mask) if settings.mask_trained else split
         of_core = functools.partial(function, settings, query.shape[1], by_batch or (), by_heads or ())
-        return jax.shard_map(of_core, mesh=mesh, in_specs=specs, out_specs=split, check_vma=False)(*arrays)
+        return jax.shard_map(of_core, mesh=mesh, in_specs=specs, out_specs=results, check_vma=False)(*arrays)
 
 
 def _spec_of_mask(mask: jax.Array, split: PartitionSpec) -> PartitionSpec:
-    sizes = (1,) * (4 - mask.ndim) + mask.shape
-    parts = [axis if size > 1 else None for axis, size in zip(split, sizes, strict=False)]
+    parts = [axis if size > 1 else None for axis, size in zip(split, _sizes(mask), strict=False)]
     return PartitionSpec(*parts[4 - mask.ndim :] if mask.ndim > 2 else ())
 
 
@@ -235,11 +281,16 @@ def _backward_of_core(
     settings: _Settings, heads: int, by_batch: Axes, by_heads: Axes,
     query: jax.Array, key: jax.Array, value: jax.Array, mask: Mask, draw: Mask,
     result: jax.Array, sums: jax.Array, cotangent: jax.Array,
-) -> tuple[jax.Array, jax.Array, jax.Array]:  # fmt: skip
+) -> tuple[jax.Array, ...]:  # fmt: skip
     problem = _problem(settings, heads, query, key, value, mask)
     operands = _operands(problem, query, key, value, mask, _seed(draw, query, by_batch, by_heads))
-    of_query, of_key, of_value = _kernels().flash_backward(problem, operands, result, sums, cotangent)
-    return of_query, _of_shared_heads(of_key, key), _of_shared_heads(of_value, value)
+    of_query, of_key, of_value, *of_mask = _kernels().flash_backward(problem, operands, result, sums, cotangent)
+    gradients = of_query, _of_shared_heads(of_key, key), _of_shared_heads(of_value, value)
+    if mask is None or not settings.mask_trained:
+        return gradients
+    own = of_mask[0][:, :, : key.shape[2], : query.shape[2]].swapaxes(2, 3)
+    whole = lax.psum(own, by_batch) if settings.mask_shared and by_batch else own
+    return *gradients, whole.reshape(mask.shape).astype(mask.dtype)
 
 
 def _of_shared_heads(gradient: jax.Array, like: jax.Array) -> jax.Array:
@@ -250,11 +301,7 @@ def _of_shared_heads(gradient: jax.Array, like: jax.Array) -> jax.Array:
 
 def _problem(settings: _Settings, heads: int, query: Shaped, key: Shaped, value: Shaped, mask: Shaped | None) -> FlashProblem:
     own_heads, lengths = query.shape[1], (query.shape[2], key.shape[2])
-    # a block of fewer features fills whole registers, too
-    width = -(-max(key.shape[3], value.shape[3]) // LANES) * LANES
-    needs = functools.partial(_bytes_of_a_head, width, query.dtype.itemsize, _bytes_of_a_score(settings, mask))
-    memory = _vector_memory(settings.mesh)
-    room = memory - _BESIDE_BLOCKS
+    needs, room = _needs(settings, query, key, value, mask), _room(settings.mesh)
     tiles = ((rows, columns) for rows in _SIZES for columns in _SIZES if needs(rows, columns, rows) <= room)
     # a mask of queries and keys is mostly a causal one, of which tiles that hide everything are skipped, too
     is_causal = settings.causal or _is_whole(mask)
@@ -275,7 +322,9 @@ def _problem(settings: _Settings, heads: int, query: Shaped, key: Shaped, value:
         scale=settings.scale,
         dropout=settings.dropout,
         at_once=at_once,
-        memory=memory,
+        memory=_vector_memory(settings.mesh),
+        mask_trained=settings.mask_trained,
+        mask_shared=settings.mask_shared,
         exact=settings.exact,
         interpret=settings.interpret,
     )
@@ -301,12 +350,35 @@ def _vector_memory(mesh: Mesh | None) -> int:
     return _LEAST_MEMORY if chip is None else max(_LEAST_MEMORY, int(chip.vector_memory * _SHARE_OF_MEMORY))
 
 
+def _room(mesh: Mesh | None) -> int:
+    return _vector_memory(mesh) - _BESIDE_BLOCKS
+
+
+def _needs(
+    settings: _Settings, query: Shaped, key: Shaped, value: Shaped, mask: Shaped | None
+) -> Callable[[int, int, int], int]:
+    """Vector memory of a head in backward, for tiles of so many rows and columns, with gradients of so many queries kept."""
+    # a block of fewer features fills whole registers, too
+    width = -(-max(key.shape[3], value.shape[3]) // LANES) * LANES
+    of_score = _bytes_of_a_score(settings, mask)
+
+    def needs(rows: int, columns: int, kept: int) -> int:
+        own = _bytes_of_a_head(width, query.dtype.itemsize, of_score, rows, columns, kept)
+        # two of the block, as of every other, in float32
+        return own + (8 * -(-query.shape[2] // rows) * rows * -(-key.shape[2] // columns) * columns * settings.mask_shared)
+
+    return needs
+
+
 def _bytes_of_a_score(settings: _Settings, mask: Shaped | None) -> int:
     """Vector memory for each score of a tile, with the mask's blocks."""
     own = _BYTES_ON_V4 if _kind(settings.mesh) == "TPU v4" else _BYTES_OF_SCORE
     own += _BYTES_FOR_EXACTNESS if settings.exact else 0
     own += _BYTES_FOR_EXACT_DROPOUT if settings.exact and settings.dropout else 0
-    return own + (2 * jnp.dtype(mask.dtype).itemsize if mask is not None and _is_whole(mask) else 0)
+    if mask is None or not _is_whole(mask):
+        return own
+    blocks = 4 if settings.mask_trained and not settings.mask_shared else 2
+    return own + blocks * jnp.dtype(mask.dtype).itemsize
 
 
 def _is_whole(mask: Shaped | None) -> bool:
@@ -328,7 +400,9 @@ def _operands(
     problem: FlashProblem, query: jax.Array, key: jax.Array, value: jax.Array, mask: Mask, seed: jax.Array
 ) -> Operands:
     tiled = _tiled_mask(mask, problem)
-    return Operands(query, key, value, tiled, _seen_tiles(tiled, problem), seed)
+    # a tile that nobody looks at has a gradient of zeros, which somebody must write
+    seen = None if problem.mask_trained else _seen_tiles(tiled, problem)
+    return Operands(query, key, value, tiled, seen, seed)
 
 
 def _seen_tiles(mask: jax.Array | None, problem: FlashProblem) -> jax.Array | None:
@@ -348,7 +422,7 @@ def _tiled_mask(mask: Mask, problem: FlashProblem) -> jax.Array | None:
     """A mask as kernels take it: four dimensions, the last two swapped, whole tiles, booleans as 8-bit integers."""
     if mask is None:
         return None
-    whole = mask.reshape((1,) * (4 - mask.ndim) + mask.shape).swapaxes(2, 3)
+    whole = mask.reshape(_sizes(mask)).swapaxes(2, 3)
     whole = whole.astype(jnp.int8) if whole.dtype == jnp.bool_ else whole
     tiles = (problem.columns, problem.rows)
     missing = [-size % tile if size > 1 else 0 for size, tile in zip(whole.shape[2:], tiles, strict=True)]

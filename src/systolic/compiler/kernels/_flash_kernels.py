@@ -11,6 +11,7 @@ writes there is dropped: so arrays need no padding, which XLA would do one by on
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -28,8 +29,10 @@ from ._flash_problem import FlashProblem, Operands
 
 
 class _Tile(NamedTuple):
-    """The step of the grid that a kernel is in."""
+    """The step of the grid that a kernel is in; heads are counted in groups."""
 
+    batch: jax.Array
+    heads: jax.Array
     row: jax.Array
     column: jax.Array
     is_first: jax.Array
@@ -55,7 +58,7 @@ def flash_forward(problem: FlashProblem, operands: Operands) -> tuple[jax.Array,
         functools.partial(_forward_kernel, problem, operands.seen is not None, operands.mask is not None),
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=len(_scalars(table, operands)),
-            grid=(batch, heads // problem.heads, table.shape[1]),
+            grid=_grid(problem, batch, heads, table),
             in_specs=[*blocks.inputs(), *blocks.masks()],
             out_specs=[blocks.queries(width), blocks.per_query()],
             scratch_shapes=[
@@ -76,8 +79,8 @@ def flash_forward(problem: FlashProblem, operands: Operands) -> tuple[jax.Array,
 
 def flash_backward(
     problem: FlashProblem, operands: Operands, result: jax.Array, sums: jax.Array, cotangent: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Gradients of query, key and value; the last two for each head of the query.
+) -> tuple[jax.Array, ...]:
+    """Gradients of query, key and value, the last two for each head of the query; and of the mask as it is, if it is trained.
 
     Args:
         problem: as it was in forward.
@@ -89,11 +92,10 @@ def flash_backward(
     means = (result.astype(jnp.float32) * cotangent.astype(jnp.float32)).sum(-1)[:, :, None]
     arrays = (cotangent, sums, means)
     if problem.at_once:
-        query, key, value = _gradients(problem, operands, arrays, of_query=True, of_keys=True)
-        return query, key, value
-    (query,) = _gradients(problem, operands, arrays, of_query=True, of_keys=False)
-    key, value = _gradients(problem, operands, arrays, of_query=False, of_keys=True)
-    return query, key, value
+        return tuple(_gradients(problem, operands, arrays, of_query=True, of_keys=True))
+    without_mask = dataclasses.replace(problem, mask_trained=False, mask_shared=False)
+    (query,) = _gradients(without_mask, operands, arrays, of_query=True, of_keys=False)
+    return query, *_gradients(problem, operands, arrays, of_query=False, of_keys=True)
 
 
 def _gradients(
@@ -116,11 +118,15 @@ def _gradients(
             outputs.append(blocks.keys(size, of_query_heads=True))
             results.append(jax.ShapeDtypeStruct((batch, heads, operands.key.shape[2], size), kind))
             scratch.append(pltpu.VMEM((problem.heads, problem.columns, size), jnp.float32))
+    if problem.mask_trained:
+        assert operands.mask is not None, "a trained mask is there"
+        outputs.append(blocks.of_mask())
+        results.append(jax.ShapeDtypeStruct(operands.mask.shape, jnp.float32 if problem.mask_shared else operands.mask.dtype))
     return pl.pallas_call(
         functools.partial(_backward_kernel, problem, operands.seen is not None, operands.mask is not None, of_query, of_keys),
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=len(_scalars(table, operands)),
-            grid=(batch, heads // problem.heads, table.shape[1]),
+            grid=_grid(problem, batch, heads, table),
             in_specs=[*blocks.inputs(), blocks.queries(width), blocks.per_query(), blocks.per_query(), *blocks.masks()],
             out_specs=outputs,
             scratch_shapes=scratch,
@@ -133,8 +139,15 @@ def _gradients(
     )(*_scalars(table, operands), *_arrays(operands)[:3], *arrays, *_arrays(operands)[3:])
 
 
+def _grid(problem: FlashProblem, batch: int, heads: int, table: np.ndarray) -> tuple[int, int, int]:
+    """Batch elements, groups of heads, tiles; what batch elements add up, they add one after another."""
+    groups = heads // problem.heads
+    return (groups, batch, table.shape[1]) if problem.mask_shared else (batch, groups, table.shape[1])
+
+
 def _parameters(problem: FlashProblem) -> pltpu.CompilerParams:
-    return pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary"), vmem_limit_bytes=problem.memory)
+    second = "arbitrary" if problem.mask_shared else "parallel"
+    return pltpu.CompilerParams(dimension_semantics=("parallel", second, "arbitrary"), vmem_limit_bytes=problem.memory)
 
 
 def _tile_table(problem: FlashProblem, by_column: bool) -> np.ndarray:
@@ -145,7 +158,8 @@ def _tile_table(problem: FlashProblem, by_column: bool) -> np.ndarray:
     rows, columns = problem.tiles
 
     def is_seen(row: int, column: int) -> bool:
-        return not problem.causal or column * problem.columns < (row + 1) * problem.rows
+        # a mask's gradient has zeros where nobody looks
+        return not problem.causal or problem.mask_trained or column * problem.columns < (row + 1) * problem.rows
 
     if by_column:
         # a column that nobody sees has a gradient, too: its last tile adds zeros
@@ -172,7 +186,7 @@ class _Blocks:
     def queries(self, width: int, tiles: int = 1) -> pl.BlockSpec:
         """A tile's queries, or all `tiles`."""
         shape = (1, self._problem.heads, tiles * self._problem.rows, width)
-        return pl.BlockSpec(shape, lambda b, h, t, table, *_: (b, h, table[0, t] if tiles == 1 else 0, 0))
+        return self._spec(shape, lambda b, h, t, table: (b, h, table[0, t] if tiles == 1 else 0, 0))
 
     def keys(self, width: int, of_query_heads: bool = False) -> pl.BlockSpec:
         problem = self._problem
@@ -180,12 +194,12 @@ class _Blocks:
         # by how much heads of the query outnumber those of the key in one block
         shared = 1 if of_query_heads else max(1, problem.group // problem.heads)
         # not by `//`, whose sign JAX lowers by asking which TPU is here
-        index = lambda b, h, t, table, *_: (b, lax.div(h, jnp.int32(shared)), table[1, t], 0)  # noqa: E731
-        return pl.BlockSpec((1, count, problem.columns, width), index)
+        index = lambda b, h, t, table: (b, lax.div(h, jnp.int32(shared)), table[1, t], 0)  # noqa: E731
+        return self._spec((1, count, problem.columns, width), index)
 
     def per_query(self) -> pl.BlockSpec:
         """One number for each of a tile's queries."""
-        return pl.BlockSpec((1, self._problem.heads, 1, self._problem.rows), lambda b, h, t, table, *_: (b, h, 0, table[0, t]))
+        return self._spec((1, self._problem.heads, 1, self._problem.rows), lambda b, h, t, table: (b, h, 0, table[0, t]))
 
     def masks(self) -> Iterator[pl.BlockSpec]:
         """A tile's mask, where there is one."""
@@ -193,15 +207,30 @@ class _Blocks:
             return
         batch, heads, columns, rows = (size > 1 for size in self._operands.mask.shape)
         problem = self._problem
-        yield pl.BlockSpec(
+        yield self._spec(
             (1, problem.heads if heads else 1, problem.columns if columns else 1, problem.rows if rows else 1),
-            lambda b, h, t, table, *_: (
+            lambda b, h, t, table: (
                 b if batch else 0,
                 h if heads else 0,
                 table[1, t] if columns else 0,
                 table[0, t] if rows else 0,
             ),
         )
+
+    def of_mask(self) -> pl.BlockSpec:
+        """A tile of a trained mask's gradient; all of a head's where batch elements share it."""
+        problem, mask = self._problem, self._operands.mask
+        assert mask is not None, "a trained mask is there"
+        if problem.mask_shared:
+            return self._spec((1, problem.heads, *mask.shape[2:]), lambda b, h, t, table: (0, h, 0, 0))
+        shape = (1, problem.heads, problem.columns, problem.rows)
+        return self._spec(shape, lambda b, h, t, table: (b, h, table[1, t], table[0, t]))
+
+    def _spec(self, shape: tuple[int, ...], index: Callable[..., tuple[Any, ...]]) -> pl.BlockSpec:
+        """A block, by batch element, group of heads, and tile; in the order that `_grid` has."""
+        if self._problem.mask_shared:
+            return pl.BlockSpec(shape, lambda h, b, t, table, *_: index(b, h, t, table))
+        return pl.BlockSpec(shape, lambda b, h, t, table, *_: index(b, h, t, table))
 
 
 def _scalars(table: np.ndarray, operands: Operands) -> list[Any]:
@@ -233,7 +262,7 @@ def _forward_kernel(problem: FlashProblem, has_seen: bool, has_mask: bool, table
     seen, (query, key, value, *others) = (refs[0], refs[1:]) if has_seen else (None, refs)
     mask = others.pop(0) if has_mask else None
     result, sums, peaks, totals, weighted = others
-    tile = _tile(table)
+    tile = _tile(problem, table)
 
     @pl.when(tile.is_first)
     def _() -> None:
@@ -271,8 +300,10 @@ def _backward_kernel(
 ) -> None:
     seen, (query, key, value, cotangent, sums, means, *others) = (refs[0], refs[1:]) if has_seen else (None, refs)
     mask = others.pop(0) if has_mask else None
+    # the mask's gradient, which needs no place to be added up in but its own
+    of_mask: Any = others.pop(len(others) // 2) if problem.mask_trained else None
     outputs, scratch = others[: len(others) // 2], others[len(others) // 2 :]
-    tile = _tile(table)
+    tile = _tile(problem, table)
     # in order of columns, every tile of the query is still being added to until the end
     step, slot = pl.program_id(2), tile.row if of_keys else 0
     begins, ends = (step == 0, step == pl.num_programs(2) - 1) if of_keys else (tile.is_first, tile.is_last)
@@ -287,6 +318,12 @@ def _backward_kernel(
         for total in scratch[int(of_query) :]:
             total[...] = jnp.zeros_like(total)
 
+    if problem.mask_shared:
+
+        @pl.when((tile.batch == 0) & (step == 0))
+        def _() -> None:
+            of_mask[...] = jnp.zeros_like(of_mask)
+
     @_where_seen(problem, tile, seen)
     def _() -> None:
         for head in range(problem.heads):
@@ -300,7 +337,12 @@ def _backward_kernel(
                 kept = _kept(problem, tile, seed, head)
                 dropped = jnp.where(kept, probabilities * _rescale(problem), 0.0)
                 change = jnp.where(kept, change * _rescale(problem), 0.0)
-            of_scores = (probabilities * (change - _of_queries(problem, tile, means[0, head], 1))).astype(queries.dtype)
+            exact = probabilities * (change - _of_queries(problem, tile, means[0, head], 1))
+            if problem.mask_shared:
+                of_mask[0, head, _part(tile.column, problem.columns), _part(tile.row, problem.rows)] += exact
+            elif problem.mask_trained:
+                of_mask[0, head] = exact.astype(of_mask.dtype)
+            of_scores = exact.astype(queries.dtype)
             if of_query:
                 scratch[0][head, slot] += _product(problem, keys, of_scores, _COLUMNS_BY_COLUMNS)
             if of_keys:
@@ -321,17 +363,24 @@ def _backward_kernel(
                 outputs[0][0, head, rows] = (scratch[0][head, row] * problem.scale).T.astype(outputs[0].dtype)
 
 
-def _tile(table: Any) -> _Tile:
+def _tile(problem: FlashProblem, table: Any) -> _Tile:
     step = pl.program_id(2)
-    return _Tile(table[0, step], table[1, step], table[2, step] == 1, table[3, step] == 1)
+    batch, heads = (1, 0) if problem.mask_shared else (0, 1)
+    return _Tile(
+        pl.program_id(batch), pl.program_id(heads), table[0, step], table[1, step], table[2, step] == 1, table[3, step] == 1
+    )
 
 
 def _where_seen(problem: FlashProblem, tile: _Tile, seen: Any) -> Callable[[Callable[[], None]], None]:
     """Do something unless the mask hides the whole tile: of causal, padded and packed sequences, up to half and more."""
     if seen is None:
         return lambda visit: visit()
-    batch = pl.program_id(0) if seen.shape[0] > 1 else 0
+    batch = tile.batch if seen.shape[0] > 1 else 0
     return pl.when(seen[batch, tile.column * problem.tiles[0] + tile.row] > 0)
+
+
+def _part(number: jax.Array, size: int) -> Any:
+    return pl.ds(pl.multiple_of(number * size, size), size)
 
 
 def _of_head(mask: Any, head: int) -> jax.Array | None:
@@ -383,8 +432,8 @@ def _scores(problem: FlashProblem, tile: _Tile, query: jax.Array, key: jax.Array
 
 def _kept(problem: FlashProblem, tile: _Tile, seed: Any, head: int) -> jax.Array:
     """The tile of the mask that `keep_mask_by_row` draws for the whole matrix of scores on all cores."""
-    batch = seed[2] + pl.program_id(0)
-    row = (batch * problem.all_heads + seed[3] + pl.program_id(1) * problem.heads + head) * problem.lengths[0]
+    batch = seed[2] + tile.batch
+    row = (batch * problem.all_heads + seed[3] + tile.heads * problem.heads + head) * problem.lengths[0]
     queries = row + tile.row * problem.rows + lax.broadcasted_iota(jnp.int32, (1, problem.rows), 1)
     words = (lax.full((1, problem.rows), seed[n], jnp.int32).astype(jnp.uint32) for n in (0, 1))
     halved = halves_suffice(1 - problem.dropout)

@@ -24,6 +24,8 @@ class FlashProblem:
         at_once: compute scores once for all gradients, and keep those of all queries of a head in vector memory, in float32;
             else in two passes, of which one keeps those of a tile.
         memory: bytes of vector memory that a kernel may take.
+        mask_trained: give the mask's gradient, too.
+        mask_shared: batch elements share it: they add to one gradient, which stays in vector memory from the first to the last.
         exact: multiply float32 as such, not rounded to bfloat16.
         interpret: run the kernels without a TPU.
     """
@@ -39,6 +41,8 @@ class FlashProblem:
     dropout: float
     at_once: bool
     memory: int
+    mask_trained: bool
+    mask_shared: bool
     exact: bool
     interpret: bool
 

@@ -17,6 +17,7 @@ from ..kernels import (
     Shaped,
     calls_of,
     flash_supports,
+    gives_mask_gradient,
     plain_attention,
     wanted_of,
 )
@@ -54,8 +55,9 @@ class PlainAttention:
 
 
 TRAINED_MASK = Obstacle(
-    "a mask that is trained",
-    "Kernels give no gradients of what is added to scores: it takes the matrix of scores.",
+    "a trained mask that heads, queries or keys share, or that is too large",
+    "Kernels give the gradient of what is added to scores where it has the shape (1 or batch, heads, length, other length); "
+    "one that the batch shares must fit vector memory twice, a head of it in float32.",
 )
 CHIP = Obstacle("a chip without kernels", "v2 and v3 have no kernel; v4 and later chips have.")
 SHAPES = Obstacle(
@@ -90,7 +92,7 @@ def _obstacles(
     query: Shaped, key: Shaped, value: Shaped, mask: Shaped | None, is_trained: bool, mesh: Mesh
 ) -> Iterator[Obstacle]:
     lengths = query.shape[-2], key.shape[-2]
-    if is_trained:
+    if is_trained and mask is not None and not gives_mask_gradient(query, key, value, mask, mesh):
         yield TRAINED_MASK
     if flash_supports(query, key, value, mask, mesh):
         return
