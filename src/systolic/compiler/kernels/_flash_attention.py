@@ -208,8 +208,8 @@ def _attend(settings: _Settings, query: jax.Array, key: jax.Array, value: jax.Ar
 
 def _forward(settings: _Settings, query: Any, key: Any, value: Any, mask: Any, draw: Any) -> tuple[jax.Array, Any]:
     arrays = tuple(None if one is None else one.value for one in (query, key, value, mask, draw))
-    is_trained = mask is not None and mask.perturbed
-    if is_trained and not gives_mask_gradient(*(one.value for one in (query, key, value, mask)), settings.mesh):
+    is_trained, given = mask is not None and mask.perturbed, arrays[3]
+    if given is not None and is_trained and not gives_mask_gradient(query.value, key.value, value.value, given, settings.mesh):
         options = {"causal": settings.causal, "scale": settings.scale, "dropout": settings.dropout}
         result, pull = jax.vjp(lambda q, k, v, m: plain_attention(q, k, v, m, arrays[4], **options), *arrays[:4])
         return result, pull
