@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import torch
 import torch.nn.functional as F
 from jax.sharding import Mesh
-from reference import bert, convnext, gpt2, llama, lstm, resnet50, t5, torch_models, vit
+from reference import bert, convnext, gpt2, llama, lstm, resnet50, t5, torch_models, unet, vit
 from torch import nn
 from torch.utils.data import DataLoader
 from tpu_workloads import Bert, images, zeros
@@ -137,6 +137,40 @@ class T5(systolic.LightningModule):
         """Predict the targets."""
         tokens, targets = batch
         return self.model(input_ids=tokens, attention_mask=(tokens != 0).long(), labels=targets).loss
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """AdamW."""
+        return torch.optim.AdamW(self.parameters(), lr=1e-3, weight_decay=0.01)
+
+
+class UNet(systolic.LightningModule):
+    """diffusers' U-Net as it comes, which finds the noise in images."""
+
+    def __init__(self, sizes: unet.Sizes) -> None:
+        super().__init__()
+        from diffusers import UNet2DModel
+
+        kinds = ["Attn" if number == 1 else "" for number in range(len(sizes.widths))]
+        # as in google/ddpm-cifar10-32
+        config: dict[str, Any] = {
+            "sample_size": sizes.image,
+            "block_out_channels": sizes.widths,
+            "layers_per_block": sizes.depth,
+            "norm_num_groups": sizes.groups,
+            "down_block_types": tuple(f"{kind}DownBlock2D" for kind in kinds),
+            "up_block_types": tuple(f"{kind}UpBlock2D" for kind in reversed(kinds)),
+            "attention_head_dim": None,
+            "norm_eps": 1e-6,
+            "downsample_padding": 0,
+            "flip_sin_to_cos": False,
+            "freq_shift": 1,
+        }
+        self.model = UNet2DModel(**config)
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        """Images with noise, the time step of each, and the noise."""
+        images, steps, noise = batch
+        return F.mse_loss(self.model(images, steps).sample, noise)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """AdamW."""
@@ -272,6 +306,19 @@ def _lstm() -> Contest:
     )
 
 
+def _unet() -> Contest:
+    def sizes(layers: int | None) -> unet.Sizes:
+        return unet.Sizes(depth=layers or unet.Sizes.depth)
+
+    batch, size = unet.Sizes.batch, unet.Sizes.image
+    noise = (batch, 3, size, size), torch.float32
+    return Contest(
+        f"DDPM's U-Net of diffusers, {batch} images of {size} x {size} per core with their noise, AdamW.",
+        {"JAX": lambda mesh, layers: unet.step_of(mesh, sizes(layers))},
+        lambda layers: (UNet(sizes(layers)), zeros(noise, ((batch,), torch.int64), noise)),
+    )
+
+
 def _resnet50() -> Contest:
     def sizes(layers: int | None) -> resnet50.Sizes:
         return resnet50.Sizes(depths=(layers,) * 4 if layers else resnet50.Sizes.depths)
@@ -297,5 +344,6 @@ CONTESTS: dict[str, Contest] = {
     "t5": _t5(),
     "lstm": _lstm(),
     "resnet50": _resnet50(),
+    "unet": _unet(),
 }
 """By the name in the table."""

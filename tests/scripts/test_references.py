@@ -19,9 +19,9 @@ from torch import nn
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
-from reference import bert, convnext, gpt2, llama, lstm, parts, t5, torch_models, vit  # noqa: E402
+from reference import bert, convnext, gpt2, llama, lstm, parts, t5, torch_models, unet, vit  # noqa: E402
 
-Batch = tuple[torch.Tensor, torch.Tensor]
+Batch = tuple[torch.Tensor, ...]
 Pick = Callable[[torch.Tensor], jax.Array]
 """Takes a parameter's value, or its gradient."""
 
@@ -31,14 +31,14 @@ class Case:
     """A model in PyTorch, and the same by hand.
 
     Attributes:
-        loss: PyTorch's, of tokens and targets.
-        by_hand: JAX's, of the parameters, tokens, targets and a key.
+        loss: PyTorch's, of a batch.
+        by_hand: JAX's, of the parameters, the same batch and a key.
         tree: the model's parameters as `by_hand` wants them.
-        batch: tokens and targets.
+        batch: mostly tokens and targets, or images and labels.
         shown: the batch as `by_hand` wants it.
     """
 
-    loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    loss: Callable[..., torch.Tensor]
     by_hand: parts.Loss
     tree: Callable[[Pick], Any]
     batch: Batch
@@ -58,7 +58,11 @@ def linear(layer: nn.Linear, pick: Pick) -> Any:
     return {"w": pick(layer.weight).T, "b": pick(layer.bias)}
 
 
-def norm(layer: nn.LayerNorm, pick: Pick) -> Any:
+def convolution(layer: nn.Conv2d, pick: Pick) -> Any:
+    return {"w": pick(layer.weight).transpose(2, 3, 1, 0), "b": pick(layer.bias)}
+
+
+def norm(layer: nn.LayerNorm | nn.GroupNorm, pick: Pick) -> Any:
     return {"scale": pick(layer.weight), "bias": pick(layer.bias)}
 
 
@@ -208,9 +212,6 @@ def convnext_case() -> Case:
     sizes = convnext.Sizes(depths=(1, 2), widths=(24, 40), image=64, classes=10, dtype=jnp.float32)
     model = ConvNext(sizes, scale=1.0)
 
-    def convolution(layer: nn.Conv2d, pick: Pick) -> Any:
-        return {"w": pick(layer.weight).transpose(2, 3, 1, 0), "b": pick(layer.bias)}
-
     def block(found: Any, pick: Pick) -> Any:
         products = {"up": linear(found.pwconv1, pick), "down": linear(found.pwconv2, pick)}
         rest = {"norm": norm(found.layernorm, pick), "scale": pick(found.layer_scale_parameter)}
@@ -318,6 +319,42 @@ def t5_case() -> Case:
     return Case(lambda *given: model.training_step(given, 0), partial(t5.loss_of, sizes=sizes), tree, batch, torch.Tensor.int)
 
 
+def unet_case() -> Case:
+    from tpu_contests import UNet
+
+    sizes = unet.Sizes(widths=(16, 32, 32), groups=8, image=16, dtype=jnp.float32)
+    model = UNet(sizes)
+
+    def block(found: Any, pick: Pick) -> Any:
+        own = {name: norm(getattr(found, name), pick) for name in ("norm1", "norm2")}
+        own |= {name: convolution(getattr(found, name), pick) for name in ("conv1", "conv2")}
+        short = {} if found.conv_shortcut is None else {"short": convolution(found.conv_shortcut, pick)}
+        return {**own, **short, "time": linear(found.time_emb_proj, pick)}
+
+    def attention(found: Any, pick: Pick) -> Any:
+        qkv = [linear(layer, pick) for layer in (found.to_q, found.to_k, found.to_v)]
+        return {"norm": norm(found.group_norm, pick), "qkv": qkv, "out": linear(found.to_out[0], pick)}
+
+    def stage(found: Any, move: Any, pick: Pick) -> Any:
+        looks = [attention(one, pick) for one in getattr(found, "attentions", [])]
+        own = {"blocks": [block(one, pick) for one in found.resnets], "looks": looks}
+        return {**own, "move": convolution(move[0].conv, pick)} if move else own
+
+    def tree(pick: Pick) -> Any:
+        net = model.model
+        time = [linear(layer, pick) for layer in (net.time_embedding.linear_1, net.time_embedding.linear_2)]
+        ends = {"first": convolution(net.conv_in, pick), "last": convolution(net.conv_out, pick)}
+        down = [stage(found, found.downsamplers, pick) for found in net.down_blocks]
+        up = [stage(found, found.upsamplers, pick) for found in net.up_blocks]
+        middle = stage(net.mid_block, None, pick)
+        return {**ends, "time": time, "down": down, "middle": middle, "up": up, "norm": norm(net.conv_norm_out, pick)}
+
+    generator = torch.Generator().manual_seed(1)
+    images, noise = torch.randn(2, 16, 3, 16, 16, generator=generator)
+    batch = images, torch.randint(0, 1000, (16,), generator=generator), noise
+    return Case(lambda *given: model.training_step(given, 0), partial(unet.loss_of, sizes=sizes), tree, batch, channels_last)
+
+
 CASES: dict[str, Callable[[], Case]] = {
     "gpt2": gpt2_case,
     "bert, plain attention": lambda: bert_case(False),
@@ -326,6 +363,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "llama": llama_case,
     "lstm": lstm_case,
     "t5": t5_case,
+    "unet": unet_case,
     "vit, plain attention": lambda: vit_case(False),
     "vit, splash attention": lambda: vit_case(True),
 }
@@ -340,7 +378,7 @@ def test_loss_and_gradients(name: str) -> None:
     expected = case.loss(*case.batch)
     expected.backward()
 
-    step = jax.jit(parts.gradients_of(case.by_hand, Mesh(np.array(jax.devices("cpu")[:8]), ("data",)), 2))
+    step = jax.jit(parts.gradients_of(case.by_hand, Mesh(np.array(jax.devices("cpu")[:8]), ("data",)), len(case.batch)))
     inputs = [jnp.asarray(case.shown(t).numpy()) for t in case.batch]
     found, gradients = step(case.tree(value), *inputs, jax.random.key(0, impl="rbg"))
 

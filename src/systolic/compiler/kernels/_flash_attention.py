@@ -109,7 +109,7 @@ class _Settings:
 
 @dataclass(frozen=True)
 class _Kept:
-    """What backward needs.
+    """Arrays that backward needs.
 
     Attributes:
         arrays: the operands, the result and the sums of its rows.
@@ -303,8 +303,9 @@ def _problem(settings: _Settings, heads: int, query: Shaped, key: Shaped, value:
     own_heads, lengths = query.shape[1], (query.shape[2], key.shape[2])
     needs, room = _needs(settings, query, key, value, mask), _room(settings.mesh)
     tiles = ((rows, columns) for rows in _SIZES for columns in _SIZES if needs(rows, columns, rows) <= room)
-    # a mask of queries and keys is mostly a causal one, of which tiles that hide everything are skipped, too
-    is_causal = settings.causal or _is_whole(mask)
+    # a mask of queries and keys is mostly a causal one, of which tiles that hide everything are skipped, too; one that each
+    # head has of its own is mostly of distances, and hides nothing
+    is_causal = settings.causal or (mask is not None and _is_whole(mask) and _sizes(mask)[1] == 1)
     rows, columns = min(tiles, key=lambda tile: _cost(lengths, tile, is_causal))
     whole = -(-lengths[0] // rows) * rows
     at_once = needs(rows, columns, whole) <= room
