@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax.numpy as jnp
+import numpy as np
 import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
 import systolic
+from systolic.runtime._dtypes import jax_dtype
 
 
 def gradients_of(function: Callable[..., Any], module: nn.Module | None = None) -> Callable[..., list[torch.Tensor]]:
@@ -25,6 +28,11 @@ def gradients_of(function: Callable[..., Any], module: nn.Module | None = None) 
         return [o.detach() for o in outputs] + list(torch.autograd.grad(total, wanted))
 
     return step
+
+
+def some(draw: np.random.Generator, like: torch.Tensor) -> Any:
+    """Random numbers of a shape and dtype; small ones: with large scores a softmax blows the rounding of its products up."""
+    return jnp.asarray(0.3 * draw.normal(size=tuple(like.shape)), jax_dtype(like.dtype))
 
 
 def check_step(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,13 +10,12 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from compiler.step_check import gradients_of
+from compiler.step_check import gradients_of, some
 from torch import nn
 
 import systolic
 from systolic.compiler.lowering import LoweringContext, interpret
 from systolic.compiler.passes._head_layout import _heads_sum, with_heads_in_place
-from systolic.runtime._dtypes import jax_dtype
 
 
 class Joint(nn.Module):
@@ -100,8 +98,3 @@ def test_gradients_of_biases_are_sums_in_float32(dtype: str) -> None:
     want = np.concatenate([np.asarray(p, np.float64).sum((0, 2)).reshape(1, -1) for p in parts], 1)
     # summed in bfloat16, it would be off by percents
     np.testing.assert_allclose(_heads_sum(parts), want, rtol=2e-6)
-
-
-def some(draw: np.random.Generator, like: torch.Tensor) -> Any:
-    # small weights: with large scores a softmax blows the rounding of its products up
-    return jax.numpy.asarray(0.3 * draw.normal(size=tuple(like.shape)), jax_dtype(like.dtype))

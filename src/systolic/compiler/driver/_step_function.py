@@ -19,7 +19,14 @@ from ...runtime import CompilerOptions, Placement, jax_dtype
 from ...sharding import FSDP_AXIS, TENSOR_AXIS
 from ..capture import Captured, Speculation
 from ..lowering import SCOPE, LoweringContext, ReadWrites, ValuePlacement, interpret, is_fine
-from ..passes import split_state, with_heads_in_place, with_masks_by_shape, with_rows_by_batch, with_scalars_in_vectors
+from ..passes import (
+    split_state,
+    with_heads_in_place,
+    with_images_in_place,
+    with_masks_by_shape,
+    with_rows_by_batch,
+    with_scalars_in_vectors,
+)
 from ._check_watch import StepChecks
 from ._layer_scan import order_with_loops
 from ._layout import Layout, Piece, kind_of, outputs_of, placeholders_of
@@ -94,6 +101,7 @@ def _step_function(
         axes, sizes = placement.mesh.axis_names, placement.mesh.shape
         parts = sizes.get(FSDP_AXIS, 1) * sizes.get(TENSOR_AXIS, 1)
         graph = with_heads_in_place(graph, through_no_ops=len(axes) == 1, weight_parts=parts)
+        graph = with_images_in_place(graph)
     if placement.mesh.size > 1:
         graph = with_rows_by_batch(graph)
     if layout.scans:

@@ -12,6 +12,7 @@ from ._cross_entropy import join_cross_entropy as join_cross_entropy
 from ._flops import model_flops as model_flops
 from ._head_layout import with_heads_in_place as with_heads_in_place
 from ._held_back import hold_back_recomputations as hold_back_recomputations
+from ._image_products import with_images_in_place as with_images_in_place
 from ._large_products import has_large_products as has_large_products
 from ._layer_loops import layer_loops as layer_loops
 from ._layer_order import layer_order as layer_order
