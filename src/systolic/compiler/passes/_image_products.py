@@ -1,9 +1,9 @@
 """Products over the features of images with the images' own dimensions, in graphs for TPU.
 
 `nn.Linear` over [batch, height, width, features] (ConvNeXt's layers, MLPs with features last) multiplies a matrix of
-batch * height * width rows. For the convolutions around, XLA lays an image's batch beside its features; the rows of a matrix have
-it outermost, so every such product copied its operand or its result, and so did its gradients. A product with the dimensions
-apart takes them in any order.
+batch * height * width rows. For the convolutions around, XLA lays an image's batch beside its features; the rows of a matrix
+have it outermost, so every such product copied its operand or its result, and so did its gradients. A product with the
+dimensions apart takes them in any order.
 """
 
 from __future__ import annotations
