@@ -66,7 +66,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     About every m-th of the others runs in continuous integration, the rest in `make test-all` only. Of a table marked
     `tables(every=m)` so do the first row and about every m-th other one: none is left out whole. Tests in `LONG` are marked
-    `tables`, unless they run in `make test-all` only.
+    `tables`, unless they run in `make test-all` only, and come first: where time ends, it is rows of tables that are left.
     """
     begun: set[str] = set()
     for item in items:
@@ -86,6 +86,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if name in LONG and item.get_closest_marker("slow") is None:
             item.add_marker(pytest.mark.tables)
             item.add_marker(pytest.mark.slow)
+    items.sort(key=lambda item: item.nodeid.partition("[")[0] not in LONG)
 
 
 PROOFS = ("libtpu", "lightning")
