@@ -59,7 +59,7 @@ def test_a_long_test_is_left_to_the_tables(tmp_path: Path) -> None:
         ("tables", "1 passed, 1 deselected"),
         ("slow or not slow", "2"),
     ):
-        printed = printed_by_pytest(tmp_path, "-v", "-m", marks, long="test_one.py::test_long")
+        printed = printed_by_pytest(tmp_path, "-vv", "-m", marks, long="test_one.py::test_long")
         assert ended in printed
     assert printed.index("::test_long") < printed.index("::test_short"), "first, in case that time ends"
 
