@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
 import warnings
 from collections.abc import Iterator
@@ -162,18 +163,28 @@ def test_a_healthy_run_hears_nothing(soon: None) -> None:
     assert advice(Heavy(reads=False, products=16), Given([{"x": torch.randn(300, 300)}] * 70)) == []
 
 
-def test_quiet_watching_costs_less_than_a_microsecond_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quiet_watching_calls_few_functions_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls, for a clock would decide by what else runs. They took under a microsecond for watching, and two for the record."""
     monkeypatch.setattr(_advisor, "_SHORT_STEPS", 10**9)  # empty steps are short steps
 
-    def seconds(recorded: bool, watched: bool, count: int = 20_000) -> float:
+    def calls(recorded: bool, watched: bool, count: int = 1_000) -> float:
         source: Iterator[int] = iter(range(count))
         advisor = Advisor(None, lambda: True) if watched else None
         items = RunRecord().watched("training", source, [], advisor) if recorded else source
-        began = time.perf_counter()
-        for _ in items:
-            pass
-        return (time.perf_counter() - began) / count
+        made = 0
 
-    bare, recorded, watched = (min(seconds(*how) for _ in range(15)) for how in ((False, False), (True, False), (True, True)))
-    assert watched - recorded < 1e-6
-    assert recorded - bare < 2e-6, "the record itself, which runs without advice have, too"
+        def called(frame: object, event: str, argument: object) -> None:
+            nonlocal made
+            made += event in ("call", "c_call")
+
+        sys.setprofile(called)
+        try:
+            for _ in items:
+                pass
+        finally:
+            sys.setprofile(None)
+        return made / count
+
+    bare, recorded, watched = (calls(*how) for how in ((False, False), (True, False), (True, True)))
+    assert watched - recorded < 0.2
+    assert recorded - bare < 14, "the record itself, which runs without advice have, too"
