@@ -45,7 +45,15 @@ class Contest:
     visited: float = 1.0
 
 
-class Vit(systolic.LightningModule):
+class UnderAdamW(systolic.LightningModule):
+    """A module with the optimizer of the references."""
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """AdamW."""
+        return torch.optim.AdamW(self.parameters(), lr=1e-3, weight_decay=0.01)
+
+
+class Vit(UnderAdamW):
     """transformers' ViT as it comes."""
 
     def __init__(self, sizes: vit.Sizes) -> None:
@@ -59,12 +67,8 @@ class Vit(systolic.LightningModule):
         """Classification."""
         return self.model(pixel_values=batch[0], labels=batch[1]).loss
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        """AdamW."""
-        return torch.optim.AdamW(self.parameters(), lr=1e-3, weight_decay=0.01)
 
-
-class ConvNext(systolic.LightningModule):
+class ConvNext(UnderAdamW):
     """transformers' ConvNeXt as it comes."""
 
     def __init__(self, sizes: convnext.Sizes, scale: float = 1e-6) -> None:
@@ -83,12 +87,8 @@ class ConvNext(systolic.LightningModule):
         """Classification."""
         return self.model(pixel_values=batch[0], labels=batch[1]).loss
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        """AdamW."""
-        return torch.optim.AdamW(self.parameters(), lr=1e-3, weight_decay=0.01)
 
-
-class Llama(systolic.LightningModule):
+class Llama(UnderAdamW):
     """transformers' Llama as it comes."""
 
     def __init__(self, sizes: llama.Sizes) -> None:
@@ -110,12 +110,8 @@ class Llama(systolic.LightningModule):
         """Predict the next token."""
         return self.model(input_ids=batch[0], labels=batch[1]).loss
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        """AdamW."""
-        return torch.optim.AdamW(self.parameters(), lr=1e-3, weight_decay=0.01)
 
-
-class T5(systolic.LightningModule):
+class T5(UnderAdamW):
     """transformers' T5 as it comes; padding of the tokens is masked."""
 
     def __init__(self, sizes: t5.Sizes) -> None:
@@ -138,12 +134,8 @@ class T5(systolic.LightningModule):
         tokens, targets = batch
         return self.model(input_ids=tokens, attention_mask=(tokens != 0).long(), labels=targets).loss
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        """AdamW."""
-        return torch.optim.AdamW(self.parameters(), lr=1e-3, weight_decay=0.01)
 
-
-class UNet(systolic.LightningModule):
+class UNet(UnderAdamW):
     """diffusers' U-Net as it comes, which finds the noise in images."""
 
     def __init__(self, sizes: unet.Sizes) -> None:
@@ -172,12 +164,8 @@ class UNet(systolic.LightningModule):
         images, steps, noise = batch
         return F.mse_loss(self.model(images, steps).sample, noise)
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        """AdamW."""
-        return torch.optim.AdamW(self.parameters(), lr=1e-3, weight_decay=0.01)
 
-
-class Lstm(systolic.LightningModule):
+class Lstm(UnderAdamW):
     """`nn.LSTM` as a language model."""
 
     def __init__(self, sizes: lstm.Sizes) -> None:
@@ -190,10 +178,6 @@ class Lstm(systolic.LightningModule):
         """Predict the next token."""
         tokens, targets = batch
         return F.cross_entropy(self.head(self.lstm(self.tokens(tokens))[0]).flatten(0, 1), targets.flatten())
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        """AdamW."""
-        return torch.optim.AdamW(self.parameters(), lr=1e-3, weight_decay=0.01)
 
 
 def _tokens(batch: int, length: int) -> DataLoader[Any]:

@@ -13,7 +13,13 @@ from .parts import dropout
 
 
 def plain_attention(
-    query: jax.Array, key: jax.Array, value: jax.Array, seen: jax.Array | None, draw: jax.Array, rate: float
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    seen: jax.Array | None,
+    draw: jax.Array,
+    rate: float,
+    bias: jax.Array | None = None,
 ) -> jax.Array:
     """Scores in float32; probabilities with dropout.
 
@@ -24,8 +30,11 @@ def plain_attention(
         seen: [batch, length], which keys are no padding; None where none is.
         draw: the key of the dropout.
         rate: of the dropout.
+        bias: [heads, length, length], what is added to scores; None for nothing.
     """
     scores = jnp.einsum("bhqk,bhsk->bhqs", query, key, preferred_element_type=jnp.float32)
+    if bias is not None:
+        scores = scores + bias
     if seen is not None:
         scores = jnp.where(seen[:, None, None, :], scores, jnp.finfo(jnp.float32).min)
     probabilities = jax.nn.softmax(scores, -1).astype(value.dtype)

@@ -10,7 +10,18 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from .parts import Params, adamw_step, cross_entropies, dense, dense_shapes, float32, layer_norm, norm_shapes
+from .parts import (
+    Params,
+    adamw_step,
+    convolution,
+    convolution_shapes,
+    cross_entropies,
+    dense,
+    dense_shapes,
+    float32,
+    layer_norm,
+    norm_shapes,
+)
 
 _EPSILON = 1e-6
 """Of the layer normalizations between convolutions (transformers' `ConvNextLayerNorm`); the last one has 1e-12."""
@@ -32,47 +43,30 @@ class Sizes:
 def shapes(sizes: Sizes) -> Params:
     """The parameters, as shapes."""
 
-    def convolution(size: int, i: int, o: int) -> Params:
-        return {"w": float32(size, size, i, o), "b": float32(o)}
-
     def block(d: int) -> Params:
-        parts = {"deep": convolution(7, 1, d), "norm": norm_shapes(d), "scale": float32(d)}
+        parts = {"deep": convolution_shapes(7, 1, d), "norm": norm_shapes(d), "scale": float32(d)}
         return {**parts, "up": dense_shapes(d, 4 * d), "down": dense_shapes(4 * d, d)}
 
     stages = []
     for before, width, depth in zip((None, *sizes.widths), sizes.widths, sizes.depths, strict=False):
         stage: Params = {"blocks": [block(width)] * depth}
         if before:
-            stage |= {"norm": norm_shapes(before), "down": convolution(2, before, width)}
+            stage |= {"norm": norm_shapes(before), "down": convolution_shapes(2, before, width)}
         stages.append(stage)
     first, last = sizes.widths[0], sizes.widths[-1]
     head = {"last": norm_shapes(last), "head": dense_shapes(last, sizes.classes)}
-    return {"stem": convolution(4, 3, first), "norm": norm_shapes(first), "stages": stages, **head}
-
-
-def _convolution(p: Params, x: jax.Array, stride: int = 1, pad: int = 0) -> jax.Array:
-    weight = p["w"].astype(x.dtype)
-    groups = x.shape[-1] // weight.shape[2]
-    out = jax.lax.conv_general_dilated(
-        x,
-        weight,
-        (stride, stride),
-        [(pad, pad)] * 2,
-        dimension_numbers=("NHWC", "HWIO", "NHWC"),
-        feature_group_count=groups,
-    )
-    return out + p["b"].astype(x.dtype)
+    return {"stem": convolution_shapes(4, 3, first), "norm": norm_shapes(first), "stages": stages, **head}
 
 
 def loss_of(params: Params, images: jax.Array, labels: jax.Array, key: jax.Array, sizes: Sizes) -> jax.Array:
     """Mean cross-entropy of a core's images, [batch, height, width, colour]."""
     dtype, stream = sizes.dtype, sizes.stream or sizes.dtype
-    h = layer_norm(params["norm"], _convolution(params["stem"], images.astype(dtype), 4), _EPSILON).astype(stream)
+    h = layer_norm(params["norm"], convolution(params["stem"], images.astype(dtype), 4, (0, 0)), _EPSILON).astype(stream)
     for stage in params["stages"]:
         if "down" in stage:
-            h = _convolution(stage["down"], layer_norm(stage["norm"], h, _EPSILON).astype(dtype), 2).astype(stream)
+            h = convolution(stage["down"], layer_norm(stage["norm"], h, _EPSILON).astype(dtype), 2, (0, 0)).astype(stream)
         for p in stage["blocks"]:
-            r = layer_norm(p["norm"], _convolution(p["deep"], h.astype(dtype), pad=3), _EPSILON)
+            r = layer_norm(p["norm"], convolution(p["deep"], h.astype(dtype)), _EPSILON)
             r = dense(p["down"], jax.nn.gelu(dense(p["up"], r), approximate=False))
             h = h + p["scale"].astype(stream) * r
     pooled = layer_norm(params["last"], h.astype(jnp.float32).mean((1, 2)), 1e-12).astype(dtype)

@@ -44,6 +44,25 @@ def block_shapes(d: int) -> Params:
     }
 
 
+def convolution_shapes(size: int, i: int, o: int) -> Params:
+    """A square convolution's parameters; of one with groups, `i` is what a group takes."""
+    return {"w": float32(size, size, i, o), "b": float32(o)}
+
+
+def convolution(p: Params, x: jax.Array, stride: int = 1, pads: tuple[int, int] | None = None) -> jax.Array:
+    """A convolution of [batch, height, width, features], by default padded to the same size."""
+    weight = p["w"].astype(x.dtype)
+    out = jax.lax.conv_general_dilated(
+        x,
+        weight,
+        (stride, stride),
+        [pads or ((weight.shape[0] - 1) // 2,) * 2] * 2,
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        feature_group_count=x.shape[-1] // weight.shape[2],
+    )
+    return out + p["b"].astype(x.dtype)
+
+
 def dense(p: Params, x: jax.Array) -> jax.Array:
     """A linear layer, in the dtype of its input."""
     return x @ p["w"].astype(x.dtype) + p["b"].astype(x.dtype)

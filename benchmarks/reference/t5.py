@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
+from .attention import plain_attention
 from .parts import Params, adamw_step, cross_entropies, dropout, float32, rms_norm
 
 _IGNORED = -100
@@ -80,13 +81,7 @@ def _attend(
     heads, width = sizes.heads, sizes.dim // sizes.heads
     weights = [w.astype(x.dtype).reshape(-1, heads, width) for w in p["qkv"]]
     query, key, value = (jnp.einsum("btd,dhk->bhtk", t, w) for t, w in zip((x, given, given), weights, strict=True))
-    scores = jnp.einsum("bhqk,bhsk->bhqs", query, key, preferred_element_type=jnp.float32)
-    if bias is not None:
-        scores = scores + bias
-    if seen is not None:
-        scores = jnp.where(seen[:, None, None, :], scores, jnp.finfo(jnp.float32).min)
-    probabilities = dropout(jax.nn.softmax(scores, -1).astype(value.dtype), draw, sizes.dropout)
-    out = jnp.einsum("bhqs,bhsk->bhqk", probabilities, value)
+    out = plain_attention(query, key, value, seen, draw, sizes.dropout, bias)
     return jnp.einsum("bhtk,hkd->btd", out, p["out"].astype(x.dtype).reshape(heads, width, -1))
 
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from .attention import plain_attention
-from .parts import Params, adamw_step, dense, dense_shapes, float32, norm_shapes
+from .parts import Params, adamw_step, convolution, convolution_shapes, dense, dense_shapes, norm_shapes
 
 _EPSILON = 1e-6
 """Of the group normalizations."""
@@ -34,18 +34,14 @@ class Sizes:
     dtype: Any = jnp.bfloat16
 
 
-def _convolution_shapes(size: int, i: int, o: int) -> Params:
-    return {"w": float32(size, size, i, o), "b": float32(o)}
-
-
 def shapes(sizes: Sizes) -> Params:
     """The parameters, as shapes."""
     first, time = sizes.widths[0], 4 * sizes.widths[0]
 
     def block(i: int, o: int) -> Params:
-        parts: Params = {"norm1": norm_shapes(i), "conv1": _convolution_shapes(3, i, o), "time": dense_shapes(time, o)}
-        parts |= {"norm2": norm_shapes(o), "conv2": _convolution_shapes(3, o, o)}
-        return parts if i == o else {**parts, "short": _convolution_shapes(1, i, o)}
+        parts: Params = {"norm1": norm_shapes(i), "conv1": convolution_shapes(3, i, o), "time": dense_shapes(time, o)}
+        parts |= {"norm2": norm_shapes(o), "conv2": convolution_shapes(3, o, o)}
+        return parts if i == o else {**parts, "short": convolution_shapes(1, i, o)}
 
     def attention(d: int) -> Params:
         return {"norm": norm_shapes(d), "qkv": [dense_shapes(d, d)] * 3, "out": dense_shapes(d, d)}
@@ -58,7 +54,7 @@ def shapes(sizes: Sizes) -> Params:
         part = stage([before, *[width] * (sizes.depth - 1)], width, number == 1)
         skipped += [width] * sizes.depth
         if number < len(sizes.widths) - 1:
-            part["move"] = _convolution_shapes(3, width, width)
+            part["move"] = convolution_shapes(3, width, width)
             skipped.append(width)
         down.append(part)
         before = width
@@ -72,24 +68,17 @@ def shapes(sizes: Sizes) -> Params:
             before = width
         part = stage(inputs, width, number == 1)
         if number:
-            part["move"] = _convolution_shapes(3, width, width)
+            part["move"] = convolution_shapes(3, width, width)
         up.append(part)
     return {
         "time": [dense_shapes(first, time), dense_shapes(time, time)],
-        "first": _convolution_shapes(3, 3, first),
+        "first": convolution_shapes(3, 3, first),
         "down": down,
         "middle": middle,
         "up": up,
         "norm": norm_shapes(first),
-        "last": _convolution_shapes(3, first, 3),
+        "last": convolution_shapes(3, first, 3),
     }
-
-
-def _convolution(p: Params, x: jax.Array, stride: int = 1, pads: tuple[int, int] | None = None) -> jax.Array:
-    pads = pads or (p["w"].shape[0] // 2,) * 2
-    names = ("NHWC", "HWIO", "NHWC")
-    out = jax.lax.conv_general_dilated(x, p["w"].astype(x.dtype), (stride, stride), [pads] * 2, dimension_numbers=names)
-    return out + p["b"].astype(x.dtype)
 
 
 def _group_norm(p: Params, x: jax.Array, groups: int, dtype: Any) -> jax.Array:
@@ -103,10 +92,10 @@ def _group_norm(p: Params, x: jax.Array, groups: int, dtype: Any) -> jax.Array:
 
 def _block(p: Params, x: jax.Array, time: jax.Array, sizes: Sizes) -> jax.Array:
     dtype = sizes.dtype
-    h = _convolution(p["conv1"], jax.nn.silu(_group_norm(p["norm1"], x, sizes.groups, dtype)))
+    h = convolution(p["conv1"], jax.nn.silu(_group_norm(p["norm1"], x, sizes.groups, dtype)))
     h = h + dense(p["time"], jax.nn.silu(time))[:, None, None]
-    h = _convolution(p["conv2"], jax.nn.silu(_group_norm(p["norm2"], h, sizes.groups, dtype)))
-    return (_convolution(p["short"], x) if "short" in p else x) + h
+    h = convolution(p["conv2"], jax.nn.silu(_group_norm(p["norm2"], h, sizes.groups, dtype)))
+    return (convolution(p["short"], x) if "short" in p else x) + h
 
 
 def _look(p: Params, x: jax.Array, sizes: Sizes) -> jax.Array:
@@ -141,20 +130,20 @@ def _time(p: Params, steps: jax.Array, sizes: Sizes) -> jax.Array:
 def loss_of(params: Params, images: jax.Array, steps: jax.Array, noise: jax.Array, key: jax.Array, sizes: Sizes) -> jax.Array:
     """Mean square of what is wrong in the noise that is found in images, [batch, height, width, colour]."""
     time = _time(params["time"], steps, sizes)
-    x = _convolution(params["first"], images.astype(sizes.dtype))
+    x = convolution(params["first"], images.astype(sizes.dtype))
     skipped = [x]
     for stage in params["down"]:
         skipped += _stage(stage, skipped[-1], time, None, sizes)
         if "move" in stage:
-            skipped.append(_convolution(stage["move"], skipped[-1], 2, (0, 1)))
+            skipped.append(convolution(stage["move"], skipped[-1], 2, (0, 1)))
     x = _stage(params["middle"], skipped[-1], time, None, sizes)[-1]
     for stage in params["up"]:
         x = _stage(stage, x, time, skipped, sizes)[-1]
         if "move" in stage:
             batch, height, width, features = x.shape
             doubled = jnp.broadcast_to(x[:, :, None, :, None], (batch, height, 2, width, 2, features))
-            x = _convolution(stage["move"], doubled.reshape(batch, 2 * height, 2 * width, features))
-    x = _convolution(params["last"], jax.nn.silu(_group_norm(params["norm"], x, sizes.groups, sizes.dtype)))
+            x = convolution(stage["move"], doubled.reshape(batch, 2 * height, 2 * width, features))
+    x = convolution(params["last"], jax.nn.silu(_group_norm(params["norm"], x, sizes.groups, sizes.dtype)))
     return jnp.square(x.astype(jnp.float32) - noise).mean()
 
 
