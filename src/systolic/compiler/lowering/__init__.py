@@ -52,6 +52,7 @@ from . import _complex as _complex
 from . import _creation as _creation
 from . import _distance as _distance
 from . import _extremum as _extremum
+from . import _group_norm as _group_norm
 from . import _grouped as _grouped
 from . import _layout as _layout
 from . import _matmul as _matmul

@@ -62,7 +62,7 @@ def _statistics(split: jax.Array, inner: int, dtype: jnp.dtype) -> tuple[jax.Arr
         # Both sums come out of one pass, which XLA joins with the convolution before it. What the difference of squares
         # loses, 2**-24 (mean / deviation)**2, is less than what rounding the input to 16 bits did to the variance.
         return mean, jnp.maximum(jnp.square(split).mean(axes, keepdims=True) - jnp.square(mean), 0)
-    return mean, total(jnp.square(split - mean), axes, keepdims=True) / count
+    return mean, total(jnp.square(split - mean), axes, keepdims=True, computed=True) / count
 
 
 def _per_channel(values: jax.Array, inner: int) -> jax.Array:
@@ -223,7 +223,10 @@ def native_batch_norm_backward(
     mean, rstd = _used_statistics(split, inner, array.dtype, running_mean, running_var, save_mean, save_invstd, train, eps)
     axes = _reduced(split, inner)
     xhat = (split - mean) * rstd
-    grad_weight, grad_bias = total(grads * xhat, axes, keepdims=True), total(grads, axes, keepdims=True)
+    grad_weight, grad_bias = (
+        total(grads * xhat, axes, keepdims=True, computed=True),
+        total(grads, axes, keepdims=True, computed=True),
+    )
     grad_x = grads
     if train:
         grad_x = grads - (grad_bias + xhat * grad_weight) / max(_count(split, inner), 1)

@@ -203,6 +203,14 @@ def _joined(lowering: Lowering, values: Sequence[Value], dim: int = 0) -> Value:
     return ChannelsLast(lowering([channels_last(v).array for v in values], _axis(dim)))
 
 
+def _padded(lowering: Lowering, x: Value, pad: Sequence[int], *args: Any) -> Value:
+    if not isinstance(x, ChannelsLast):
+        return lowering(x, pad, *args)
+    # pairs from the last dimension on: of width, height, channels, images
+    pairs = [*pad, *(0,) * (8 - len(pad))]
+    return ChannelsLast(lowering(x.array, [*pairs[4:6], *pairs[:4], *pairs[6:]], *args))
+
+
 # PyTorch tags most of its pointwise ops as such; these it does not, mostly derivatives
 _POINTWISE: frozenset[Any] = frozenset(
     {
@@ -232,4 +240,5 @@ _ALONG: dict[Any, Callable[..., Any]] = {
     aten.split_with_sizes.default: _divided,
     aten.slice_backward.default: _slice_gradient,
     aten.cat.default: _joined,
+    aten.constant_pad_nd.default: _padded,
 }

@@ -1,4 +1,4 @@
-"""Layer, group and RMS normalisation."""
+"""Layer and RMS normalisation."""
 
 from __future__ import annotations
 
@@ -67,54 +67,6 @@ def native_layer_norm_backward(
         _grad_normalised(grad_xhat, xhat, rstd, inner) if output_mask[0] else None,
         total(grad * xhat, outer) if output_mask[1] and weight is not None else None,
         total(grad, outer) if output_mask[2] and bias is not None else None,
-    )
-
-
-@lowers(aten.native_group_norm.default)
-def native_group_norm(
-    x: jax.Array,
-    weight: jax.Array | None,
-    bias: jax.Array | None,
-    batch: int,
-    channels: int,
-    positions: int,
-    groups: int,
-    eps: float,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Normalise each sample's groups of channels; also the mean and one over the deviation, [batch, groups]."""
-    out, mean, rstd = _normalised(wide(x).reshape(batch, groups, channels // groups, positions), (2, 3), eps)
-    out = out.reshape(batch, channels, positions)
-    if weight is not None:
-        out = out * wide(weight)[:, None]
-    if bias is not None:
-        out = out + wide(bias)[:, None]
-    return out.reshape(x.shape).astype(x.dtype), mean.reshape(batch, groups), rstd.reshape(batch, groups)
-
-
-@lowers(aten.native_group_norm_backward.default)
-def native_group_norm_backward(
-    grad: jax.Array,
-    x: jax.Array,
-    mean: jax.Array,
-    rstd: jax.Array,
-    weight: jax.Array | None,
-    batch: int,
-    channels: int,
-    positions: int,
-    groups: int,
-    output_mask: Sequence[bool],
-) -> tuple[jax.Array | None, jax.Array | None, jax.Array | None]:
-    """Gradients of input, weight and bias, each only where `output_mask` asks for it."""
-    grouped = (batch, groups, channels // groups, positions)
-    per_group = (batch, groups, 1, 1)
-    grad = wide(grad).reshape(grouped)
-    rstd = wide(rstd).reshape(per_group)
-    xhat = (wide(x).reshape(grouped) - wide(mean).reshape(per_group)) * rstd
-    grad_xhat = grad if weight is None else grad * wide(weight).reshape(1, groups, -1, 1)
-    return (
-        _grad_normalised(grad_xhat, xhat, rstd, (2, 3)).reshape(x.shape) if output_mask[0] else None,
-        (grad * xhat).sum((0, 3)).reshape(channels) if output_mask[1] else None,
-        grad.sum((0, 3)).reshape(channels) if output_mask[2] else None,
     )
 
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
+from ._channels_last import Value, array_of, held_like, in_order_of, spatial_axes, takes_channels_last
 from ._context import current
 from ._pullback import wide
 from ._resampling import Real, Taps, antialiased, cubic, linear, nearest, nearest_exact
@@ -26,37 +27,44 @@ def _resample(x: jax.Array, taps: Taps, axis: int) -> jax.Array:
     shape = [1] * x.ndim
     shape[axis] = -1
     parts = [
-        jnp.take(x, position, axis=axis)
-        if weight is None
-        else jnp.take(x, position, axis=axis) * jnp.asarray(weight, x.dtype).reshape(shape)
+        _taken(x, position, axis) if weight is None else _taken(x, position, axis) * jnp.asarray(weight, x.dtype).reshape(shape)
         for position, weight in zip(positions, weights, strict=True)
     ]
     return sum(parts[1:], parts[0])
 
 
-def _resize(kernel: Kernel, x: jax.Array, output_size: Sequence[int], align: bool, scales: Sequence[float | None]) -> jax.Array:
-    values = wide(x)
+def _taken(x: jax.Array, positions: np.ndarray, axis: int) -> jax.Array:
+    """Elements at constant positions; all of them, equally often, without a gather, whose gradient is a scatter."""
+    size = x.shape[axis]
+    times = len(positions) // max(size, 1)
+    if np.array_equal(positions, np.repeat(np.arange(size), times)):
+        return jnp.repeat(x, times, axis=axis) if times != 1 else x
+    return jnp.take(x, positions, axis=axis)
+
+
+def _resize(kernel: Kernel, x: Value, output_size: Sequence[int], align: bool, scales: Sequence[float | None]) -> Value:
+    values = wide(array_of(x))
     real = np.float64 if values.dtype == jnp.float64 else np.float32
-    for axis, size, scale in zip(range(2, x.ndim), output_size, scales, strict=True):
-        values = _resample(values, kernel(x.shape[axis], size, align, scale, real), axis)
-    return values.astype(x.dtype)
+    for axis, size, scale in zip(spatial_axes(x, x.ndim - 2), output_size, scales, strict=True):
+        values = _resample(values, kernel(values.shape[axis], size, align, scale, real), axis)
+    return held_like(values.astype(x.dtype), x)
 
 
 def _resize_backward(
     kernel: Kernel,
-    grad: jax.Array,
+    grad: Value,
     output_size: Sequence[int],
     input_size: Sequence[int],
     align: bool,
     scales: Sequence[float | None],
-) -> jax.Array:
-    values = wide(grad)
+) -> Value:
+    values = wide(array_of(grad))
 
-    def forward(x: jax.Array) -> jax.Array:
-        return _resize(kernel, x, output_size, align, scales)
+    def forward(array: jax.Array) -> jax.Array:
+        return array_of(_resize(kernel, held_like(array, grad), output_size, align, scales))
 
-    source = jax.ShapeDtypeStruct(tuple(input_size), values.dtype)
-    return jax.linear_transpose(forward, source)(values)[0].astype(grad.dtype)
+    source = jax.ShapeDtypeStruct(in_order_of(grad, input_size), values.dtype)
+    return held_like(jax.linear_transpose(forward, source)(values)[0].astype(grad.dtype), grad)
 
 
 def _scales(given: Sequence[float | None], count: int) -> list[float | None]:
@@ -67,23 +75,21 @@ def _scales(given: Sequence[float | None], count: int) -> list[float | None]:
 def _lower_aligned(kernel: Kernel, name: str, dims: int) -> None:
     """Lower an interpolation that has an `align_corners` argument, its backward and its form with factors."""
 
-    def forward(x: jax.Array, output_size: Sequence[int], align_corners: bool, *scales: Any, **named: Any) -> jax.Array:
+    def forward(x: Value, output_size: Sequence[int], align_corners: bool, *scales: Any, **named: Any) -> Value:
         return _resize(kernel, x, output_size, align_corners, _scales([*scales, *named.values()], dims))
 
     def backward(
-        grad: jax.Array,
+        grad: Value,
         output_size: Sequence[int],
         input_size: Sequence[int],
         align_corners: bool,
         *scales: Any,
         **named: Any,
-    ) -> jax.Array:
+    ) -> Value:
         given = _scales([*scales, *named.values()], dims)
         return _resize_backward(kernel, grad, output_size, input_size, align_corners, given)
 
-    def vec(
-        x: jax.Array, output_size: Sequence[int] | None, align_corners: bool, scale_factors: Sequence[float] | None
-    ) -> jax.Array:
+    def vec(x: Value, output_size: Sequence[int] | None, align_corners: bool, scale_factors: Sequence[float] | None) -> Value:
         return _resize(kernel, x, current().output.shape[2:], align_corners, _scales(scale_factors or (), dims))
 
     _register(name, forward, backward, vec)
@@ -92,16 +98,14 @@ def _lower_aligned(kernel: Kernel, name: str, dims: int) -> None:
 def _lower_nearest(kernel: Kernel, name: str, dims: int) -> None:
     """Lower an interpolation without `align_corners`, its backward and its form with factors."""
 
-    def forward(x: jax.Array, output_size: Sequence[int], *scales: Any, **named: Any) -> jax.Array:
+    def forward(x: Value, output_size: Sequence[int], *scales: Any, **named: Any) -> Value:
         return _resize(kernel, x, output_size, False, _scales([*scales, *named.values()], dims))
 
-    def backward(
-        grad: jax.Array, output_size: Sequence[int], input_size: Sequence[int], *scales: Any, **named: Any
-    ) -> jax.Array:
+    def backward(grad: Value, output_size: Sequence[int], input_size: Sequence[int], *scales: Any, **named: Any) -> Value:
         given = _scales([*scales, *named.values()], dims)
         return _resize_backward(kernel, grad, output_size, input_size, False, given)
 
-    def vec(x: jax.Array, output_size: Sequence[int] | None, scale_factors: Sequence[float] | None) -> jax.Array:
+    def vec(x: Value, output_size: Sequence[int] | None, scale_factors: Sequence[float] | None) -> Value:
         return _resize(kernel, x, current().output.shape[2:], False, _scales(scale_factors or (), dims))
 
     _register(name, forward, backward, vec)
@@ -109,9 +113,9 @@ def _lower_nearest(kernel: Kernel, name: str, dims: int) -> None:
 
 def _register(name: str, forward: Callable[..., Any], backward: Callable[..., Any], vec: Callable[..., Any]) -> None:
     packet = getattr(aten, name)
-    lowers(packet.default)(forward)
-    lowers(packet.vec)(vec)
-    lowers(getattr(aten, f"{name}_backward").default)(backward)
+    lowers(packet.default)(takes_channels_last(forward))
+    lowers(packet.vec)(takes_channels_last(vec))
+    lowers(getattr(aten, f"{name}_backward").default)(takes_channels_last(backward))
 
 
 for _dims in (1, 2, 3):
