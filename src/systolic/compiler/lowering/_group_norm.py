@@ -21,7 +21,7 @@ Maybe = jax.Array | None
 
 
 class _Places:
-    """Where channels and their groups are in the array of an image.
+    """Channels and their groups in the array of an image.
 
     Attributes:
         channel: its dimension.
