@@ -82,7 +82,7 @@ def test_gradients_of_layers(name: str, devices: int) -> None:
 
 
 def test_batch_statistics_of_one_device_are_products() -> None:
-    """For statistics that dimension of the array that divides the batch over the devices is there, with size 1."""
+    """Their array has the dimension that divides the batch over devices, of size 1."""
     compiled = systolic.jit(nn.Sequential(nn.Conv2d(3, 32, 1), nn.BatchNorm2d(32)))
     compiled(torch.randn(8, 3, 24, 24))
     assert "stablehlo.dot_general" in compiled.stablehlo()

@@ -32,7 +32,7 @@ def _split(x: jax.Array, groups: int) -> jax.Array:
     return x.reshape(groups, x.shape[0] // groups, *x.shape[1:])
 
 
-def _inner(x: Value) -> int:
+def dimensions_inside(x: Value) -> int:
     """How many dimensions follow that of the channels in the array that holds `x`."""
     return 0 if isinstance(x, ChannelsLast) else x.ndim - 2
 
@@ -70,26 +70,27 @@ def _per_channel(values: jax.Array, inner: int) -> jax.Array:
     return wide(values).reshape((-1,) + (1,) * inner)
 
 
-def _scaled(xhat: jax.Array, weight: Maybe, bias: Maybe, inner: int) -> jax.Array:
+def scaled(xhat: jax.Array, weight: Maybe, bias: Maybe, inner: int) -> jax.Array:
+    """`xhat` times the weight of each channel, plus its bias; `inner` dimensions follow that of the channels."""
     if weight is not None:
         xhat = xhat * _per_channel(weight, inner)
     return xhat if bias is None else xhat + _per_channel(bias, inner)
 
 
 def _evaluate(x: Value, weight: Maybe, bias: Maybe, mean: jax.Array, variance: jax.Array, eps: float) -> Value:
-    inner = _inner(x)
+    inner = dimensions_inside(x)
     rstd = lax.rsqrt(wide(variance) + eps)
     centred = wide(array_of(x)) - _per_channel(mean, inner)
-    return held_like(_scaled(centred * _per_channel(rstd, inner), weight, bias, inner).astype(x.dtype), x)
+    return held_like(scaled(centred * _per_channel(rstd, inner), weight, bias, inner).astype(x.dtype), x)
 
 
 def _train(x: Value, weight: Maybe, bias: Maybe, eps: float) -> tuple[Value, jax.Array, jax.Array, jax.Array]:
     """Normalised `x`, and per channel its mean, one over its deviation and its unbiased variance."""
-    array, inner = array_of(x), _inner(x)
+    array, inner = array_of(x), dimensions_inside(x)
     split = _split(wide(array), _groups(x))
     mean, variance = _statistics(split, inner, array.dtype)
     rstd = lax.rsqrt(variance + eps)
-    out = _scaled((split - mean) * rstd, weight, bias, inner).reshape(array.shape).astype(x.dtype)
+    out = scaled((split - mean) * rstd, weight, bias, inner).reshape(array.shape).astype(x.dtype)
     count = _count(split, inner)
     unbiased = variance * (count / (count - 1)) if count > 1 else jnp.full_like(variance, jnp.nan)
     mean, rstd, unbiased = (value.reshape(split.shape[0], -1).mean(0) for value in (mean, rstd, unbiased))
@@ -217,7 +218,7 @@ def native_batch_norm_backward(
 ) -> tuple[Value | None, Maybe, Maybe]:
     """Gradients of input, weight and bias, each only where `output_mask` asks for it."""
     grad, x = alike(grad, x)
-    array, inner = array_of(x), _inner(x)
+    array, inner = array_of(x), dimensions_inside(x)
     groups = _groups(x) if train else 1
     split, grads = _split(wide(array), groups), _split(wide(array_of(grad)), groups)
     mean, rstd = _used_statistics(split, inner, array.dtype, running_mean, running_var, save_mean, save_invstd, train, eps)
@@ -230,7 +231,7 @@ def native_batch_norm_backward(
     grad_x = grads
     if train:
         grad_x = grads - (grad_bias + xhat * grad_weight) / max(_count(split, inner), 1)
-    grad_x = _scaled(grad_x * rstd, weight, None, inner).reshape(array.shape)
+    grad_x = scaled(grad_x * rstd, weight, None, inner).reshape(array.shape)
     return (
         held_like(grad_x, x) if output_mask[0] else None,
         grad_weight.sum(0).reshape(-1) if output_mask[1] else None,

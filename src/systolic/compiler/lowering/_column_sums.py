@@ -44,12 +44,11 @@ def total(x: jax.Array, axes: Sequence[int], keepdims: bool = False, *, computed
         return x.sum(axes, keepdims=keepdims)
     first = axes[0]
     sums = x.reshape(*x.shape[:first], *rows, *x.shape[axes[-1] + 1 :]).sum(first + len(rows) - 1)
-    if len(rows) == 2:
-        sums = _over(sums, first)
-    elif len(rows) > 2:
-        for _ in rows[2:]:
-            sums = _over(sums, first + 1)
-        sums = sums.sum(first)
+    for _ in rows[2:]:
+        sums = _over(sums, first + 1)
+    if len(rows) > 1:
+        # the outermost rows come as a product's result, or else in one: two sums in a row would be one to XLA
+        sums = sums.sum(first) if len(rows) > 2 else _over(sums, first)
     return jnp.expand_dims(sums, axes) if keepdims else sums
 
 
@@ -59,16 +58,16 @@ def _over(x: jax.Array, axis: int) -> jax.Array:
 
 
 def _rows(x: jax.Array, axes: tuple[int, ...], computed: bool) -> list[int] | None:
-    """The dimensions to sum over as products take them; None where XLA's own sum is to be taken."""
+    """The rows that products take, and last those summed at once; None where XLA's own sum is to be taken."""
     if current().platform != "cpu" or x.dtype not in (jnp.float32, jnp.float64) or not axes:
         return None
     first, last = axes[0], axes[-1]
     if axes != tuple(range(first, last + 1)) or last == x.ndim - 1:
         return None
     # On several devices only where each has parts of its own: of a product over divided rows, whole partial sums would be
-    # exchanged. A product for each element before the rows pays where little is left of them.
+    # exchanged. A product for each element before the rows pays only where little is left of them.
     shards, parts = max(current().batch_shards, 1), math.prod(x.shape[:first])
-    if parts != shards and not computed:
+    if parts % shards if computed else parts != shards:
         return None
     sizes = x.shape[first : last + 1]
     if math.prod(sizes) < _ROWS or x.size < _ELEMENTS:

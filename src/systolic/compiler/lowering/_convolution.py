@@ -70,15 +70,15 @@ def convolution_backward(
     moved, image, kernel = _entering(grad), _entering(x), ordinary(weight)
     options = (stride, padding, dilation, transposed, output_padding, groups)
     grad_x = grad_weight = grad_bias = None
-    if current().platform == "cpu" and output_mask[1] and not _taps_win(image, kernel, transposed, groups):
-        # XLA would compute the whole chain of residual blocks before this one again, while it transposes
-        image, moved = _kept(image, kernel), _kept(moved, kernel)
     if _taps_win(image, kernel, transposed, groups):
         steps = [per_dimension(v, kernel.ndim - 2) for v in (stride, padding, dilation)]
         moved = _kept(moved, kernel)
         grad_x = _leaving(_depthwise_image_gradient(moved, image, kernel, *steps)) if output_mask[0] else None
         grad_weight = _depthwise_weight_gradient(moved, image, kernel, *steps) if output_mask[1] else None
     else:
+        if current().platform == "cpu" and output_mask[1]:
+            # XLA would compute the whole chain of residual blocks before this one again, while it transposes
+            image, moved = _kept(image, kernel), _kept(moved, kernel)
         narrow = (image if transposed else moved).shape[1:-1]
         if output_mask[0]:
             by_product = _product_wins(image.shape[0], moved.shape[1:-1], narrow, kernel, groups)

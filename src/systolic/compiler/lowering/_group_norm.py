@@ -10,31 +10,31 @@ import jax.numpy as jnp
 import torch
 from jax import lax
 
-from ._channels_last import ChannelsLast, Value, alike, array_of, held_like, takes_channels_last
+from ._batch_norm import Maybe, dimensions_inside, scaled
+from ._channels_last import Value, alike, array_of, held_like, takes_channels_last
 from ._column_sums import total
 from ._pullback import wide
 from ._table import lowers
 
 aten = torch.ops.aten
 
-Maybe = jax.Array | None
-
 
 class _Places:
     """Channels and their groups in the array of an image.
 
     Attributes:
-        channel: its dimension.
+        inside: how many dimensions follow that of the channels.
     """
 
     def __init__(self, x: Value, groups: int) -> None:
         self._groups = groups
         self._shape = array_of(x).shape
-        self.channel = len(self._shape) - 1 if isinstance(x, ChannelsLast) else 1
+        self.inside = dimensions_inside(x)
+        self._channel = len(self._shape) - 1 - self.inside
 
     def sums(self, x: jax.Array, *, computed: bool) -> jax.Array:
         """[batch, channels]: of all positions; `computed` as `total` has it."""
-        return total(x, tuple(axis for axis in range(1, x.ndim) if axis != self.channel), computed=computed)
+        return total(x, tuple(axis for axis in range(1, x.ndim) if axis != self._channel), computed=computed)
 
     def means(self, sums: jax.Array) -> jax.Array:
         """[batch, groups] from [batch, channels]: of all that the sums of a group are of."""
@@ -44,14 +44,8 @@ class _Places:
 
     def spread(self, per_group: jax.Array) -> jax.Array:
         """[batch, groups] for each channel, to broadcast over the array."""
-        return self.per_channel(jnp.repeat(per_group, self._shape[self.channel] // self._groups, axis=-1))
-
-    def per_channel(self, values: jax.Array) -> jax.Array:
-        """[batch, channels] or [channels], to broadcast over the array."""
-        shape = [1] * len(self._shape)
-        shape[0] = values.shape[0] if values.ndim == 2 else 1
-        shape[self.channel] = -1
-        return values.reshape(shape)
+        per_channel = jnp.repeat(per_group, self._shape[self._channel] // self._groups, axis=-1)
+        return jnp.expand_dims(per_channel, [axis for axis in range(1, len(self._shape)) if axis != self._channel])
 
 
 @lowers(aten.native_group_norm.default)
@@ -64,11 +58,7 @@ def native_group_norm(
     mean = places.means(places.sums(array, computed=False))
     centred = array - places.spread(mean)
     rstd = lax.rsqrt(places.means(places.sums(jnp.square(centred), computed=True)) + eps)
-    out = centred * places.spread(rstd)
-    if weight is not None:
-        out = out * places.per_channel(wide(weight))
-    if bias is not None:
-        out = out + places.per_channel(wide(bias))
+    out = scaled(centred * places.spread(rstd), weight, bias, places.inside)
     return held_like(out.astype(x.dtype), x), mean, rstd
 
 
@@ -96,6 +86,6 @@ def native_group_norm_backward(
     if output_mask[0]:
         factor = jnp.ones((), moved.dtype) if weight is None else wide(weight)
         centre, slope = places.spread(places.means(grads * factor)), places.spread(places.means(products * factor))
-        scaled = moved if weight is None else moved * places.per_channel(factor)
-        grad_x = held_like((scaled - centre - xhat * slope) * deviation, x)
+        grad_xhat = scaled(moved, weight, None, places.inside)
+        grad_x = held_like((grad_xhat - centre - xhat * slope) * deviation, x)
     return grad_x, products.sum(0) if output_mask[1] else None, grads.sum(0) if output_mask[2] else None
