@@ -64,8 +64,8 @@ REASONS: list[tuple[str, str, str]] = [
     ),
     (
         "contract",
-        "the step is traced: it reads one batch, so not `training_step(dataloader_iter)`",
-        r"is not an iterator|dataloader_iter",
+        "the step is one program and reads one batch: no second `next(dataloader_iter)` in it",
+        r"for a second batch|dataloader_iter",
     ),
     (
         "contract",

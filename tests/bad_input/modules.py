@@ -204,7 +204,7 @@ MODULES = (
         training_step=lambda self, batch, batch_idx, extra: self.loss(batch),
     ),
     of_module(
-        "training_step(self, dataloader_iter)", "dataloader_iter", training_step=lambda self, dataloader_iter: None,
+        "training_step(self, dataloader_iter, batch_idx)", "dataloader_iter", training_step=lambda self, dataloader_iter, batch_idx: None,
     ),
     of_module("training_step = 3", "training_step", TypeError, training_step=3),
     of_module("on_train_start(self, extra)", "on_train_start", TypeError, on_train_start=lambda self, extra: None),

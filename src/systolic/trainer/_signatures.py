@@ -12,6 +12,7 @@ from ..core import LightningDataModule, LightningModule
 from ..exceptions import MisconfigurationException, PossibleUserWarning
 from ..utilities._overrides import overrides
 from ..utilities._suggest import one_slip_away
+from ._batch_iterator import asks_for_iterator
 from ._stage import Stage
 
 R = TypeVar("R")
@@ -27,7 +28,7 @@ def require_steps(model: LightningModule, stages: Sequence[Stage]) -> None:
 
     Raises:
         TypeError: a step is no method, or takes other arguments.
-        MisconfigurationException: a training step wants the loader's iterator.
+        MisconfigurationException: a step wants the loader's iterator and something beside it.
     """
     for stage in stages:
         if overrides(model, stage.step, LightningModule):
@@ -39,10 +40,11 @@ def _require_step(model: LightningModule, stage: Stage) -> None:
     if not callable(method):
         raise TypeError(f"`{name}` must be a method. Received: {method!r} of type {type(method).__name__}.")
     parameters = list(inspect.signature(method).parameters.values())
-    if any(p.name == "dataloader_iter" for p in parameters):
+    if asks_for_iterator(method) and len(parameters) > 1:
         raise MisconfigurationException(
-            f"`{name}` asks for `dataloader_iter`, and a step gets one batch. Write `{stage.step}(self, batch, batch_idx)`; to "
-            "combine several batches, do so in the loader or its collate_fn."
+            f"`{name}` asks for `dataloader_iter`, which gives the batch and both indices. Expected: `{stage.step}(self, "
+            f"dataloader_iter)`, and `batch, batch_idx, dataloader_idx = next(dataloader_iter)` in it. Received: "
+            f"`{stage.step}{_with_self(method)}`."
         )
     takes_batch = any(p.kind in (*_POSITIONAL, p.VAR_POSITIONAL) for p in parameters)
     required = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]

@@ -13,6 +13,7 @@ from ..exceptions import MisconfigurationException
 from ..metrics import Results, StepLog
 from ..optim import LightningOptimizer
 from ._anomaly import finiteness
+from ._batch_iterator import BatchIterator, asks_for_iterator
 from ._batch_notes import note_batch
 from ._hooks import HookTable, step_arguments
 from ._padding import PaddedSteps
@@ -62,7 +63,12 @@ class Step:
         function = getattr(self.run.module, self.stage.step)
         try:
             with self.run.config.numerics.step_context():
-                return function(*step_arguments(function, batch, batch_idx, self.dataloader_idx, self.of_several))
+                if not asks_for_iterator(function):
+                    return function(*step_arguments(function, batch, batch_idx, self.dataloader_idx, self.of_several))
+                batches = BatchIterator(batch, batch_idx, self.dataloader_idx, self.stage.step)
+                output = function(batches)
+                batches.require_taken()
+                return output
         except Exception as error:
             note_batch(error, f"{type(self.run.module).__name__}.{self.stage.step}", batch)
             raise

@@ -1,0 +1,96 @@
+"""Steps that ask for `dataloader_iter`: one batch a step, the same training as Lightning's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+from trainer.as_lightning import Package, require_same
+from trainer.three_ways import loader, quiet_trainer, regression
+
+import systolic as L
+
+
+def _training_step(self: Any, dataloader_iter: Any) -> torch.Tensor:
+    batch, _, _ = next(dataloader_iter)
+    loss = self.loss(batch)
+    self.log("train_loss", loss, batch_size=4, on_epoch=True)
+    return loss
+
+
+def _validation_step(self: Any, dataloader_iter: Any) -> None:
+    batch, batch_idx, dataloader_idx = next(dataloader_iter)
+    self.log("loss", self.loss(batch) + 10 * batch_idx + 100 * dataloader_idx, batch_size=4, add_dataloader_idx=False)
+
+
+def test_training_equals_lightnings() -> None:
+    def scenario(package: Package) -> Any:
+        trainer, model = package.trainer(max_epochs=2), package.module(training_step=_training_step)
+        trainer.fit(model, loader())
+        return {"weights": list(model.state_dict().values()), "loss": trainer.callback_metrics["train_loss"].detach()}
+
+    require_same(scenario)
+
+
+@pytest.mark.parametrize("stage", ["validation", "test"])
+def test_evaluation_equals_lightnings(stage: str) -> None:
+    def scenario(package: Package) -> Any:
+        model = package.module(**{f"{stage}_step": _validation_step})
+        return getattr(package.trainer(), {"validation": "validate"}.get(stage, stage))(model, loader())
+
+    require_same(scenario)
+
+
+def test_prediction_equals_lightnings() -> None:
+    def scenario(package: Package) -> Any:
+        model = package.module(predict_step=lambda self, dataloader_iter: self(next(dataloader_iter)[0][0]))
+        return list(package.trainer().predict(model, loader()))
+
+    require_same(scenario)
+
+
+def _manual_step(self: Any, dataloader_iter: Any) -> None:
+    batch, _, _ = next(dataloader_iter)
+    optimizer = self.optimizers()
+    optimizer.zero_grad()
+    self.manual_backward(F.mse_loss(self(batch[0]), batch[1]))
+    optimizer.step()
+
+
+def _manual(self: Any) -> torch.optim.Optimizer:
+    self.automatic_optimization = False
+    return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def test_manual_optimization_equals_lightnings() -> None:
+    def scenario(package: Package) -> Any:
+        model = package.module(training_step=_manual_step, configure_optimizers=_manual)
+        package.trainer(max_epochs=2).fit(model, loader())
+        return list(model.state_dict().values())
+
+    require_same(scenario)
+
+
+@pytest.mark.parametrize("compile", [True, False])
+def test_a_second_batch_is_refused(compile: bool) -> None:
+    def step(self: Any, dataloader_iter: Any) -> torch.Tensor:
+        first, second = next(dataloader_iter)[0], next(dataloader_iter)[0]
+        return self.loss(first) + self.loss(second)
+
+    with pytest.raises(L.MisconfigurationException, match="`training_step` asked `dataloader_iter` for a second batch"):
+        quiet_trainer(compile=compile).fit(regression(L.LightningModule, training_step=step)(), loader())
+
+
+@pytest.mark.parametrize("compile", [True, False])
+def test_a_step_that_takes_no_batch_is_refused(compile: bool) -> None:
+    model = regression(L.LightningModule, training_step=lambda self, dataloader_iter: self(torch.ones(2, 4)).sum())()
+    with pytest.raises(L.MisconfigurationException, match="took no batch"):
+        quiet_trainer(compile=compile).fit(model, loader())
+
+
+def test_an_index_beside_it_is_refused() -> None:
+    model = regression(L.LightningModule, training_step=lambda self, dataloader_iter, batch_idx: None)()
+    with pytest.raises(L.MisconfigurationException, match=r"Received: `training_step\(self, dataloader_iter, batch_idx\)`"):
+        quiet_trainer().fit(model, loader())
