@@ -92,7 +92,9 @@ the rules that the Trainer applies; a test keeps it current.
 HOOKS_HEADER = """
 ## Hooks
 
-Methods of a LightningModule that Lightning called before version 2.0. A module that has one is refused: nobody would call it.
+Methods of a LightningModule that Lightning called before version 2.0. Nobody calls them now. A module with
+`training_epoch_end`, `validation_epoch_end` or `test_epoch_end` is refused, as by Lightning; the others are a warning. Parameters
+that nobody passes are refused.
 
 | method | instead |
 |---|---|

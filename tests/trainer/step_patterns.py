@@ -204,6 +204,19 @@ class ExtendList(Step):
 
 
 @pattern("numpy")
+class KeepArrays(Step):
+    def prepare(self):
+        self.predictions, self.last = [], {}
+
+    def step(self, x, y, batch_idx):
+        logits = self.net(x)
+        self.predictions.append(logits.argmax(1).cpu().numpy())
+        self.last["logits"] = logits.detach().cpu().numpy()
+        self.largest = logits.detach().cpu().numpy().max()
+        return F.cross_entropy(logits, y)
+
+
+@pattern("numpy")
 class SklearnAccuracy(Step):
     def step(self, x, y, batch_idx):
         from sklearn.metrics import accuracy_score

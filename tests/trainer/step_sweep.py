@@ -20,7 +20,7 @@ from trainer.step_patterns import BATCHES, CLASSES, FEATURES, PATTERNS, ROWS
 import systolic as L
 
 EPOCHS = 2
-_KEPT = ("losses", "recent", "total", "count", "counts", "predictions", "best")
+_KEPT = ("last", "largest", "losses", "recent", "total", "count", "counts", "predictions", "best")
 
 
 @dataclass
@@ -93,7 +93,9 @@ def difference(eager: Outcome, compiled: Outcome) -> str:
 
 
 def _plain(value: Any) -> Any:
-    return [float(one) for one in value] if isinstance(value, list | deque) else value
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    return [np.asarray(one).tolist() for one in value] if isinstance(value, list | deque | np.ndarray) else value
 
 
 def _words(text: str) -> list[str]:

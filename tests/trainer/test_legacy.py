@@ -13,6 +13,7 @@ from trainer.runs import Line, batches, trainer
 import systolic as L
 from systolic.compat import REMOVED_HOOKS, REMOVED_PARAMETERS, modern
 from systolic.compat._arguments import _RULES
+from systolic.exceptions import PossibleUserWarning
 from systolic.trainer import _interception
 
 ROOT = Path(__file__).parents[2]
@@ -146,11 +147,26 @@ def test_todays_spellings_say_nothing() -> None:
     )
 
 
-@pytest.mark.parametrize("name", sorted(REMOVED_HOOKS))
-def test_hooks_that_nobody_calls_are_refused(name: str) -> None:
-    module = type("Old", (Line,), {name: lambda self, *args: None})()
+REFUSED = {"training_epoch_end", "validation_epoch_end", "test_epoch_end"}
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_hooks_that_lightning_refuses_are_refused(name: str) -> None:
+    module = type("Old", (Line,), {name: lambda self, outputs: None})()
     with pytest.raises(L.MisconfigurationException, match=rf"`Old.{name}` is a hook that Lightning 2.0 removed.*Instead, "):
         trainer(compile=False).fit(module, batches(1))
+
+
+@pytest.mark.parametrize("name", sorted(set(REMOVED_HOOKS) - REFUSED))
+def test_hooks_that_nobody_calls_are_named(name: str) -> None:
+    module = type("Old", (Line,), {name: lambda self, *args: None})()
+    with pytest.warns(PossibleUserWarning, match=rf"`Old.{name}` is a hook that Lightning 2.0 removed.*Instead, "):
+        trainer(compile=False).fit(module, batches(1))
+
+
+def test_a_method_that_no_old_lightning_could_call_is_the_users_own() -> None:
+    module = type("Own", (Line,), {"on_epoch_end": lambda self, outputs: None})()  # as pytorch-forecasting's models have
+    trainer(compile=False).fit(module, batches(1))
 
 
 @pytest.mark.parametrize(("name", "parameter"), sorted(REMOVED_PARAMETERS))

@@ -19,7 +19,7 @@ REFUSED = {
 }
 # One of each kind.
 ON_EIGHT_CORES = (
-    "Packed", "PackedOutput", "PrintLoss", "AppendAndUse", "DequeOfLosses", "MathOfStep", "IfLossLarge", "BestSoFar", "MaskedRows", "UniqueClasses",
+    "KeepArrays", "Packed", "PackedOutput", "PrintLoss", "AppendAndUse", "DequeOfLosses", "MathOfStep", "IfLossLarge", "BestSoFar", "MaskedRows", "UniqueClasses",
     "WriteMasked", "CoinFlip", "Mixup", "LayerDrop", "QueuePointer", "CategoricalLogProb", "F1",
     "PerSampleGradients", "NumpyNoise", "PythonShuffle", "NumpyMean", "FloatOfTensor", "OldSpectralNorm",
 )  # fmt: skip

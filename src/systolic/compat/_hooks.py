@@ -1,13 +1,14 @@
-"""Hooks that Lightning once called, and would be passed over in silence now: refused, with what to write instead."""
+"""Hooks that Lightning once called, and would be passed over in silence now: named, with what to write instead."""
 
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable
 
 from torch import nn
 
-from ..exceptions import MisconfigurationException, OldInterfaceError
+from ..exceptions import MisconfigurationException, OldInterfaceError, PossibleUserWarning
 from ..utilities._overrides import overrides
 
 _OUTPUTS = "keep what you need in a list of the module in `{step}`, and use and clear it in `{hook}`"
@@ -33,6 +34,15 @@ REMOVED_HOOKS = {
 }
 """By hook: what to write instead."""
 
+_REFUSED = frozenset({"training_epoch_end", "validation_epoch_end", "test_epoch_end"})
+"""Those whose name is an error in Lightning, too. A module may have the others for itself, and runs under Lightning so."""
+
+_OLD_ARGUMENTS = {
+    **dict.fromkeys((*_REFUSED, "training_step_end", "validation_step_end", "test_step_end"), 1),
+    "tbptt_split_batch": 2,
+}
+"""How many arguments the old hook was called with; the others without any."""
+
 _NO_INDEX = "with several optimizers set `self.automatic_optimization = False` and take them from `self.optimizers()`"
 REMOVED_PARAMETERS = {
     ("training_step", "optimizer_idx"): _NO_INDEX,
@@ -51,7 +61,7 @@ REMOVED_PARAMETERS = {
 
 
 def require_current_hooks(model: nn.Module, base: type[nn.Module]) -> None:
-    """Raise for a module with methods, or parameters of methods, that nobody serves any more.
+    """Warn of methods that nobody calls any more; raise for those that Lightning refuses, and for parameters nobody passes.
 
     Args:
         model: the user's module.
@@ -61,11 +71,13 @@ def require_current_hooks(model: nn.Module, base: type[nn.Module]) -> None:
         MisconfigurationException: names the method and says what to write instead.
     """
     for name, instead in REMOVED_HOOKS.items():
-        if callable(getattr(model, name, None)):
-            raise MisconfigurationException(
-                f"`{type(model).__name__}.{name}` is a hook that Lightning 2.0 removed; it would not be called. "
-                f"Instead, {instead}."
-            )
+        method = getattr(model, name, None)
+        if not callable(method) or not _takes(method, _OLD_ARGUMENTS.get(name, 0)):
+            continue
+        told = f"`{type(model).__name__}.{name}` is a hook that Lightning 2.0 removed; it is not called. Instead, {instead}."
+        if name in _REFUSED:
+            raise MisconfigurationException(told)
+        warnings.warn(f"{told} If it is a method of your own, ignore this.", PossibleUserWarning, stacklevel=4)
     for (name, parameter), instead in REMOVED_PARAMETERS.items():
         method = getattr(model, name, None)
         if callable(method) and overrides(model, name, base) and parameter in _required(method):
@@ -73,6 +85,15 @@ def require_current_hooks(model: nn.Module, base: type[nn.Module]) -> None:
                 f"`{type(model).__name__}.{name}` takes `{parameter}`, which Lightning 2.0 removed. Remove the `{parameter}` "
                 f"argument from `{name}`. Instead, {instead}."
             )
+
+
+def _takes(method: Callable[..., object], count: int) -> bool:
+    """Whether a method can be called as the old hook was: one that cannot (`on_epoch_end(self, outputs)`) is none."""
+    try:
+        inspect.signature(method).bind(*(None,) * count)
+    except TypeError:
+        return False
+    return True
 
 
 def _required(method: Callable[..., object]) -> set[str]:

@@ -7,7 +7,7 @@ import pickle
 import types
 import warnings
 from argparse import Namespace
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -35,11 +35,30 @@ class AttributeDict(dict[str, Any]):
 Hyperparameters = AttributeDict | MutableMapping[str, Any]
 
 
-class _Initial:
-    """Holds the copy that nobody changes. Not a container: the object graph of a step has no business in it."""
+class _Initial(MutableMapping[str, Any]):
+    """The copy that was made when they were saved.
+
+    No dict: the object graph of a step has no business in it. A mapping, because packages take entries out of it that
+    they cannot write down (pytorch-forecasting, before its logger sees them).
+    """
 
     def __init__(self, value: Hyperparameters) -> None:
         self.value = value
+
+    def __getitem__(self, name: str) -> Any:
+        return self.value[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.value[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        del self.value[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.value)
+
+    def __len__(self) -> int:
+        return len(self.value)
 
 
 class HyperparametersMixin:

@@ -15,7 +15,7 @@ import torch
 
 from ...utilities._torch_internals import FunctionalTensor
 from .._capture_thread import replaced
-from ._traced_arrays import is_traced_array
+from ._traced_arrays import is_traced_array, stands_for_number
 
 
 @contextlib.contextmanager
@@ -113,7 +113,7 @@ def _dtype(leaf: Any) -> torch.dtype:
     if isinstance(leaf, torch.SymFloat):
         return torch.get_default_dtype()
     if is_traced_array(leaf):
-        is_pythons = hasattr(leaf, "is_pythons") and leaf.tensor.is_floating_point()
+        is_pythons = stands_for_number(leaf) and leaf.tensor.is_floating_point()
         return torch.get_default_dtype() if is_pythons else leaf.tensor.dtype
     if isinstance(leaf, torch.SymInt):
         return torch.int64

@@ -12,7 +12,7 @@ from ...utilities._torch_internals import TreeSpec, functorch_value, is_functorc
 from ._grown_lists import GrownList
 from ._size_reads import plain
 from ._symbols import HostExpression, Number, SymbolTable
-from ._traced_arrays import is_traced_array, refuse_array
+from ._traced_arrays import TracedArray, is_traced_array, stands_for_number, stands_for_scalar
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,18 @@ class NumberOutput:
 
 
 @dataclass(frozen=True)
+class ArrayOutput:
+    """Like `TensorOutput`, for a value that user code holds as an array of NumPy (`y.cpu().numpy()`).
+
+    Attributes:
+        is_scalar: whether it is one of NumPy's scalars, as its reductions give.
+    """
+
+    index: int
+    is_scalar: bool
+
+
+@dataclass(frozen=True)
 class HostNumber:
     """A number computed on the host from the step's symbolic numbers."""
 
@@ -85,7 +97,7 @@ class DeferredText:
 
 @dataclass(frozen=True)
 class OutputTree:
-    """A pytree whose leaves are `TensorOutput`, `ExistingTensor`, `NumberOutput`, `HostNumber`, or plain values."""
+    """A pytree whose leaves are plain values, or outputs: tensors, those that existed, numbers, arrays, host's numbers."""
 
     leaves: tuple[Any, ...]
     spec: TreeSpec
@@ -119,6 +131,10 @@ def filled(leaf: object, outputs: Callable[[int], Any], number: Callable[[int], 
         return outputs(leaf.index)
     if isinstance(leaf, NumberOutput):
         return number(leaf.index)
+    if isinstance(leaf, ArrayOutput):
+        # host sync: user code keeps the array outside of the step, and may write to it; JAX's memory is read-only
+        array = outputs(leaf.index).numpy().copy()
+        return array[()] if leaf.is_scalar else array
     if isinstance(leaf, HostNumber):
         return leaf.expression(symbols)
     if isinstance(leaf, DeferredText):
@@ -143,7 +159,7 @@ def _autograd_leaf(leaf: LeafOutput, outputs: Callable[[int], Any]) -> torch.Ten
 
 def output_numbers(leaf: object) -> Iterator[int]:
     """The outputs that a leaf of an output tree needs."""
-    if isinstance(leaf, TensorOutput | NumberOutput):
+    if isinstance(leaf, TensorOutput | NumberOutput | ArrayOutput):
         yield leaf.index
     if isinstance(leaf, LeafOutput) and leaf.grad is not None:
         yield leaf.grad
@@ -190,7 +206,7 @@ class OutputList:
         if isinstance(leaf, torch.Tensor):
             return TensorOutput(self.add(leaf)) if of_tensor is None else of_tensor(leaf)
         if is_traced_array(leaf):
-            refuse_array()
+            return self._array(leaf)
         if isinstance(leaf, GrownList):  # no tree of PyTorch's looks into it
             leaf.was_read = True
         if isinstance(leaf, torch.SymInt | torch.SymFloat | torch.SymBool):
@@ -198,3 +214,8 @@ class OutputList:
                 return HostNumber(self._table.expression(leaf))
             return NumberOutput(self.add(leaf))
         return self.of_text(leaf) if isinstance(leaf, str) else plain(leaf)
+
+    def _array(self, array: TracedArray) -> Any:
+        """The leaf of an array that stands for a tensor, or of a Python number that does (`y.tolist()`)."""
+        index = self.add(array.tensor)
+        return NumberOutput(index) if stands_for_number(array) else ArrayOutput(index, stands_for_scalar(array))

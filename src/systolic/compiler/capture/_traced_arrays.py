@@ -10,7 +10,7 @@ import contextlib
 import functools
 import operator
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol, TypeGuard
 
 import numpy as np
 import torch
@@ -47,6 +47,18 @@ def numpy_of_torch() -> Any:
     return numpy
 
 
+class TracedArray(Protocol):
+    """An array of PyTorch's NumPy.
+
+    Attributes:
+        tensor: what it stands for.
+        ndim: its number of dimensions.
+    """
+
+    tensor: torch.Tensor
+    ndim: int
+
+
 def traced_array(tensor: torch.Tensor) -> Any:
     """An array that stands for a tensor of the trace."""
     return numpy_of_torch().ndarray(tensor)
@@ -60,9 +72,19 @@ def traced_numbers(tensor: torch.Tensor) -> list[Any]:
     return found
 
 
-def is_traced_array(value: object) -> bool:
+def is_traced_array(value: object) -> TypeGuard[TracedArray]:
     """Whether a value is such an array."""
     return type(value).__module__ == "torch._numpy._ndarray" and hasattr(value, "tensor")
+
+
+def stands_for_number(array: TracedArray) -> bool:
+    """Whether an array stands for one of Python's numbers."""
+    return hasattr(array, "is_pythons")
+
+
+def stands_for_scalar(array: TracedArray) -> bool:
+    """Whether an array stands for one of NumPy's scalars: its reductions give them, `x.numpy()` arrays without dimensions."""
+    return array.ndim == 0 and not hasattr(array, "is_tensors")
 
 
 def refuse_array(*_: object, **__: object) -> NoReturn:
@@ -132,7 +154,9 @@ def _numpy(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self, force=force)
         if self.requires_grad and not force:
             raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
-        return traced_array(self.detach())
+        array = traced_array(self.detach())
+        array.is_tensors = True
+        return array
 
     return numpy
 
