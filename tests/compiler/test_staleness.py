@@ -394,3 +394,19 @@ def test_gradients_that_appear_are_told_in_the_order_of_the_model() -> None:
         step(torch.ones(2, 4))
     told = re.findall(r"(\d)\.weight\.grad: set", step.compiles[1].reason)
     assert told == list("0123")
+
+
+def test_a_step_of_eager_pytorch_between_two_compiled_ones_leaves_its_gradients() -> None:
+    def losses(compile: bool) -> list[float]:
+        torch.manual_seed(0)
+        layer = torch.nn.Linear(2, 2)
+
+        def step(x: torch.Tensor) -> torch.Tensor:
+            loss = layer(x).square().mean()
+            loss.backward()  # onto what the step before left
+            return loss.detach() + layer.weight.grad.sum()
+
+        compiled: Any = systolic.jit(step) if compile else step
+        return [float(one(torch.ones(6, 2))) for one in (compiled, step, compiled, step, compiled)]
+
+    assert losses(True) == pytest.approx(losses(False), rel=1e-5)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch.nn.utils.rnn import pack_sequence
+from torch.utils._pytree import register_pytree_node
 
 from systolic.data import batch_size_of, flatten_batch, unflatten_batch
 from systolic.exceptions import MisconfigurationException
@@ -66,6 +67,22 @@ class Wrapped(MutableMapping[str, Any]):
         return len(self.items_)
 
 
+class Rows(Wrapped):
+    """Like a TensorDict: a mapping that iterates over rows, has a size, and that PyTorch's registry knows how to open."""
+
+    def __init__(self, items: Mapping[str, Any], rows: int) -> None:
+        super().__init__(items)
+        self.rows = rows
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(range(self.rows))
+
+
+register_pytree_node(
+    Rows, lambda r: ([*r.items_.values()], (tuple(r.items_), r.rows)), lambda v, c: Rows(dict(zip(c[0], v, strict=True)), c[1])
+)
+
+
 class Numbered(list[Any]):
     number = 0
 
@@ -101,6 +118,7 @@ def replaced(batch: Any) -> tuple[Any, list[Any]]:
         (UserDict(x=X, y=Y), lambda b: [b["x"], b["y"]]),
         (MappingProxyType({"x": X, "y": Y}), lambda b: [b["x"], b["y"]]),
         (Wrapped({"x": X, "y": Y}), lambda b: [b["x"], b["y"]]),
+        (Rows({"x": X, "y": Y}, 2), lambda b: [b["x"], b["y"]][: b.rows]),
         (Frozen(X, {"y": Y}), lambda b: [b.x, b.y["y"]]),
         (Record(X), lambda b: [b.x]),
         (Numbered([X, Y]), list),
@@ -116,6 +134,11 @@ def test_round_trip(batch: Any, read: Any) -> None:
     got = read(again)
     assert len(got) == len(leaves)
     assert all(part is leaf for part, leaf in zip(got, leaves, strict=True))
+
+
+def test_sizes_of_registered_mappings_tell_batches_apart() -> None:
+    specs = [flatten_batch(Rows({"x": X}, rows))[1] for rows in (2, 2, 3)]
+    assert specs[0] == specs[1] != specs[2]
 
 
 def test_what_is_no_tensor_travels_untouched() -> None:

@@ -154,6 +154,25 @@ def test_writing_reaches_the_devices(how: str, packed: bool, placement: Placemen
         assert torch.equal(on_device(DeviceTensor(cells[2])), torch.ones(2))
 
 
+@pytest.mark.parametrize("how", WRITES)
+def test_writing_in_inference_mode(how: str, placement: Placement) -> None:
+    plain = torch.linspace(-1, 2, 12).view(3, 4)
+    tensor = single(plain.clone(), placement)
+    with torch.inference_mode():
+        WRITES[how](plain)
+        WRITES[how](tensor)
+    assert torch.equal(on_device(tensor), plain)
+
+
+def test_views_in_inference_mode_are_ordinary_tensors(module: nn.Module) -> None:
+    weight: Any = module.weight
+    with torch.inference_mode():
+        views = (weight[None], weight.t(), weight.view(-1), weight.detach(), weight.split(25)[1], weight.expand(60, 50))
+        assert not any(view.is_inference() for view in views)  # as of every tensor that was made outside
+        assert module(torch.ones(2, 50)).is_inference()
+    (views[3] * torch.ones(50, requires_grad=True)).sum().backward()
+
+
 def test_a_view_that_was_kept_sees_the_value_after_a_step(placement: Placement) -> None:
     tensor = single(torch.zeros(3, 4), placement)
     row = tensor[1]

@@ -9,6 +9,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from ..utilities._torch_internals import SUPPORTED_NODES, tree_flatten, tree_unflatten
+
 Rebuild = Callable[[list[Any]], Any]
 
 
@@ -28,7 +30,7 @@ def open_container(value: Any) -> Opened | None:
     if kind is tuple:
         return Opened(len(value), value, tuple)
     if isinstance(value, Mapping):
-        return _open_mapping(value)
+        return _open_registered(value) if kind in SUPPORTED_NODES and not isinstance(value, dict) else _open_mapping(value)
     if isinstance(value, tuple):
         # `_make` bypasses a `__new__` that some named tuples (PackedSequence) define with checks of their own.
         return Opened(len(value), value, getattr(kind, "_make", kind))
@@ -45,6 +47,12 @@ def map_leaves(change: Callable[[Any], Any], value: object) -> Any:
     if opened is None:
         return change(value)
     return opened.rebuild([map_leaves(change, child) for child in opened.children])
+
+
+def _open_registered(value: Any) -> Opened:
+    """Open a mapping as its package told PyTorch to: `for key in` a TensorDict goes through rows, and it has a batch size."""
+    leaves, spec = tree_flatten(value, is_leaf=lambda one: one is not value)
+    return Opened(repr(spec), leaves, lambda values: tree_unflatten(values, spec))
 
 
 def _open_mapping(value: Mapping[Any, Any]) -> Opened:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +33,9 @@ class DeviceTensor(torch.Tensor):
     @staticmethod
     def __new__(cls, cell: Cell | ViewCell, *, requires_grad: bool = False) -> DeviceTensor:
         """Wrap a cell; the tensor reports `device="cpu"`, where its value appears when somebody looks."""
-        self = torch.Tensor._make_wrapper_subclass(cls, cell.shape, dtype=cell.dtype, requires_grad=requires_grad)
+        # the user may be in `torch.inference_mode`: a view of a weight is an ordinary tensor there, too
+        with torch.inference_mode(False) if torch.is_inference_mode_enabled() else contextlib.nullcontext():
+            self = torch.Tensor._make_wrapper_subclass(cls, cell.shape, dtype=cell.dtype, requires_grad=requires_grad)
         self._cell = cell
         return cast(DeviceTensor, self)
 

@@ -10,6 +10,7 @@ from ..exceptions import MisconfigurationException, PossibleUserWarning
 from ..utilities._overrides import overrides
 from ._config import TrainerConfig
 from ._defaults import require_module
+from ._stage import Stage
 
 if TYPE_CHECKING:
     from ._run import Run
@@ -70,7 +71,7 @@ def require_one_source(method: str, datamodule: LightningDataModule | None, **lo
 def warn_of_unused_validation(model: LightningModule, loaders: Any, datamodule: LightningDataModule | None) -> None:
     """Warn when fit will not validate although one half of what it needs is there."""
     has_step, name = overrides(model, "validation_step", LightningModule), type(model).__name__
-    has_data = loaders is not None or _defines_validation_data(datamodule if datamodule is not None else model)
+    has_data = loaders is not None or defines_data(datamodule if datamodule is not None else model, Stage.VALIDATE)
     if has_data and not has_step:
         warnings.warn(
             f"You passed in a `val_dataloader` but have no `validation_step` in {name}: fit does not validate.", stacklevel=3
@@ -132,5 +133,6 @@ def warn_of_few(told: int | float, seen: int, epoch: int) -> None:
         )
 
 
-def _defines_validation_data(owner: LightningModule | LightningDataModule) -> bool:
-    return overrides(owner, "val_dataloader", LightningModule if isinstance(owner, LightningModule) else LightningDataModule)
+def defines_data(owner: LightningModule | LightningDataModule, stage: Stage) -> bool:
+    """Whether a module or datamodule makes the loaders of a stage."""
+    return overrides(owner, stage.loader, LightningModule if isinstance(owner, LightningModule) else LightningDataModule)

@@ -5,11 +5,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import _lightning_loops
+from ._data_checks import defines_data
 from ._loop_progress import LoopProgress
 from ._stage import Stage
 
 if TYPE_CHECKING:
     from ._run import Run
+
+
+class DataSource:
+    """`loop._data_source`: private in Lightning, and what gluonts asks whether a fit validates.
+
+    Args:
+        run: the run.
+        stage: whose loaders.
+    """
+
+    def __init__(self, run: Run, stage: Stage) -> None:
+        self._run, self._stage = run, stage
+
+    def is_defined(self) -> bool:
+        """Whether there are loaders: given, or of a module or datamodule that overrides their hook."""
+        run = self._run
+        return run.given.get(self._stage) is not None or defines_data(run.datamodule or run.module, self._stage)
 
 
 class StageLoop:
@@ -22,6 +40,7 @@ class StageLoop:
 
     def __init__(self, run: Run, stage: Stage) -> None:
         self._run, self._stage = run, stage
+        self._data_source = DataSource(run, stage)
 
     def setup_data(self) -> None:
         """Ask for the loaders now, where they are not there yet."""

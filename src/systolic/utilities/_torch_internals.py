@@ -69,6 +69,7 @@ from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 from torch.utils._python_dispatch import _disable_current_modes as _disable_current_modes
 
 # PyTorch's registry of containers, where transformers' outputs and users' classes are known
+from torch.utils._pytree import SUPPORTED_NODES as SUPPORTED_NODES
 from torch.utils._pytree import TreeSpec as TreeSpec
 from torch.utils._pytree import register_pytree_node as register_pytree_node
 from torch.utils._pytree import tree_flatten as tree_flatten

@@ -18,12 +18,12 @@ def explained() -> Iterator[None]:
     except CaptureError:
         raise
     except (GuardOnDataDependentSymNode, DataDependentOutputException) as error:
-        raise DataDependentError(_value_needed(user_line_of(error))) from None
+        raise DataDependentError(value_needed(user_line_of(error))) from None
     except DynamicOutputShapeException as error:
         raise DataDependentError(_shape_needed(user_line_of(error), str(error.func))) from None
     except TypeError as error:
         if "FunctionalTensor.__format__" in str(error):
-            raise DataDependentError(_value_needed(user_line_of(error))) from None
+            raise DataDependentError(value_needed(user_line_of(error))) from None
         raise
     except RuntimeError as error:
         if ".numpy() is not supported" in str(error) or "data is not allocated yet" in str(error):
@@ -31,9 +31,9 @@ def explained() -> Iterator[None]:
         if "doesn't have storage" in str(error):
             raise CaptureError(_without_storage(user_line_of(error))) from None
         if "expected to contain only concrete integers" in str(error):
-            raise DataDependentError(_value_needed(user_line_of(error))) from None
+            raise DataDependentError(value_needed(user_line_of(error))) from None
         if "data-dependent" in str(error) or "unbacked symint" in str(error).lower():
-            raise DataDependentError(_value_needed(user_line_of(error))) from None
+            raise DataDependentError(value_needed(user_line_of(error))) from None
         raise
 
 
@@ -59,7 +59,7 @@ def _without_storage(line: str) -> str:
     )
 
 
-def _value_needed(line: str) -> str:
+def value_needed(line: str) -> str:
     return (
         "The step asks for the value of a tensor while it is being traced (an `if`, `while`, `int()`, `bool()`, "
         "`len()` or a formatted string that depends on it). The step becomes one program, compiled once; the value "

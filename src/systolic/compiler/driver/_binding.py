@@ -33,8 +33,9 @@ def bind(objects: ObjectGraph, placement: Placement) -> None:
     for tensor in with_history.values():
         if not tensor._is_view():
             tensor.detach_()
-    # of owners that move now: a swap leaves them a copy of their gradient, and what is a gradient cannot be swapped itself
-    owners = {id(g): objects.tensors[path] for path, g in objects.grads.items() if id(objects.tensors[path]) in moved}
+    # what is a gradient cannot be swapped itself: its owner, which a swap leaves a copy of it or which is on the devices
+    # already (a step of eager PyTorch came between), gets another one
+    owners = {id(g): objects.tensors[path] for path, g in objects.grads.items()}
     for tensor, cell in zip(movable, cells, strict=True):
         if id(tensor) in owners and id(tensor) not in moved:
             owners[id(tensor)].grad = DeviceTensor(cell)

@@ -1,0 +1,70 @@
+"""Sizes that are given as tensors: `torch.zeros(lengths.max(), 3)`, `torch.arange(index.max() + 1)`, `x.expand(count, -1)`.
+
+PyTorch takes such a tensor's number by itself, without the `int` that a trace would notice, and lets it through these functions
+as a symbol; no program has a shape with a symbol in it. So the number is asked for, as `int` would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ...utilities._torch_internals import FunctionalTensor, free_unbacked_symbols
+from .._errors import DataDependentError, user_line_of
+from ._explain import value_needed
+
+_Tensor = torch.Tensor
+_FACTORIES = frozenset(
+    {
+        torch.zeros, torch.ones, torch.empty, torch.full, torch.rand, torch.randn, torch.randint, torch.randperm, torch.eye,
+        torch.arange,
+    }
+)  # fmt: skip
+"""Functions that begin with no tensor."""
+
+_ALL = frozenset(
+    {
+        torch.zeros, torch.ones, torch.empty, torch.rand, torch.randn, torch.randperm, torch.eye, torch.arange,
+        _Tensor.new_zeros, _Tensor.new_ones, _Tensor.new_empty, _Tensor.view, _Tensor.reshape, _Tensor.expand,
+        _Tensor.repeat, _Tensor.tile, torch.topk, _Tensor.topk, torch.tril, _Tensor.tril, torch.triu, _Tensor.triu,
+    }
+)  # fmt: skip
+"""Functions whose arguments are all sizes or the like, but for the tensor that they begin with."""
+
+_IN_LISTS = frozenset(
+    {torch.full, torch.randint, torch.reshape, torch.tile, torch.broadcast_to, _Tensor.broadcast_to, _Tensor.new_full}
+)
+"""Functions whose sizes are a tuple or list among other arguments."""
+
+
+def with_sizes(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The arguments of a function of PyTorch's, with whole numbers in place of tensors that are sizes.
+
+    Raises:
+        DataDependentError: `torch.arange` was given a real number that is a value of the trace.
+    """
+    if func not in _ALL and func not in _IN_LISTS:
+        return args, kwargs
+    if func is torch.arange and any(map(_is_real_value, args)):  # PyTorch's own answer is an internal error
+        raise DataDependentError(value_needed(user_line_of()))
+    first, flat = int(func not in _FACTORIES), func in _ALL
+    given = tuple(_size(one) if flat or isinstance(one, list | tuple) else one for one in args[first:])
+    return (*args[:first], *given), {name: _size(one) if name in _NAMES else one for name, one in kwargs.items()}
+
+
+_NAMES = ("size", "shape", "n", "m", "end", "start", "step", "k", "diagonal")
+
+
+def _size(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return type(value)(map(_size, value)) if type(value) in (list, tuple) else value
+    is_whole = isinstance(value, FunctionalTensor) and value.ndim == 0 and not value.is_floating_point()
+    return int(value) if is_whole else value
+
+
+def _is_real_value(value: object) -> bool:
+    if isinstance(value, torch.SymFloat):
+        return bool(free_unbacked_symbols(value))
+    return isinstance(value, FunctionalTensor) and value.is_floating_point()
