@@ -43,6 +43,18 @@ def test_evaluation_equals_lightnings(stage: str) -> None:
     require_same(scenario)
 
 
+def test_the_number_of_the_loader_comes_with_the_batch() -> None:
+    def scenario(package: Package) -> Any:
+        def step(self: Any, dataloader_iter: Any) -> None:
+            batch, batch_idx, dataloader_idx = next(dataloader_iter)
+            self.log(f"loss_{dataloader_idx}", self.loss(batch) + batch_idx, batch_size=4, add_dataloader_idx=False)
+
+        found = package.trainer().validate(package.module(validation_step=step), [loader(8), loader(4)])
+        return {name: value for values in found for name, value in values.items()}  # Lightning has them in one list's entry
+
+    require_same(scenario)
+
+
 def test_prediction_equals_lightnings() -> None:
     def scenario(package: Package) -> Any:
         model = package.module(predict_step=lambda self, dataloader_iter: self(next(dataloader_iter)[0][0]))

@@ -10,6 +10,7 @@ from typing import Any
 from ..core import LightningModule
 from ..exceptions import MisconfigurationException
 from ..utilities._overrides import overrides
+from ._batch_iterator import asks_for_iterator
 from ._stage import Stage
 
 Bound = Callable[..., Any]
@@ -44,6 +45,8 @@ def require_index_as_needed(module: LightningModule, stage: Stage, several: bool
                 f"There is a single `{loaders}`, but you have included `dataloader_idx` in `{method}`. Give the argument a "
                 "default, `dataloader_idx=0`, or leave it out."
             )
+        if name == stage.step and asks_for_iterator(getattr(module, name)):
+            continue  # `next(dataloader_iter)` gives the number, too
         if several and index is None and not any(p.kind is p.VAR_POSITIONAL for p in parameters.values()):
             raise LoaderIndexError(
                 f"There are several `{loaders}`s, and there is no `dataloader_idx` argument in `{method}`, which gets the "
