@@ -8,18 +8,18 @@ import jax
 import numpy as np
 from jax.sharding import Sharding
 
-from ..utilities._jax_internals import multihost_utils
+from ..utilities._jax_internals import Format, multihost_utils
 from ._process import process_count
 
 
-def make_global_array(values: np.ndarray[Any, Any], sharding: Sharding) -> jax.Array:
+def make_global_array(values: np.ndarray[Any, Any], place: Sharding | Format) -> jax.Array:
     """An array over all processes' devices, of which this process fills in its own part.
 
     Args:
         values: the whole array, the same in every process.
-        sharding: which part lies where.
+        place: which part lies where, and in which order of dimensions.
     """
-    return jax.make_array_from_callback(values.shape, sharding, lambda index: values[index])
+    return jax.make_array_from_callback(values.shape, place, lambda index: values[index])
 
 
 def join_parts(own: np.ndarray[Any, Any], sharding: Sharding, parts: int) -> jax.Array:

@@ -30,6 +30,7 @@ from ._device_tensor import replace_value as replace_value
 from ._device_tensor import send_changes as send_changes
 from ._device_tensor import set_data as set_data
 from ._device_tensor import wait_for as wait_for
+from ._dimension_order import place_of as place_of
 from ._dtypes import jax_dtype as jax_dtype
 from ._dtypes import torch_dtype as torch_dtype
 from ._fork import require_not_forked as require_not_forked

@@ -12,6 +12,7 @@ import torch
 
 from ..sharding import StateKind
 from ._convert import copy_to_host, put, to_host_array, to_jax_array, to_torch_tensor
+from ._dimension_order import place_of
 from ._dtypes import jax_dtype
 
 
@@ -118,7 +119,7 @@ def flush(buffer: Buffer) -> None:
             for cell in dirty:
                 flat = to_jax_array(_mirror(cell)).reshape(-1)
                 values[cell.offset : cell.offset + flat.size] = np.asarray(flat)
-        buffer.array = put(values, buffer.array.sharding)
+        buffer.array = put(values, place_of(buffer.array.sharding, values.shape))
     for cell in buffer.cells:
         cell.mirror = None
         cell.dirty = False
@@ -180,7 +181,7 @@ def make_cells(
         arrays = [to_jax_array(values[i]) for i in group]
         packed = arrays[0] if len(group) == 1 else np.concatenate([np.asarray(a).reshape(-1) for a in arrays])
         # device_put may keep the host memory that it was given; the state is donated, so it gets its own copy
-        return put(np.array(packed, jax_dtype(values[group[0]].dtype)), shardings[group[0]])
+        return put(np.array(packed, jax_dtype(values[group[0]].dtype)), place_of(shardings[group[0]], packed.shape))
 
     return _cells([(v.shape, v.dtype) for v in values], shardings, kinds, filled)
 
@@ -193,7 +194,7 @@ def describe_cells(
     def described(group: list[int]) -> Any:
         shape, dtype = tensors[group[0]]
         shape = tuple(shape) if len(group) == 1 else (sum(tensors[i][0].numel() for i in group),)
-        return jax.ShapeDtypeStruct(shape, jax_dtype(dtype), sharding=shardings[group[0]])
+        return jax.ShapeDtypeStruct(shape, jax_dtype(dtype), sharding=place_of(shardings[group[0]], shape))
 
     return _cells(tensors, shardings, kinds, described)
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from ..distributed import gather_to_host, join_parts, make_global_array
+from ._dimension_order import Place, sharding_of
 from ._dtypes import torch_dtype
 from ._fork import require_not_forked
 from ._transfers import observers, tell_fetched, tell_sent
@@ -128,14 +129,15 @@ def _is_whole(array: jax.Array, parts: list[jax.Shard]) -> bool:
     return sum(np.size(shard.data) for shard in parts if shard.data is not None) == array.size
 
 
-def put(array: Any, sharding: jax.sharding.Sharding, parts: int = 1) -> jax.Array:
+def put(array: Any, place: Place, parts: int = 1) -> jax.Array:
     """Copy a host array to the devices, 64-bit types included; where several processes hold a part each, join the parts."""
     began = time.perf_counter()
     with jax.enable_x64(True):
+        sharding = sharding_of(place)
         if sharding.is_fully_addressable:
-            placed = jax.device_put(array, sharding)
+            placed = jax.device_put(array, place)
         else:  # `device_put` would compare the array of each process with the others', by a collective
-            placed = make_global_array(array, sharding) if parts == 1 else join_parts(array, sharding, parts)
+            placed = make_global_array(array, place) if parts == 1 else join_parts(array, sharding, parts)
     if observers:
         tell_sent(placed.nbytes // parts, began)
     return placed

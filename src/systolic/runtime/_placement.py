@@ -28,6 +28,7 @@ from ..sharding import (
 from ._cells import Buffer, Cell, describe_cells, make_cells
 from ._convert import put
 from ._device_tensor import DeviceTensor, move_in_place
+from ._dimension_order import lies_at, place_of
 from ._transfers import observers, tell_sent
 
 if TYPE_CHECKING:
@@ -181,9 +182,9 @@ class Placement:
         if not self.moves_state:
             return cells
         for cell, entry in zip(cells, entries, strict=True):
-            wanted = self.state_sharding(entry)
+            wanted = place_of(self.state_sharding(entry), entry.shape)
             # what an optimizer of the user's own created in its first step lies where XLA left it
-            if cell.offset < 0 and not cell.buffer.array.sharding.is_equivalent_to(wanted, len(entry.shape)):
+            if cell.offset < 0 and not lies_at(cell.buffer.array, wanted):
                 cell.buffer.array = jax.device_put(cell.buffer.array, wanted)
         return cells
 

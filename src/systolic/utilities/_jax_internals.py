@@ -42,5 +42,9 @@ from jax.experimental import topologies as topologies
 # whether an executable came from the cache on disk
 from jax.experimental.compilation_cache import compilation_cache as compilation_cache
 
+# the order of an array's dimensions in memory; programs keep the order of the arrays that they are given
+from jax.experimental.layout import Format as Format
+from jax.experimental.layout import Layout as Layout
+
 # the type of what `jax.devices()` lists
 from jaxlib._jax import Device as Device

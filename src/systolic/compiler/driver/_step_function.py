@@ -15,7 +15,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
 from torch import fx
 
-from ...runtime import CompilerOptions, Placement, jax_dtype
+from ...runtime import CompilerOptions, Placement, jax_dtype, place_of
 from ...sharding import FSDP_AXIS, TENSOR_AXIS
 from ..capture import Captured, Speculation
 from ..lowering import SCOPE, LoweringContext, ReadWrites, ValuePlacement, interpret, is_fine
@@ -210,7 +210,12 @@ def _jitted(
     whole = placement.whole
     result_shardings = [whole if len(group) > 1 else None for group in layout.results]
     result_shardings += [whole] if judged else []
-    shardings = (list(layout.donated), result_shardings, whole, whole if layout.draws else None)
+    # the state comes out as it went in: memory is donated to an array in the same order only
+    donated = [
+        place_of(sharding, pieces[0][0].shape) if pieces[0][0].offset < 0 else sharding
+        for sharding, pieces in zip(layout.donated, layout.updates, strict=True)
+    ]
+    shardings = (donated, result_shardings, whole, whole if layout.draws else None)
     return jax.jit(step, donate_argnums=(0,), out_shardings=shardings, compiler_options=options)
 
 
