@@ -325,6 +325,7 @@ def test_the_name_float_is_pythons_afterwards() -> None:
         (lambda x: x * len(str(x.numpy())), DataDependentError),
         (lambda x: x * np.interp(x.numpy(), [0, 1], [0, 2]), DataDependentError),
         (lambda x: x * np.add.reduce(x.numpy()), DataDependentError),
+        (lambda x: x[np.unique(x.numpy(), return_index=True)[1]], DataDependentError),
         (lambda x: x * torch.FloatTensor([x.sum(), 1.0, 2.0]), DataDependentError),
         (lambda x: x * len(np.random.bytes(3)), HiddenRandomnessError),
     ],

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
-import jax
 from jax.sharding import Sharding
 
 from ..utilities._jax_internals import Format, Layout
@@ -48,8 +48,13 @@ def sharding_of(place: Place) -> Sharding:
     return place.sharding
 
 
-def lies_at(array: jax.Array, place: Place) -> bool:
-    """Whether an array lies at a place, in its order."""
+def lies_at(array: Any, place: Place) -> bool:
+    """Whether an array lies at a place, in its order.
+
+    Args:
+        array: JAX's; its type's stubs lack `format`.
+        place: where it should lie.
+    """
     if isinstance(place, Sharding):
         return array.sharding.is_equivalent_to(place, array.ndim)
     assert isinstance(place.layout, Layout)

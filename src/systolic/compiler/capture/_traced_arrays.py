@@ -129,7 +129,10 @@ def _called(name: str, module: str, args: tuple[Any, ...], kwargs: dict[str, Any
     function = getattr(owner, name, None)
     if function is None:
         refuse_array()
-    return function(*args, **{key: _named(value) for key, value in kwargs.items()})
+    try:
+        return function(*args, **{key: _named(value) for key, value in kwargs.items()})
+    except NotImplementedError:  # an argument that PyTorch's NumPy does not know, such as `np.unique(..., return_index=True)`
+        refuse_array()
 
 
 def _function(_: object, function: Callable[..., Any], types: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
