@@ -109,12 +109,10 @@ def test_gradients_flow_around_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "largest 3.0\nlargest 5.0\n"
 
 
-@pytest.mark.parametrize(
-    "use", [lambda r: r * 2, lambda r: f"{r:.3f}", float, lambda r: 1 if r > 0.5 else 0, lambda r: torch.ones(2) * r]
-)
+@pytest.mark.parametrize("use", [float, lambda r: 1 if r > 0.5 else 0, lambda r: torch.ones(2) * r])
 def test_computing_with_it_is_answered(use: Any) -> None:
     count = L.host(lambda x: float(x.sum()))
-    with pytest.raises(CaptureError, match=r"result of .*<lambda>, which systolic.host calls on the host after the step"):
+    with pytest.raises(CaptureError, match=r"result of .*<lambda>, which is called on the host after the step"):
         L.jit(lambda x: use(count(x)))(torch.ones(2))
 
 

@@ -13,7 +13,6 @@ from systolic.exceptions import MisconfigurationException
 REFUSED = {
     "PrintDetached": "asks for the value of a tensor",
     "Scripted": "TorchScript",
-    "SklearnAccuracy": "values to NumPy",
     "Hungarian": "values to NumPy",
     "SparseProduct": "dense tensors only",
 }

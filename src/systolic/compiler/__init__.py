@@ -19,6 +19,7 @@ from .capture import names_in as names_in
 from .capture import recorded as recorded
 from .capture import scope_of as scope_of
 from .capture import scope_with_globals as scope_with_globals
+from .capture import tensor_behind as tensor_behind
 from .driver import CAPTURE_LOCK as CAPTURE_LOCK
 from .driver import REMATS as REMATS
 from .driver import CheckWatch as CheckWatch

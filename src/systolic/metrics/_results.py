@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..exceptions import MisconfigurationException
@@ -149,8 +151,8 @@ def as_scalar(name: str, value: object) -> torch.Tensor:
     Raises:
         ValueError: for anything that is not one number.
     """
-    if isinstance(value, (bool, int, float, torch.SymInt, torch.SymFloat)):
-        number: Any = value
+    if isinstance(value, (numbers.Real, torch.SymInt, torch.SymFloat)):  # NumPy's scalars are such numbers, too
+        number: Any = float(value) if isinstance(value, np.generic) else value
         return torch.scalar_tensor(number, dtype=torch.float32)
     if not isinstance(value, torch.Tensor):
         raise ValueError(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..compiler import HostResult, recorded
+from ..compiler import HostResult, recorded, tensor_behind
 from ..exceptions import MisconfigurationException
 from ..metrics import LogEntry, LogOptions, is_metric
 from ..metrics._results import as_scalar
@@ -29,6 +29,7 @@ def log_value(run: Run, name: str, value: Any, options: LogOptions) -> None:
     if run.step_log is None:
         _log_on_host(run, name, value, options)
         return
+    value = tensor_behind(value)  # np.mean of an array in the step
     method, log = run.step_log
     if method == Stage.PREDICT.step:
         raise MisconfigurationException(
@@ -57,9 +58,9 @@ def log_value(run: Run, name: str, value: Any, options: LogOptions) -> None:
     log.add(log.results.entry(asked), value, options.batch_size, hook)
 
 
-def log_after_step(run: Run, entry: LogEntry, result: HostResult, weight: float | torch.Tensor, in_training: bool) -> None:
+def log_after_step(run: Run, entry: LogEntry, result: object, weight: float | torch.Tensor, in_training: bool) -> None:
     """After the step: log what a function of `systolic.host` gave for it."""
-    number = as_scalar(entry.name, result.value).cpu()
+    number = as_scalar(entry.name, result).cpu()
     run.reporting.host_batch_value(entry, number, float(weight), in_training)
 
 

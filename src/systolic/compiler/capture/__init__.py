@@ -16,8 +16,8 @@ from ._host_calls import DeferredObject as DeferredObject
 from ._host_calls import recorded as recorded
 from ._host_draws import Draw as Draw
 from ._host_draws import StepDraws as StepDraws
-from ._host_functions import HostResult as HostResult
 from ._host_functions import host as host
+from ._host_result import HostResult as HostResult
 from ._module_scope import Place as Place
 from ._module_scope import names_in as names_in
 from ._object_graph import Attribute as Attribute
@@ -43,4 +43,5 @@ from ._trace import Captured as Captured
 from ._trace import UnwatchedIsReadError as UnwatchedIsReadError
 from ._trace import capture as capture
 from ._trace import slots_of as slots_of
+from ._traced_arrays import tensor_behind as tensor_behind
 from ._train_state import TrainState as TrainState

@@ -24,7 +24,9 @@ from ...utilities._torch_internals import tree_leaves
 from .._capture_thread import is_capture_thread
 from .._errors import is_user_frame, user_line_of
 from ._effects import HostCall, Kept
+from ._host_result import HostResult
 from ._output_tree import DeferredText, OutputList
+from ._traced_arrays import is_traced_array
 
 Traced = torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool
 """Values that a trace has in place of tensors and numbers."""
@@ -142,10 +144,14 @@ class HostCalls:
 
 def _as_given(argument: object) -> Any:
     """An argument that waits for no value is kept as it is now, whatever it is made of."""
-    numbers = torch.SymInt | torch.SymFloat | torch.SymBool
+    if isinstance(argument, Kept):
+        return argument
+    numbers = torch.SymInt | torch.SymFloat | torch.SymBool | HostResult
     leaves = tree_leaves(argument)
     waits = any(
-        isinstance(leaf, torch.Tensor | numbers) or (isinstance(leaf, str) and _MARK.search(leaf) is not None)
+        isinstance(leaf, torch.Tensor | numbers)
+        or is_traced_array(leaf)
+        or (isinstance(leaf, str) and _MARK.search(leaf) is not None)
         for leaf in leaves
     )
     if waits:

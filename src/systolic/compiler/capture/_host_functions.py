@@ -2,61 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import operator
 import time
-from collections.abc import Callable
-from typing import Any, NoReturn, ParamSpec, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 
 from ...utilities._torch_internals import tree_map_only
 from ...utilities.rank_zero import rank_zero_info
-from .._errors import CaptureError, user_line_of
+from .._capture_thread import only_in_capture
+from ._effects import Kept
 from ._host_calls import recording
+from ._host_result import HostResult
+from ._library_calls import LibraryCall, modules_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _CALLS_MEASURED = 20
-
-
-class HostResult:
-    """The result of a function that is called on the host after the step: to be logged or shown, not computed with.
-
-    Args:
-        name: of the function, for errors.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._is_there = False
-        self._value: Any = None
-
-    @property
-    def value(self) -> Any:
-        """The result for the step that came last; only calls that are made after the step can ask."""
-        if not self._is_there:
-            self._refuse()
-        return self._value
-
-    def set(self, value: object) -> None:
-        """Take the result for a step."""
-        self._is_there, self._value = True, value
-
-    def __repr__(self) -> str:
-        return repr(self._value) if self._is_there else f"<what {self._name} gives after the step>"
-
-    def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise CaptureError(
-            f"The step computes with the result of {self._name}, which systolic.host calls on the host after the step, when "
-            f"the tensors have values.\n  used at {user_line_of()}\n"
-            'Options: log it, self.log("name", result); print it; do what follows inside the function that systolic.host '
-            "calls; or compute it with torch."
-        )
-
-    __float__ = __int__ = __bool__ = __index__ = __len__ = __iter__ = __format__ = __getitem__ = _refuse
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __neg__ = __abs__ = _refuse
-    __lt__ = __le__ = __gt__ = __ge__ = _refuse
 
 
 def host(function: Callable[P, R]) -> Callable[P, R]:
@@ -94,7 +60,7 @@ def host(function: Callable[P, R]) -> Callable[P, R]:
             given, named = _on_host((args, kwargs))
             return plain(*given, **named)
         result = HostResult(name)
-        calls.record(host_function, (result, function, cost, *args), kwargs)
+        calls.record(host_function, (Kept(result), function, cost, *args), kwargs)
         return result
 
     return call
@@ -130,3 +96,60 @@ def host_function(result: HostResult, function: Callable[..., Any], cost: _Cost,
 def _on_host(arguments: Any) -> Any:
     # host sync: the function wants values
     return tree_map_only(torch.Tensor, lambda tensor: tensor.detach().cpu(), arguments)
+
+
+def _later(operation: Callable[..., Any]) -> Callable[..., Any]:
+    """Operator of a result that is not there yet: it gives another such result."""
+
+    def method(self: HostResult, *others: Any) -> Any:
+        calls = recording()
+        if calls is None:
+            return operation(self.value, *others)
+        if any(isinstance(one, torch.Tensor) for one in others):
+            self.refuse()
+        result = HostResult(self.name)
+        calls.record(_set_computed, (Kept(result), operation, self, *others), {})
+        return result
+
+    return method
+
+
+def _set_computed(result: HostResult, operation: Callable[..., Any], *values: Any) -> None:
+    result.set(operation(*values))
+
+
+def _reflected(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda one, other: operation(other, one)
+
+
+def _shown(self: HostResult, spec: str = "") -> str:
+    """Text of a result: after the step it is that of the value."""
+    calls = recording()
+    return repr(self) if calls is None else calls.mark(self, lambda value: format(value, spec))
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
+    setattr(HostResult, f"__{_name}__", _later(getattr(operator, _name)))
+    setattr(HostResult, f"__r{_name}__", _later(_reflected(getattr(operator, _name))))
+for _name, _operation in {"neg": operator.neg, "abs": abs, "round": round, "getitem": operator.getitem}.items():
+    setattr(HostResult, f"__{_name}__", _later(_operation))
+HostResult.__format__ = _shown
+HostResult.__str__ = _shown
+
+
+@contextlib.contextmanager
+def put_off(calls: Sequence[LibraryCall]) -> Iterator[None]:
+    """Inside the block, these functions are called after the step that is traced."""
+    changed: list[tuple[dict[str, Any], str, Any]] = []
+    try:
+        for call in calls:
+            replacement = only_in_capture(host(call.function), call.function)
+            package = str(call.function.__module__).partition(".")[0]
+            for scope in (call.scope, *map(vars, modules_of(package))):
+                for name in [name for name, value in scope.items() if value is call.function]:
+                    changed.append((scope, name, call.function))
+                    scope[name] = replacement
+        yield
+    finally:
+        for scope, name, original in reversed(changed):
+            scope[name] = original

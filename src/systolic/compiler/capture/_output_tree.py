@@ -10,6 +10,7 @@ import torch
 
 from ...utilities._torch_internals import TreeSpec, functorch_value, is_functorch_tensor, tree_flatten, tree_unflatten
 from ._grown_lists import GrownList
+from ._host_result import HostResult
 from ._size_reads import plain
 from ._symbols import HostExpression, Number, SymbolTable
 from ._traced_arrays import TracedArray, is_traced_array, stands_for_number, stands_for_scalar
@@ -82,6 +83,13 @@ class ArrayOutput:
 
 
 @dataclass(frozen=True)
+class HostValue:
+    """Result of a function of the host, after the step; its call comes before whatever keeps or shows it."""
+
+    result: HostResult
+
+
+@dataclass(frozen=True)
 class HostNumber:
     """A number computed on the host from the step's symbolic numbers."""
 
@@ -112,6 +120,12 @@ class OutputTree:
         """
         return tree_unflatten([filled(leaf, outputs, number, symbols) for leaf in self.leaves], self.spec)
 
+    def with_host_values(self) -> OutputTree:
+        """The same structure with what functions of the host gave for the last step, before the next overwrites it."""
+        if not any(isinstance(leaf, HostValue) for leaf in self.leaves):
+            return self
+        return OutputTree(tuple(leaf.result.value if isinstance(leaf, HostValue) else leaf for leaf in self.leaves), self.spec)
+
     def entry(self, name: str) -> Any:
         """The part of a dict under `name`, with leaves as they are in the output tree."""
         return tree_unflatten(self.leaves, self.spec)[name]
@@ -135,6 +149,8 @@ def filled(leaf: object, outputs: Callable[[int], Any], number: Callable[[int], 
         # host sync: user code keeps the array outside of the step, and may write to it; JAX's memory is read-only
         array = outputs(leaf.index).numpy().copy()
         return array[()] if leaf.is_scalar else array
+    if isinstance(leaf, HostValue):
+        return leaf.result.or_stand_in()
     if isinstance(leaf, HostNumber):
         return leaf.expression(symbols)
     if isinstance(leaf, DeferredText):
@@ -207,6 +223,8 @@ class OutputList:
             return TensorOutput(self.add(leaf)) if of_tensor is None else of_tensor(leaf)
         if is_traced_array(leaf):
             return self._array(leaf)
+        if isinstance(leaf, HostResult):
+            return HostValue(leaf)
         if isinstance(leaf, GrownList):  # no tree of PyTorch's looks into it
             leaf.was_read = True
         if isinstance(leaf, torch.SymInt | torch.SymFloat | torch.SymBool):

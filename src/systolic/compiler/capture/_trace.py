@@ -28,6 +28,8 @@ from ._grown_lists import GrownLists
 from ._hook_tables import hook_effects, share_hooks
 from ._host_calls import HostCalls, TextIsKeyError
 from ._host_draws import Draw, HostDraws
+from ._host_functions import put_off
+from ._library_calls import LibraryCall, LibraryIsAskedError
 from ._memory_writes import share_memory
 from ._object_graph import Attribute, ObjectGraph, Path, copied, restoring, set_at
 from ._op_origins import tracking_modules
@@ -108,6 +110,7 @@ class Call:
         forced: the answers to the first questions about values.
         decides_text: whether text that is formatted of a whole number is that of this batch's.
         floats: modules in which `float` takes values of the trace.
+        put_off: functions of libraries that are called after the step.
     """
 
     function: Callable[..., Any]
@@ -122,6 +125,7 @@ class Call:
     forced: tuple[Answer | None, ...] = ()
     decides_text: bool = False
     floats: tuple[Scope, ...] = ()
+    put_off: tuple[LibraryCall, ...] = ()
 
 
 def capture(call: Call) -> Captured:
@@ -138,6 +142,8 @@ def capture(call: Call) -> Captured:
             call = dataclasses.replace(call, decides_text=True)
         except FloatIsAskedError as error:
             call = dataclasses.replace(call, floats=(*call.floats, error.scope))
+        except LibraryIsAskedError as error:
+            call = dataclasses.replace(call, put_off=(*call.put_off, error.call))
 
 
 def _captured(call: Call) -> Captured:
@@ -269,6 +275,7 @@ class _Tracing:
             self.draws.noted(),
             self.reads.noted(),
             traced_floats(self.call.floats),
+            put_off(self.call.put_off),
             watching(self.closed_over.sizes),
         ):
             try:

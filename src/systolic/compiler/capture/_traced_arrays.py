@@ -19,6 +19,7 @@ from ...utilities._torch_internals import FunctionalTensor, is_functorch_tensor,
 from .._capture_thread import replaced
 from .._errors import DataDependentError, user_line_of
 from ._explain import host_needed
+from ._library_calls import require_no_library
 
 _OPERATORS = (
     "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor", "lt", "le", "gt", "ge",
@@ -77,6 +78,11 @@ def is_traced_array(value: object) -> TypeGuard[TracedArray]:
     return type(value).__module__ == "torch._numpy._ndarray" and hasattr(value, "tensor")
 
 
+def tensor_behind(value: Any) -> Any:
+    """The tensor that an array of the trace stands for; other values as they are."""
+    return value.tensor if is_traced_array(value) else value
+
+
 def stands_for_number(array: TracedArray) -> bool:
     """Whether an array stands for one of Python's numbers."""
     return hasattr(array, "is_pythons")
@@ -89,6 +95,7 @@ def stands_for_scalar(array: TracedArray) -> bool:
 
 def refuse_array(*_: object, **__: object) -> NoReturn:
     """Raise: somebody wants the memory of an array, and there is none before the program runs."""
+    require_no_library()
     raise DataDependentError(host_needed(user_line_of()))
 
 

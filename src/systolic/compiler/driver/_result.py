@@ -20,7 +20,7 @@ class StepResult:
         is_dispatched: whether the step was handed to the devices.
     """
 
-    __slots__ = ("_cells", "_numbers", "_wanted", "arrays", "is_dispatched", "program")
+    __slots__ = ("_cells", "_numbers", "_result", "_wanted", "arrays", "is_dispatched", "program")
 
     def __init__(self, program: Program, arrays: list[jax.Array], numbers: Sequence[Number]) -> None:
         self.program = program
@@ -29,10 +29,11 @@ class StepResult:
         self._numbers = numbers
         self._cells: dict[int, Cell] | None = None
         self._wanted = False
+        self._result = program.captured.result
 
     def value(self) -> Any:
         """The returned structure, with DeviceTensors."""
-        return fill(self.program, self._result_cells(), self.program.captured.result, self._numbers)
+        return fill(self.program, self._result_cells(), self._result, self._numbers)
 
     def fetch(self) -> None:
         """Begin to copy small results to the host, without waiting."""
@@ -71,6 +72,7 @@ class StepResult:
         made: dict[int, DeviceTensor] = {}
         for effect in self.program.captured.effects:
             effect.apply(lambda tree: fill(self.program, cells, tree, self._numbers, made))
+        self._result = self._result.with_host_values()
 
     def _flat(self, group: int) -> Any:
         return to_host_array(self.arrays[group]).reshape(-1)  # host sync: values to report
