@@ -62,6 +62,7 @@ def _imported_here(self: Any, y: torch.Tensor, guess: torch.Tensor) -> None:
 
 def _of_scipy(self: Any, y: torch.Tensor, guess: torch.Tensor) -> None:
     self.log("rank", spearmanr(y.numpy(), np.arange(4))[0])
+    self.log("same", spearmanr(y.numpy(), np.arange(4)).statistic)
 
 
 def _arithmetic(self: Any, y: torch.Tensor, guess: torch.Tensor) -> None:
@@ -69,6 +70,7 @@ def _arithmetic(self: Any, y: torch.Tensor, guess: torch.Tensor) -> None:
     self.log("percent", 100 * acc - 1)
     self.log("both", 0.5 * (acc + f1_score(y.numpy(), guess.numpy(), average="macro")))
     self.log("hits", confusion_matrix(y.numpy(), guess.numpy(), labels=[0, 1, 2])[0, 1])
+    self.log("sum", confusion_matrix(y.numpy(), guess.numpy()).sum(axis=0).max())
     self.log("first", precision_recall_fscore_support(y.numpy(), guess.numpy(), average="micro")[0])
 
 
@@ -160,6 +162,11 @@ def test_on_eight_cores() -> None:
         lambda acc, loss: loss * acc,
         lambda acc, loss: loss if acc > 0.5 else 2 * loss,
         lambda acc, loss: loss * float(acc),
+        lambda acc, loss: loss if acc == 1.0 else 2 * loss,
+        lambda acc, loss: loss * torch.tensor(acc),
+        lambda acc, loss: loss * torch.from_numpy(acc),
+        lambda acc, loss: torch.where(loss > 0, acc, loss),
+        lambda acc, loss: torch.stack([loss, acc]).sum(),
     ],
 )
 def test_a_step_that_needs_the_result_is_refused(use: Any) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NoReturn
 
+from ...utilities._torch_internals import tree_leaves
 from .._errors import CaptureError, user_line_of
 
 
@@ -51,5 +53,15 @@ class HostResult:
             "systolic.host calls; or compute it with torch."
         )
 
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> NoReturn:
+        """Refuse a function of PyTorch's that is given one."""
+        del types
+        given = next(leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, HostResult))
+        given.refuse()
+
+    __array__ = refuse
     __float__ = __int__ = __bool__ = __index__ = __len__ = __iter__ = refuse
     __lt__ = __le__ = __gt__ = __ge__ = refuse

@@ -15,6 +15,7 @@ import torch
 
 from ...utilities._torch_internals import FunctionalTensor
 from .._capture_thread import replaced
+from ._host_result import HostResult
 from ._traced_arrays import is_traced_array, stands_for_number
 
 
@@ -52,6 +53,8 @@ def _place(value: Any) -> Any:
 def _making(original: Callable[..., Any], *, copies: bool) -> Callable[..., Any]:
     @functools.wraps(original)
     def make(data: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(data, HostResult):
+            data.refuse()
         if not _holds_values(data):
             return original(data, *args, **kwargs)
         asked = args[0] if args else kwargs.get("dtype")
