@@ -153,11 +153,9 @@ for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
     setattr(HostResult, f"__r{_name}__", _later(_reflected(getattr(operator, _name))))
 for _name, _operation in {"neg": operator.neg, "abs": abs, "round": round, "getitem": operator.getitem}.items():
     setattr(HostResult, f"__{_name}__", _later(_operation))
-HostResult.__call__ = _later(operator.call)
-HostResult.__eq__, HostResult.__hash__ = _equal, object.__hash__
-HostResult.__getattr__ = _attribute
-HostResult.__format__ = _shown
-HostResult.__str__ = _shown
+_others = {"call": _later(operator.call), "eq": _equal, "getattr": _attribute, "format": _shown, "str": _shown}
+for _name, _method in _others.items():
+    setattr(HostResult, f"__{_name}__", _method)
 
 
 @contextlib.contextmanager

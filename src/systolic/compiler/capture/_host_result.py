@@ -62,6 +62,7 @@ class HostResult:
         given = next(leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, HostResult))
         given.refuse()
 
+    __hash__ = object.__hash__
     __array__ = refuse
     __float__ = __int__ = __bool__ = __index__ = __len__ = __iter__ = refuse
     __lt__ = __le__ = __gt__ = __ge__ = refuse
