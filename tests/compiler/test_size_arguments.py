@@ -49,7 +49,7 @@ def test_sizes_given_as_tensors(name: str) -> None:
 def test_one_program_for_sizes_that_stay() -> None:
     compiled: Any = systolic.jit(SIZES["zeros"])
     for seed in range(3):
-        compiled(torch.randn(6, 2, generator=torch.Generator().manual_seed(seed)), BATCHES[seed % 1])
+        compiled(torch.randn(6, 2, generator=torch.Generator().manual_seed(seed)), BATCHES[0])
     assert compiled.compile_count == 1
 
 

@@ -71,7 +71,7 @@ def require_one_source(method: str, datamodule: LightningDataModule | None, **lo
 def warn_of_unused_validation(model: LightningModule, loaders: Any, datamodule: LightningDataModule | None) -> None:
     """Warn when fit will not validate although one half of what it needs is there."""
     has_step, name = overrides(model, "validation_step", LightningModule), type(model).__name__
-    has_data = loaders is not None or defines_data(datamodule if datamodule is not None else model, Stage.VALIDATE)
+    has_data = has_loaders(Stage.VALIDATE, loaders, model, datamodule)
     if has_data and not has_step:
         warnings.warn(
             f"You passed in a `val_dataloader` but have no `validation_step` in {name}: fit does not validate.", stacklevel=3
@@ -133,6 +133,7 @@ def warn_of_few(told: int | float, seen: int, epoch: int) -> None:
         )
 
 
-def defines_data(owner: LightningModule | LightningDataModule, stage: Stage) -> bool:
-    """Whether a module or datamodule makes the loaders of a stage."""
-    return overrides(owner, stage.loader, LightningModule if isinstance(owner, LightningModule) else LightningDataModule)
+def has_loaders(stage: Stage, given: Any, model: LightningModule, datamodule: LightningDataModule | None) -> bool:
+    """Whether there are loaders of a stage: given, or made by the datamodule, or without one by the module."""
+    owner, base = (model, LightningModule) if datamodule is None else (datamodule, LightningDataModule)
+    return given is not None or overrides(owner, stage.loader, base)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import _lightning_loops
-from ._data_checks import defines_data
+from ._data_checks import has_loaders
 from ._loop_progress import LoopProgress
 from ._stage import Stage
 
@@ -27,7 +27,7 @@ class DataSource:
     def is_defined(self) -> bool:
         """Whether there are loaders: given, or of a module or datamodule that overrides their hook."""
         run = self._run
-        return run.given.get(self._stage) is not None or defines_data(run.datamodule or run.module, self._stage)
+        return has_loaders(self._stage, run.given.get(self._stage), run.module, run.datamodule)
 
 
 class StageLoop:

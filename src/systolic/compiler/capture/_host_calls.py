@@ -82,6 +82,12 @@ class HostCalls:
         line = user_line_of().partition(": ")[0]
         self.calls.append(HostCall(function, self._outputs.tree(given, self._as_it_is), line))
 
+    def record_for(
+        self, result: HostResult, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Note a call that gets `result` before its arguments, to set it."""
+        self.record(function, (Kept(result), *args), kwargs)
+
     def _as_it_is(self, tensor: torch.Tensor) -> Any:
         # the object may be written to later in the step
         return self._outputs.output(tensor.detach().clone())
@@ -146,10 +152,9 @@ def _as_given(argument: object) -> Any:
     """An argument that waits for no value is kept as it is now, whatever it is made of."""
     if isinstance(argument, Kept):
         return argument
-    numbers = torch.SymInt | torch.SymFloat | torch.SymBool | HostResult
     leaves = tree_leaves(argument)
     waits = any(
-        isinstance(leaf, torch.Tensor | numbers)
+        isinstance(leaf, Traced | HostResult)
         or is_traced_array(leaf)
         or (isinstance(leaf, str) and _MARK.search(leaf) is not None)
         for leaf in leaves

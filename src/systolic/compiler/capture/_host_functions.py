@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import operator
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ParamSpec, TypeVar
@@ -15,8 +13,6 @@ import torch
 from ...utilities._torch_internals import tree_map_only
 from ...utilities.rank_zero import rank_zero_info
 from .._capture_thread import only_in_capture
-from .._errors import is_user_frame
-from ._effects import Kept
 from ._host_calls import recording
 from ._host_result import HostResult
 from ._library_calls import LibraryCall, modules_of
@@ -61,8 +57,8 @@ def host(function: Callable[P, R]) -> Callable[P, R]:
         if calls is None:
             given, named = _on_host((args, kwargs))
             return plain(*given, **named)
-        result = HostResult(name)
-        calls.record(host_function, (Kept(result), function, cost, *args), kwargs)
+        result = HostResult(name, calls)
+        calls.record_for(result, host_function, (function, cost, *args), kwargs)
         return result
 
     return call
@@ -98,64 +94,6 @@ def host_function(result: HostResult, function: Callable[..., Any], cost: _Cost,
 def _on_host(arguments: Any) -> Any:
     # host sync: the function wants values
     return tree_map_only(torch.Tensor, lambda tensor: tensor.detach().cpu(), arguments)
-
-
-def _later(operation: Callable[..., Any]) -> Callable[..., Any]:
-    """Operator of a result that is not there yet: it gives another such result."""
-
-    def method(self: HostResult, *others: Any, **named: Any) -> Any:
-        calls = recording()
-        if calls is None:
-            return operation(self.value, *others, **named)
-        if any(isinstance(one, torch.Tensor) for one in others):
-            self.refuse()
-        result = HostResult(self.name)
-        calls.record(_set_computed, (Kept(result), operation, self, *others), named)
-        return result
-
-    return method
-
-
-def _set_computed(result: HostResult, operation: Callable[..., Any], *values: Any, **named: Any) -> None:
-    result.set(operation(*values, **named))
-
-
-def _reflected(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    return lambda one, other: operation(other, one)
-
-
-def _equal(self: HostResult, other: object) -> Any:
-    """Whether it is the same stand-in; user code that asks for more needs the value."""
-    if self is not other and recording() is not None and _asked_by_user():
-        self.refuse()
-    return NotImplemented
-
-
-def _attribute(self: HostResult, name: str) -> Any:
-    """Attribute of a result (`spearmanr(x, y).statistic`), after the step; what others than user code look for is not there."""
-    if name.startswith("_") or not _asked_by_user():
-        raise AttributeError(name)
-    return _later(operator.attrgetter(name))(self)
-
-
-def _asked_by_user() -> bool:
-    return is_user_frame(sys._getframe(2).f_code.co_filename)
-
-
-def _shown(self: HostResult, spec: str = "") -> str:
-    """Text of a result: after the step it is that of the value."""
-    calls = recording()
-    return repr(self) if calls is None else calls.mark(self, lambda value: format(value, spec))
-
-
-for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
-    setattr(HostResult, f"__{_name}__", _later(getattr(operator, _name)))
-    setattr(HostResult, f"__r{_name}__", _later(_reflected(getattr(operator, _name))))
-for _name, _operation in {"neg": operator.neg, "abs": abs, "round": round, "getitem": operator.getitem}.items():
-    setattr(HostResult, f"__{_name}__", _later(_operation))
-_others = {"call": _later(operator.call), "eq": _equal, "getattr": _attribute, "format": _shown, "str": _shown}
-for _name, _method in _others.items():
-    setattr(HostResult, f"__{_name}__", _method)
 
 
 @contextlib.contextmanager

@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+import operator
+import sys
 from collections.abc import Callable
-from typing import Any, NoReturn
+from types import FrameType
+from typing import Any, NoReturn, Protocol
+
+import torch
 
 from ...utilities._torch_internals import tree_leaves
-from .._errors import CaptureError, user_line_of
+from .._errors import CaptureError, is_user_frame, user_line_of
+
+
+class Recorder(Protocol):
+    """The host calls of a trace, as a result needs them."""
+
+    def mark(self, value: object, convert: Callable[[Any], str]) -> str:
+        """Text that stands for a value, until there is one."""
+        ...
+
+    def record_for(
+        self, result: HostResult, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Note a call that gets `result` before its arguments, to set it."""
+        ...
 
 
 class HostResult:
@@ -16,13 +35,11 @@ class HostResult:
 
     Args:
         name: of the function, for errors.
-
-    Attributes:
-        name: the same.
+        calls: the host calls of the trace.
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, calls: Recorder) -> None:
+        self._name, self._calls = name, calls
         self._is_there = False
         self._value: Any = None
 
@@ -42,16 +59,44 @@ class HostResult:
         self._is_there, self._value = True, value
 
     def __repr__(self) -> str:
-        return repr(self._value) if self._is_there else f"<what {self.name} gives after the step>"
+        return repr(self._value) if self._is_there else f"<what {self._name} gives after the step>"
 
     def refuse(self, *_: object, **__: object) -> NoReturn:
         """Raise: the step needs the value before there is one."""
         raise CaptureError(
-            f"The step needs the result of {self.name}, which is called on the host after the step, when the tensors have "
+            f"The step needs the result of {self._name}, which is called on the host after the step, when the tensors have "
             f"values.\n  used at {user_line_of()}\n"
             'Options: log it, self.log("name", result); print it; keep it; do what follows in a function of your own that '
             "systolic.host calls; or compute it with torch."
         )
+
+    def __eq__(self, other: object) -> Any:
+        # whether it is the same stand-in; user code that asks for more needs the value
+        if self is not other and not self._is_there and _is_users(sys._getframe(1)):
+            self.refuse()
+        return NotImplemented
+
+    def __getattr__(self, name: str) -> Any:
+        # of the value (`spearmanr(x, y).statistic`), after the step; what others than user code look for is not there
+        if name.startswith("_") or not _is_users(sys._getframe(1)):
+            raise AttributeError(name)
+        return self.later(operator.attrgetter(name))
+
+    def __format__(self, spec: str) -> str:
+        return repr(self) if self._is_there else self._calls.mark(self, lambda value: format(value, spec))
+
+    def __str__(self) -> str:
+        return format(self)
+
+    def later(self, operation: Callable[..., Any], *others: Any, **named: Any) -> Any:
+        """The result of an operation with this one as its first argument: computed after the step, too."""
+        if self._is_there:
+            return operation(self._value, *others, **named)
+        if any(isinstance(one, torch.Tensor) for one in others):
+            self.refuse()
+        result = HostResult(self._name, self._calls)
+        self._calls.record_for(result, _set_computed, (operation, self, *others), named)
+        return result
 
     @classmethod
     def __torch_function__(
@@ -66,3 +111,27 @@ class HostResult:
     __array__ = refuse
     __float__ = __int__ = __bool__ = __index__ = __len__ = __iter__ = refuse
     __lt__ = __le__ = __gt__ = __ge__ = refuse
+
+
+def _set_computed(result: HostResult, operation: Callable[..., Any], *values: Any, **named: Any) -> None:
+    result.set(operation(*values, **named))
+
+
+def _is_users(frame: FrameType) -> bool:
+    return is_user_frame(frame.f_code.co_filename)
+
+
+def _method(operation: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, *others, **named: self.later(operation, *others, **named)
+
+
+def _reflected(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda one, other: operation(other, one)
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
+    setattr(HostResult, f"__{_name}__", _method(getattr(operator, _name)))
+    setattr(HostResult, f"__r{_name}__", _method(_reflected(getattr(operator, _name))))
+_ALONE = {"neg": operator.neg, "abs": abs, "round": round, "getitem": operator.getitem, "call": operator.call}
+for _name, _operation in _ALONE.items():
+    setattr(HostResult, f"__{_name}__", _method(_operation))

@@ -86,9 +86,9 @@ def modules_of(package: str) -> list[ModuleType]:
 
 
 def _named(frame: FrameType) -> list[Any]:
-    """Values of the names in a function's code: variables, and attributes of modules among them."""
+    """Variables that a function's code sees, and attributes that it names of modules among them."""
     names = frame.f_code.co_names
-    values = [scope[name] for scope in (frame.f_globals, frame.f_locals) for name in (*names, *scope) if name in scope]
+    values = [*frame.f_globals.values(), *frame.f_locals.values()]
     for _ in range(3):  # sklearn.metrics.f1_score
         values += [vars(one)[n] for one in values if isinstance(one, ModuleType) for n in names if n in vars(one)]
     return list({id(value): value for value in values}.values())
