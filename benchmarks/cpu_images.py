@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from results import processor, table, write_section
+from results import processor, table, vectors, write_section
 from turns import Contender, fit_in_turns, medians_in_turn
 
 STEPS = 4
@@ -118,7 +118,7 @@ def main() -> None:
         print(rows[-1], flush=True)
     versions = ", ".join(f"{package} {import_module(package).__version__}" for package in ("jax", "torch", "lightning"))
     setting = f"{datetime.date.today()}: {versions}, {processor()}"
-    text = f"""## Networks for images on the CPU
+    text = f"""## Networks for images on the CPU, with {vectors()}
 
 Written by `python benchmarks/cpu_images.py` on {setting}.
 transformers' models from their configurations, float32, AdamW, `devices=1`; a process for each contender, which take
@@ -126,7 +126,7 @@ their turn in each of {arguments.rounds} rounds of {STEPS} steps; medians.{f" Be
 
 {table(rows)}
 """
-    write_section("cpu images", text)
+    write_section(f"cpu images, {vectors()}", text)
 
 
 if __name__ == "__main__":

@@ -39,8 +39,15 @@ def processor() -> str:
 
     Ratios depend on it: PyTorch's kernels gain more from AVX-512 than XLA's do.
     """
+    return f"{os.cpu_count()} cores of {_facts().get('model name', platform.machine())}, {vectors()}"
+
+
+def vectors() -> str:
+    """The processor's widest vectors: tables of CPU times have a section for each kind."""
+    flags = _facts().get("flags", "").split()
+    return next((name for flag, name in (("avx512f", "AVX-512"), ("avx2", "AVX2")) if flag in flags), "no AVX2")
+
+
+def _facts() -> dict[str, str]:
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
-    flags = facts.get("flags", "").split()
-    widest = next((name for flag, name in (("avx512f", "AVX-512"), ("avx2", "AVX2")) if flag in flags), "no AVX2")
-    return f"{os.cpu_count()} cores of {facts.get('model name', platform.machine())}, {widest}"
+    return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
