@@ -71,7 +71,110 @@ def embedded(model: nn.Module, x: T, y: T) -> T:
     return F.embedding(classes(x)[chosen(x)], table).square().sum(-1).sqrt().mean() + model(x).mean()
 
 
+def written_over(model: nn.Module, x: T, y: T) -> T:
+    """Rows are written several times; the last one stays."""
+    rows = (torch.arange(ROWS) // 3)[chosen(x)]
+    out = y * 0
+    out[rows] = model(x)[chosen(x)]
+    return (out - y).square().mean()
+
+
+def summed_by_index(model: nn.Module, x: T, y: T) -> T:
+    rows = (torch.arange(ROWS) % 5)[chosen(x)]
+    total = torch.zeros(5, 3, dtype=x.dtype).index_add(0, rows, model(x)[chosen(x)])
+    return total.square().mean() + model(x).index_select(0, torch.nonzero(chosen(x))[:, 0]).square().mean()
+
+
+def in_a_row(model: nn.Module, x: T, y: T) -> T:
+    """Several parts of which each has a size of its own, and one always the same, are one behind the other."""
+    near, far = x[:, 0] > 0.2, x[:, 2] < -0.1
+    z = torch.cat([model(x)[near], y, model(x)[far] * 2, y[:2]])
+    weights = torch.cat([x[near], x, x[far], x[:2]])[:, 1]
+    return (z.sum(-1) * weights).square().mean() + (z @ z.T).softmax(-1).square().sum() / z.shape[0]
+
+
+def with_loops(model: nn.Module, x: T, y: T) -> T:
+    """What graph networks do: edges without loops, and a loop for each node behind them."""
+    nodes = 8
+    edges = torch.stack([torch.arange(ROWS) % nodes, (torch.arange(ROWS) * 5 // 3) % nodes])
+    kept = edges[:, chosen(x)]
+    assert kept.size(0) == 2
+    loops = torch.arange(nodes).repeat(2, 1)
+    sources, targets = torch.cat([kept, loops], dim=1)
+    degree = torch.zeros(nodes, dtype=x.dtype).scatter_add(0, targets, torch.ones(targets.size(0), dtype=x.dtype))
+    h = model(x[:nodes])[sources] / degree[sources, None]
+    return torch.zeros_like(h[:nodes]).index_add(0, targets, h).square().mean()
+
+
+def counted_in_python(model: nn.Module, x: T, y: T) -> T:
+    """As detectors do: positive boxes of each image are counted, and the sum is divided by their number."""
+    number, losses = 0, []
+    for positive in (chosen(x), x[:, 1] > 0):
+        rows = torch.where(positive)[0]
+        number += rows.numel()
+        losses.append(F.smooth_l1_loss(model(x)[rows], y[rows], reduction="sum"))
+    return torch.stack(losses).sum() / max(1, number) + model(x).mean() / (2 * number + 1)
+
+
+def by_expert(model: nn.Module, x: T, y: T) -> T:
+    """As mixtures of experts do: a mask of whole numbers."""
+    mask = F.one_hot((x[:, 0] > 0).long(), 2)
+    out = torch.zeros_like(y)
+    for expert in range(2):
+        (rows,) = torch.where(mask[:, expert])
+        out = out.index_add(0, rows, model(x[rows]) * (expert + 1))
+    return (out - y).square().mean()
+
+
+def alike(model: nn.Module, x: T, y: T) -> T:
+    """Two masks that select as many as each other."""
+    near, other = chosen(x), chosen(x).flip(0)
+    return (model(x)[near] * y[other]).square().mean() + y[other].mean() * model(x)[near].sum()
+
+
+def selected_of_selected(model: nn.Module, x: T, y: T) -> T:
+    h, target = model(x)[chosen(x)].exp(), y[chosen(x)]
+    inner = target[:, 0] > -0.7
+    return (h[inner] - target[inner]).square().mean() + h.mean()
+
+
+def largest(model: nn.Module, x: T, y: T) -> T:
+    h = model(x)[chosen(x)]
+    rows = (torch.arange(ROWS) % 5)[chosen(x)]
+    spread = torch.zeros(5, 3, dtype=x.dtype).scatter_reduce(0, rows[:, None].expand(-1, 3), h, "amax", include_self=False)
+    return (
+        h.amax()
+        - h.min()
+        + (h.amax(0) * h.amin(1, keepdim=True)).sum()
+        + spread.square().sum()
+        + h.shape[0] * rows.max().double()
+    )
+
+
+def product_by_index(model: nn.Module, x: T, y: T) -> T:
+    h, rows = model(x)[chosen(x)], (torch.arange(ROWS) % 5)[chosen(x)]
+    places = rows[:, None].expand(-1, 3)
+    summed = (y[:5] * 1).scatter_reduce(0, places, h, "sum", include_self=False)
+    return summed.square().sum() + (y[:5] * 1).scatter_reduce(0, places, h.detach(), "prod").tanh().sum()
+
+
+def rows_of_many(model: nn.Module, x: T, y: T) -> T:
+    """Positions in what is selected already, of rows of a tensor that is not."""
+    inner = torch.where(x[chosen(x)][:, 1] > -0.9)[0]
+    return model(x)[inner].square().mean()
+
+
 BOUNDED: dict[str, Body] = {
+    "largest": largest,
+    "product by index": product_by_index,
+    "rows of many": rows_of_many,
+    "selected of selected": selected_of_selected,
+    "written over": written_over,
+    "summed by index": summed_by_index,
+    "in a row": in_a_row,
+    "with loops": with_loops,
+    "counted in Python": counted_in_python,
+    "alike": alike,
     "cross-entropy": lambda m, x, y: F.cross_entropy(m(x)[chosen(x)], classes(x)[chosen(x)]),
     "cross-entropy summed": lambda m, x, y: F.cross_entropy(m(x)[chosen(x)], classes(x)[chosen(x)], reduction="sum") / 9,
     "a mean of a masked loss": masked_mean,
@@ -106,26 +209,37 @@ def branched(model: nn.Module, x: T, y: T) -> T:
     return h.mean() * 3 if h.shape[0] > ROWS // 2 else h.square().mean()
 
 
+def two_sizes(model: nn.Module, x: T, y: T) -> T:
+    h, other = model(x)[chosen(x)], y[y[:, 0] > 0]
+    return h.mean() * (3 if h.shape[0] > other.shape[0] else 2) + other.mean() * h.sum()
+
+
 def by_count(model: nn.Module, x: T, y: T) -> T:
     few = int(chosen(x).sum()) // 5
     return model(x)[chosen(x)].square().mean() * (1 + few)
 
 
+BRANCHING: dict[str, Body] = {
+    "a branch": branched,
+    "the smaller one": lambda m, x, y: m(x)[chosen(x)].square().sum() * min([*x[chosen(x)].size(), 9]),
+    "two sizes": two_sizes,
+    "an expert": by_expert,
+}  # fmt: skip
+"""By name: losses in which Python compares sizes: a program for each outcome, once both have come up twice."""
+
+
 READING: dict[str, Body] = {
     "half of them": top_half,
-    "a branch": branched,
     "counted": by_count,
     "len": lambda m, x, y: m(x)[chosen(x)].square().sum() * (len(x[chosen(x)]) // 4),
     "numel": lambda m, x, y: m(x)[chosen(x)].square().sum() * (x[chosen(x)].numel() // 30),
     "flat": lambda m, x, y: m(x)[chosen(x)].square().sum() * (x[chosen(x)].flatten().shape[0] // 30),
     "a tensor of it": lambda m, x, y: m(x)[chosen(x)].square().sum() / torch.tensor(x[chosen(x)].shape[0]),
-    "unpacked": lambda m, x, y: m(x)[chosen(x)].square().sum() * min([*x[chosen(x)].size(), 9]),
     "logarithms": lambda m, x, y: m(x)[chosen(x)].mean() * round(math.log(x[chosen(x)].shape[0])),
     "NumPy's": lambda m, x, y: m(x)[chosen(x)].mean() * int(np.log2(x[chosen(x)].shape[0])),
     "a range": lambda m, x, y: sum(m(x)[chosen(x)][i].square().sum() for i in range(x[chosen(x)].shape[0])) * y.mean(),
     "a loop": lambda m, x, y: torch.stack([row.square().sum() for row in m(x)[chosen(x)]]).mean(),
     "variance": lambda m, x, y: m(x)[chosen(x)].var() + m(x).mean(),
-    "the largest": lambda m, x, y: m(x)[chosen(x)].amax() + m(x).mean(),
     "of all, sorted": lambda m, x, y: m(x)[chosen(x)].flatten().sort().values[1] + m(x).mean(),
 }  # fmt: skip
 """By name: losses in which Python computes with a size, or an op looks at all elements at once: a program for each."""
@@ -192,11 +306,29 @@ def test_one_program_for_all_sizes(name: str) -> None:
     assert len(compiled.compiles) <= 3, [one.reason for one in compiled.compiles]
 
 
+@pytest.mark.thin(2)
+@pytest.mark.parametrize("name", BRANCHING)
+def test_python_may_compare_sizes(name: str) -> None:
+    given = batches(8)
+    compiled = require_equal(BRANCHING[name], given)
+    assert len(compiled.compiles) <= 5, [one.reason for one in compiled.compiles]
+    before = len(compiled.compiles)
+    torch.manual_seed(1)
+    for x, y in given:
+        compiled(x, y)
+    assert len(compiled.compiles) == before, "each way has its program"
+
+
 OFTEN = ("mse", "written back", "several masks", "divided by its length")
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.tables if name in OFTEN else pytest.mark.slow) for name in BOUNDED]
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.tables if name in OFTEN else pytest.mark.slow)
+        for name in BOUNDED
+        if name != "largest"  # of nothing there is none
+    ],
 )
 def test_of_one_element_and_of_none_the_results_are_pytorchs_own(name: str) -> None:
     given = [*batches(3), few(1), batches(2)[1], few(1), few(0)]

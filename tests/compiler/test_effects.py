@@ -173,3 +173,29 @@ def test_known_shapes_are_not_compiled_again() -> None:
     for size in (4, 4, 3, 4, 3):
         step(torch.ones(size))
     assert step.compile_count == 2
+
+
+class Anchors(nn.Module):
+    """Makes a list anew of what is in it, as torchvision's anchors are in every forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Linear(4, 2)
+        self.cells = [torch.full((2,), float(n)) for n in range(3)]
+        self.sizes = [1, 2]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.cells = [cell.to(dtype=x.dtype) for cell in self.cells]
+        self.sizes = [n * 1 for n in self.sizes]
+        return self.net(x) * self.cells[1] * self.sizes[1]
+
+
+def test_a_list_made_anew_of_the_same_elements_asks_for_no_trace() -> None:
+    model = Anchors()
+    step = systolic.jit(lambda x: model(x).sum())
+    for number in range(1, 5):
+        x = torch.randn(3, 4)
+        torch.testing.assert_close(step(x), (model.net(x) * model.cells[1] * model.sizes[1]).sum())
+        assert len(step.compiles) == (1 if number < 4 else 2), [one.reason for one in step.compiles]
+        if number == 3:  # another list is another one
+            model.cells = [cell + 1 for cell in model.cells]

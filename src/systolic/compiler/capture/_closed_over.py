@@ -63,7 +63,7 @@ class ClosedOverTensors(TorchFunctionMode):
         if func == SET_DATA or func is set_data:
             return self._set_data(*args)
         if not (args and id(args[0]) in self._state):
-            return self.sizes.seen(func, args, func(*args, **kwargs))
+            return self.sizes.seen_by(func, args, func(*args, **kwargs))
         shape = args[0].shape
         result = func(*args, **kwargs)
         if func is traced_set or args[0].shape != shape:

@@ -228,8 +228,15 @@ def _all_in_place(path: Path, was: object, now: object, finals: Finals) -> bool:
         return isinstance(was, torch.Tensor) and finals.updates_in_place(path, now)
     if isinstance(now, tuple) and isinstance(was, tuple) and len(now) == len(was):
         return all(_all_in_place((*path, i), a, b, finals) for i, (a, b) in enumerate(zip(was, now, strict=True)))
-    if was is now:
-        return True
+    if type(now) is list and type(was) is list and len(now) == len(was):
+        # made anew of the same elements, as torchvision's anchors are in every step: the list that was there may stay, while
+        # another one would have to be watched anew, which takes a trace
+        return all(a is b or _is_equal(a, b) for a, b in zip(was, now, strict=True))
+    return was is now or _is_equal(was, now)
+
+
+def _is_equal(was: object, now: object) -> bool:
+    """Whether two plain values are equal; numbers of the trace stand for other ones in the next step."""
     if isinstance(now, torch.SymInt | torch.SymFloat):
         return False
     plain = (bool, int, float, str, bytes, type(None))

@@ -2,20 +2,24 @@
 
 What ops are given as a size can be seen in the graph. What Python makes of it cannot: the graph would look the same for other
 batches, for which Python would have done something else. So sizes are handed out as numbers that note when somebody computes
-with them; where nobody does, the graph may be written for all sizes (`passes/_bounded_sizes.py`).
+with them, from the first one on that values decide. Sums of sizes and multiples are followed, and comparisons become conditions
+of the graph that is written for all sizes (`passes/_bounded_sizes.py`); where anything else is done with what differs from
+batch to batch, there is none.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 _SHAPE = torch.Tensor.shape.__get__  # pyright: ignore[reportAttributeAccessIssue]
 _NBYTES = torch.Tensor.nbytes.__get__  # pyright: ignore[reportAttributeAccessIssue]
-_SIZES = (_SHAPE, torch.Tensor.size, torch.Tensor.numel, torch.Tensor.nelement, torch.numel)
+_SIZES = (_SHAPE, torch.Tensor.size)
+_PRODUCTS = (torch.Tensor.numel, torch.Tensor.nelement, torch.numel)
 # whose results cannot be numbers that note: Python makes them plain, or they are products of sizes
 _PLAIN_SIZES = (
     torch.Tensor.__len__, torch.Tensor.stride, _NBYTES, torch.Tensor.storage, torch.Tensor.untyped_storage,
@@ -23,41 +27,81 @@ _PLAIN_SIZES = (
 )  # fmt: skip
 
 
-class SizeReads:
-    """The sizes of one trace that values decide, and whether Python code computed with one.
+@dataclass(frozen=True)
+class SizeSum:
+    """A number that Python adds up of sizes, and of numbers of elements.
 
     Attributes:
-        computed: whether it did.
+        parts: shapes, of which the number of elements is taken, and how often each is.
+        offset: what is added to them.
+    """
+
+    parts: tuple[tuple[tuple[int, ...], int], ...]
+    offset: int = 0
+
+    def plus(self, other: SizeSum, times: int = 1) -> SizeSum:
+        """This number and a multiple of another one."""
+        return SizeSum((*self.parts, *other.times(times).parts), self.offset + times * other.offset)
+
+    def times(self, factor: int) -> SizeSum:
+        return SizeSum(tuple((shape, times * factor) for shape, times in self.parts), self.offset * factor)
+
+
+@dataclass(frozen=True)
+class SizeTest:
+    """A comparison of sizes, such as `max(1, len(x[mask]))` makes one.
+
+    Attributes:
+        difference: of its two sides; compared with zero.
+        comparison: the name of Python's function for it, such as "lt".
+        holds: whether it holds for this batch.
+    """
+
+    difference: SizeSum
+    comparison: str
+    holds: bool
+
+
+class SizeReads:
+    """Notes on what Python code did with sizes in one trace, from the first one on that values decide.
+
+    Which of them values decide is seen when two traces are compared: these differ.
+
+    Attributes:
+        seen: what it computed with in ways that are not followed: shapes, and sums of sizes.
+        tests: what it compared.
+        sums: by number: how it was added up; None for one that was made in two ways.
     """
 
     def __init__(self) -> None:
-        self.computed = False
-        self._sizes: set[int] = set()
+        self.seen: list[object] = []
+        self.tests: list[SizeTest] = []
+        self.sums: dict[int, SizeSum | None] = {}
+        self._watches = False
 
-    def add(self, size: int) -> None:
-        """Watch a size; others that happen to be equal are watched, too."""
-        self._sizes.add(size)
+    def watch(self) -> None:
+        """Watch sizes from now on."""
+        self._watches = True
 
-    def seen(self, function: Callable[..., Any], args: Sequence[Any], result: Any) -> Any:
+    def seen_by(self, function: Callable[..., Any], args: Sequence[Any], result: Any) -> Any:
         """Result of a function of PyTorch's for user code: sizes are numbers that note what is done with them."""
-        if not self._sizes:
-            return result
-        given = [n for tensor in _tensors(args) for n in tensor.shape]
-        if self._sizes.isdisjoint(given):
+        if not self._watches:
             return result
         if function in _PLAIN_SIZES:
-            self.computed = True
+            self.seen.append([tuple(tensor.shape) for tensor in _tensors(args)])
+        elif function in _PRODUCTS:
+            return self.number(result, SizeSum(((tuple(args[0].shape), 1),)))
         elif function in _SIZES:
             if isinstance(result, int):
-                return self._watched(result)
-            return torch.Size([self._watched(n) if n in self._sizes else n for n in result])
-        else:  # what is made of such sizes: one behind the other, flat
-            self._sizes.update(n for tensor in _tensors([result]) for n in tensor.shape if n > 1 and n not in given)
+                return self.number(result, SizeSum((((result,), 1),)))
+            return torch.Size([self.number(n, SizeSum((((n,), 1),))) for n in result])
         return result
 
-    def _watched(self, size: int) -> int:
-        watched = _WatchedSize(size)
-        watched.reads = self
+    def number(self, value: int, made_of: SizeSum) -> int:
+        """A number that notes what is done with it."""
+        watched = _WatchedSize(value)
+        watched.reads, watched.made_of = self, made_of
+        self.sums[value] = made_of if self.sums.get(value, made_of) == made_of else None
         return watched
 
 
@@ -70,44 +114,119 @@ def _tensors(values: Sequence[Any]) -> Iterator[torch.Tensor]:
 
 
 class _WatchedSize(int):
-    """A size that values decide."""
+    """A size, or what is added up of sizes."""
 
     reads: SizeReads
+    made_of: SizeSum
+
+    def note(self) -> None:
+        """Note that it is computed with in a way that is not followed."""
+        self.reads.seen.append(self.made_of)
 
     def __eq__(self, other: object) -> bool:
         result = int.__eq__(self, other)  # type: ignore[arg-type]
         if not (result is True and isinstance(other, _WatchedSize)):  # equal shapes are asked for before many an op
-            self.reads.computed = True
+            self._compared("eq", other, result)
         return result
 
     def __ne__(self, other: object) -> bool:
         result = int.__ne__(self, other)  # type: ignore[arg-type]
         if not (result is False and isinstance(other, _WatchedSize)):
-            self.reads.computed = True
+            self._compared("ne", other, result)
         return result
+
+    def __bool__(self) -> bool:
+        self._compared("ne", 0, holds := int.__bool__(self))
+        return holds
+
+    def _compared(self, comparison: str, other: object, holds: bool) -> None:
+        if holds is NotImplemented:  # the other one decides: a tensor
+            return
+        if (right := _sum_of(other)) is None:
+            self.note()
+        else:
+            self.reads.tests.append(SizeTest(self.made_of.plus(right, -1), comparison, holds))
+
+    def __add__(self, other: int) -> int:
+        return self._combined(int.__add__(self, other), other, 1)
+
+    def __radd__(self, other: int) -> int:
+        return self._combined(int.__radd__(self, other), other, 1)
+
+    def __sub__(self, other: int) -> int:
+        return self._combined(int.__sub__(self, other), other, -1)
+
+    def _combined(self, value: int, other: object, times: int) -> int:
+        """The number that is this one and once, or minus once, another one."""
+        if value is NotImplemented:
+            return value
+        if (further := _sum_of(other)) is None:
+            self.note()
+            return value
+        return self.reads.number(value, self.made_of.plus(further, times))
+
+    def __mul__(self, other: int) -> int:
+        return self._multiplied(int.__mul__(self, other), other)
+
+    def __rmul__(self, other: int) -> int:
+        return self._multiplied(int.__rmul__(self, other), other)
+
+    def _multiplied(self, value: int, factor: object) -> int:
+        if value is NotImplemented:
+            return value
+        if type(factor) is int:
+            return self.reads.number(value, self.made_of.times(factor))
+        self.note()
+        if isinstance(factor, _WatchedSize):
+            factor.note()
+        return value
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         """Functions of NumPy's, such as `np.log(size)`."""
-        self.reads.computed = True
+        self.note()
         return getattr(ufunc, method)(*map(plain, inputs), **options)
+
+
+def _sum_of(value: object) -> SizeSum | None:
+    """How a whole number is added up; None for anything else."""
+    if isinstance(value, _WatchedSize):
+        return value.made_of
+    return SizeSum((), value) if type(value) is int else None
 
 
 def _noting(name: str) -> Callable[..., Any]:
     original = getattr(int, name)
 
     def noted(self: _WatchedSize, *args: Any) -> Any:
-        self.reads.computed = True
-        return original(self, *args)
+        result = original(self, *args)
+        if result is not NotImplemented:
+            for one in (self, *args):
+                if isinstance(one, _WatchedSize):
+                    one.note()
+        return result
 
     return noted
 
 
-_BOTH_WAYS = ("add", "sub", "mul", "floordiv", "truediv", "mod", "divmod", "pow", "and", "or", "xor", "lshift", "rshift")
-_ALONE = ("bool", "hash", "int", "float", "index", "neg", "pos", "abs", "invert", "round", "trunc", "floor", "ceil")
-_OTHERS = ("lt", "le", "gt", "ge", "str", "repr", "format")
+def _comparing(comparison: str) -> Callable[..., Any]:
+    original = getattr(int, f"__{comparison}__")
+
+    def compared(self: _WatchedSize, other: object) -> Any:
+        holds = original(self, other)
+        self._compared(comparison, other, holds)
+        return holds
+
+    return compared
+
+
+_BOTH_WAYS = ("floordiv", "truediv", "mod", "divmod", "pow", "and", "or", "xor", "lshift", "rshift")
+_ALONE = ("hash", "int", "float", "index", "neg", "pos", "abs", "invert", "round", "trunc", "floor", "ceil")
+_OTHERS = ("rsub", "str", "repr", "format")
 
 for _name in (*_BOTH_WAYS, *(f"r{name}" for name in _BOTH_WAYS), *_ALONE, *_OTHERS):
     setattr(_WatchedSize, f"__{_name}__", _noting(f"__{_name}__"))
+for _name in ("lt", "le", "gt", "ge"):
+    setattr(_WatchedSize, f"__{_name}__", _comparing(_name))
 _WatchedSize.bit_length = _noting("bit_length")
 
 _current: SizeReads | None = None
@@ -134,7 +253,7 @@ def asked_size(symbolic: Any) -> int:
     finally:
         _asks = False
     if _current is not None:
-        _current.add(size)
+        _current.watch()
     return size
 
 
@@ -147,5 +266,5 @@ def plain(value: Any) -> Any:
     """A value that leaves the trace: a size that values decide is another one for every batch."""
     if not isinstance(value, _WatchedSize):
         return value
-    value.reads.computed = True
-    return int(value)
+    value.note()
+    return int.__int__(value)

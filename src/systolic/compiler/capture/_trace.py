@@ -37,7 +37,7 @@ from ._op_policy import OpPolicy
 from ._output_tree import OutputList, OutputTree
 from ._randomness import UnattributedDrawError, refusing_hidden_randomness
 from ._rng_numbering import number_draws
-from ._size_reads import watching
+from ._size_reads import SizeReads, watching
 from ._slots import Slot, cells_of_slots, require_unexchanged, slots_of, with_same_memory
 from ._speculation import Answer, Oracle, Speculation
 from ._symbols import HostExpression, Number, SymbolTable
@@ -67,7 +67,8 @@ class Captured:
         draws: calls of `random` and `numpy.random`, whose numbers come behind those of `symbol_paths`.
         replaced: slots whose place gets another object, to whose own one the step does not write.
         drawn: constants that take the arrays among what they give, before every step.
-        computes_with_sizes: whether Python code computed with sizes that values decide.
+        sizes: what Python code did with sizes, from the first one on that values decide.
+        as_traced: what was traced, where the graph is one for all sizes.
     """
 
     graph: fx.Graph
@@ -89,7 +90,8 @@ class Captured:
     drawn: Sequence[torch.Tensor] = ()
     replaced: set[int] = field(default_factory=set)
     digest: str = ""
-    computes_with_sizes: bool = False
+    sizes: SizeReads = field(default_factory=SizeReads)
+    as_traced: Captured | None = None
 
 
 @dataclass(frozen=True)
@@ -231,7 +233,7 @@ class _Tracing:
             drawn=tuple(self.draws.tensors),
             replaced=self.replaced,
             reads=self.reads,
-            computes_with_sizes=self.closed_over.sizes.computed,
+            sizes=self.closed_over.sizes,
         )
 
     def _values(self) -> list[torch.Tensor]:

@@ -3,48 +3,93 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
-from itertools import islice
+import math
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
-from torch import fx
 
-from ..capture import Captured, SlotInput, Speculation, TensorInput
-from ..passes import rule_of, with_bounded_sizes
+from ..capture import Captured, SizeReads, SizeSum, SlotInput, Speculation, TensorInput
+from ..passes import Bounded, Twins, rule_of, twins_of, with_bounded_sizes
 
-_MOST_TRIES = 4
+_MOST_COMPARED = 6
+
+Numbers = tuple[int, ...]
+"""A number in all traces, the newest one first."""
 
 
 def for_all_sizes(captured: Captured, earlier: Iterable[Captured]) -> Captured:
-    """A capture of the same step for all sizes, if an earlier one differs in nothing else; else the capture itself.
+    """A capture of the same step for all sizes, if earlier ones differ in nothing else; else the capture itself.
 
     Args:
         captured: the newest capture.
         earlier: those before it for arguments of the same shapes, the newest first.
     """
-    if captured.computes_with_sizes or not any(one.is_size for one in captured.speculations):
+    if not any(one.is_size for one in captured.speculations):
         return captured
-    for other in islice((one for one in earlier if _may_differ_in_sizes_alone(captured, one)), _MOST_TRIES):
-        bounded = with_bounded_sizes(captured.graph, other.graph, rule_of)
-        if bounded is None:
-            continue
-        outputs = _outputs(captured.graph)
-        kept = [
-            _for_several(one) if one.is_size and outputs[one.outputs[0]] in bounded.counts else one
-            for one in captured.speculations
-        ]
-        return dataclasses.replace(captured, graph=bounded.graph, speculations=kept, digest="")
+    found: list[tuple[Captured, Twins]] = []
+    for one in (one.as_traced or one for one in earlier):
+        if _may_differ_in_sizes_alone(captured, one) and (twins := twins_of(captured.graph, one.graph)) is not None:
+            found.append((one, twins))
+    found = found[:_MOST_COMPARED]
+    # of all traces more is known; of two it may be that more of them is alike
+    for group in (found, *([one] for one in found if len(found) > 1)):
+        if group and (bounded := _bounded(captured, group)) is not None:
+            return bounded
     return captured
+
+
+def _bounded(captured: Captured, others: Sequence[tuple[Captured, Twins]]) -> Captured | None:
+    reads = [captured.sizes, *(one.sizes for one, _ in others)]
+    bounded = with_bounded_sizes(captured.graph, [twins for _, twins in others], rule_of, partial(_sum_of, reads))
+    if bounded is None or (kept := _conditions(captured, reads, bounded)) is None:
+        return None
+    return dataclasses.replace(captured, graph=bounded.graph, speculations=kept, digest="", as_traced=captured)
 
 
 def _may_differ_in_sizes_alone(captured: Captured, other: Captured) -> bool:
     return (
-        not other.computes_with_sizes
+        _did_the_same(captured.sizes, other.sizes)
         and _questions(captured.speculations) == _questions(other.speculations)
         and len(captured.inputs) == len(other.inputs)
         and all(map(_same_input, captured.inputs, other.inputs))
     )
+
+
+def _did_the_same(one: SizeReads, other: SizeReads) -> bool:
+    """Whether Python did the same with both batches' sizes, and what is not followed with the same numbers."""
+    return one.seen == other.seen and [(test.comparison, test.holds) for test in one.tests] == [
+        (test.comparison, test.holds) for test in other.tests
+    ]
+
+
+def _sum_of(reads: Sequence[SizeReads], numbers: Numbers) -> tuple[list[tuple[Numbers, int]], int] | None:
+    """The sizes that a number was added up of in all traces, if it was so in the same way."""
+    sums = [one.sums.get(number) for one, number in zip(reads, numbers, strict=True)]
+    return _parts([one for one in sums if one is not None]) if None not in sums else None
+
+
+def _parts(sums: Sequence[SizeSum]) -> tuple[list[tuple[Numbers, int]], int] | None:
+    """The sizes that differ between the traces in a sum, how often each is taken, and what is added; None for other sums."""
+    if len({(one.offset, *(times for _, times in one.parts)) for one in sums}) != 1:
+        return None
+    parts: list[tuple[Numbers, int]] = []
+    offset = sums[0].offset
+    for place, (shape, times) in enumerate(sums[0].parts):
+        shapes = [one.parts[place][0] for one in sums]
+        if len(set(map(len, shapes))) != 1:
+            return None
+        differing = [numbers for numbers in zip(*shapes, strict=True) if len(set(numbers)) > 1]
+        if len(differing) > 1:
+            return None
+        if differing:
+            parts.append((differing[0], times * (math.prod(shape) // differing[0][0])))
+        else:
+            offset += times * math.prod(shape)
+    return parts, offset
 
 
 def _questions(speculations: Iterable[Speculation]) -> list[object]:
@@ -62,18 +107,93 @@ def _same_input(one: SlotInput | TensorInput, other: SlotInput | TensorInput) ->
     return a.shape == b.shape and a.dtype == b.dtype and type(a) is type(b) is torch.Tensor and torch.equal(a, b)
 
 
-def _outputs(graph: fx.Graph) -> list[fx.Node]:
-    (output,) = (node for node in graph.nodes if node.op == "output")
-    return list(output.args[0])  # type: ignore[arg-type]
+@dataclass(frozen=True)
+class _SizeTest:
+    """A comparison of sizes with zero, over the values of some of a graph's outputs.
+
+    Attributes:
+        parts: which of the values, and how often each is taken.
+        offset: what is added.
+        comparison: the name of Python's function for it.
+        holds: whether it has to hold.
+    """
+
+    parts: tuple[tuple[int, int], ...]
+    offset: int
+    comparison: str
+    holds: bool
+
+    def __call__(self, values: Any) -> Any:
+        difference = sum((times * values[place] for place, times in self.parts), self.offset)
+        return getattr(operator, self.comparison)(difference, 0) == self.holds
 
 
-def _for_several(speculation: Speculation) -> Speculation:
+@dataclass(frozen=True)
+class _FitsAllSizes:
     """In place of the condition that a mask selects so many elements: that it selects two or more.
 
-    Of one element and of none PyTorch does other things: it broadcasts, squeezes, and means nothing.
+    Besides, Python's comparisons have to come out as they did.
+
+    Attributes:
+        place: which of the values, which are all sizes, is this one.
+        tests: the comparisons.
     """
-    return dataclasses.replace(speculation, condition=_is_several, text=f"Ge(v0, 2) at {speculation.line}")
+
+    place: int
+    tests: tuple[_SizeTest, ...]
+
+    def __call__(self, values: Any) -> Any:
+        holds = values[self.place] > 1
+        for test in self.tests:
+            holds = holds & test(values)
+        return holds
 
 
-def _is_several(values: Any) -> Any:
-    return values[0] > 1
+def _conditions(captured: Captured, reads: Sequence[SizeReads], bounded: Bounded) -> list[Speculation] | None:
+    """The conditions under which the graph for all sizes is valid; None where they are not known."""
+    (output,) = (node for node in captured.graph.nodes if node.op == "output")
+    results: Any = output.args[0]
+    asked = [
+        (place, bounded.counts[results[one.outputs[0]]])
+        for place, one in enumerate(captured.speculations)
+        if one.is_size and results[one.outputs[0]] in bounded.counts
+    ]
+    first = {numbers: which for which, (_, numbers) in reversed(list(enumerate(asked)))}
+    tests = _tests(reads, first, bounded.sums)
+    if tests is None:
+        return None
+    outputs = tuple(captured.speculations[place].outputs[0] for place, _ in asked)
+    kept = list(captured.speculations)
+    for which, (place, numbers) in enumerate(asked):
+        alike = [_SizeTest(((which, 1), (first[numbers], -1)), 0, "eq", True)] if first[numbers] != which else []
+        # Python's comparisons stand with the last size that is asked for
+        condition = _FitsAllSizes(which, (*alike, *(tests if which == len(asked) - 1 else ())))
+        text = f"{condition} of {outputs} at {kept[place].line}"
+        kept[place] = dataclasses.replace(kept[place], condition=condition, outputs=outputs, text=text)
+    return kept
+
+
+def _tests(
+    reads: Sequence[SizeReads], first: Mapping[Numbers, int], sums: Mapping[Numbers, tuple[int, tuple[Numbers, ...]]]
+) -> tuple[_SizeTest, ...] | None:
+    """Comparisons of sizes that differ from batch to batch, over their values; None where one is of something else."""
+    found: dict[_SizeTest, None] = {}
+    for tests in zip(*(one.tests for one in reads), strict=True):
+        sum_of_sizes = _parts([one.difference for one in tests])
+        if sum_of_sizes is None:
+            return None
+        parts, offset = sum_of_sizes
+        decided: list[tuple[int, int]] = []
+        while parts:
+            numbers, times = parts.pop()
+            if numbers in first:
+                decided.append((first[numbers], times))
+            elif numbers in sums:
+                fixed, added = sums[numbers]
+                offset += times * fixed
+                parts += [(one, times) for one in added]
+            else:
+                return None
+        if decided:
+            found[_SizeTest(tuple(decided), offset, tests[0].comparison, tests[0].holds)] = None
+    return tuple(found)

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from ._bounded_sizes import Dims, Size, Writer
 from ._bounded_table import args_of, dims_of, node_of, op_of, refuse_unless, rule_for, value_of
+from ._bounded_writer import Dims, Size, Writer
 from ._cross_entropy import BACKWARD as CROSS_ENTROPY_BACKWARD
 from ._cross_entropy import FORWARD as CROSS_ENTROPY
 

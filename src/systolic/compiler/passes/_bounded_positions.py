@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import torch
 from torch import fx
 
-from ._bounded_sizes import Dims, Writer
 from ._bounded_table import args_of, dims_of, node_of, place_of, refuse_unless, rule_for, together, value_of
+from ._bounded_writer import Dims, Size, Writer
 
 aten = torch.ops.aten
 
@@ -16,12 +17,29 @@ aten = torch.ops.aten
 @rule_for(aten.nonzero_static.default)
 def _positions(writer: Writer, node: fx.Node) -> None:
     """Behind the positions that the mask selects comes the first one there is, so that all are inside of the tensor."""
-    size = writer.size(node_of(args_of(node)[0]))
-    refuse_unless(size is not None, "positions without a mask")
-    assert size is not None
-    dims: Dims = (size, None)
-    written = writer.call(node.target, writer.nodes[node_of(args_of(node)[0])], size=size.bound, fill_value=0, dims=dims)
-    writer.put(node, written, dims)
+    mask = node_of(args_of(node)[0])
+    selected, size = writer.selected(mask), writer.size(mask)
+    number = node.kwargs["size"] if size is None else size.bound
+    writer.put(node, writer.call(node.target, selected, size=number, fill_value=0, dims=(size, None)), (size, None))
+
+
+def _is_position(writer: Writer, node: fx.Node, size: Size) -> bool:
+    """Whether an index is a position that a mask selects, in a dimension of this size."""
+    place: Any = 0
+    along: Any = 1
+    if node.target is operator.getitem:
+        listed, place = node_of(args_of(node)[0]), args_of(node)[1]
+        if listed.target is not aten.unbind.int:
+            return False
+        node, along = node_of(args_of(listed)[0]), args_of(listed)[1] if len(args_of(listed)) > 1 else 0
+    elif node.target is aten.select.int:
+        given, along, place = args_of(node)
+        node = node_of(given)
+    elif node.target is aten.squeeze.dim:
+        node = node_of(args_of(node)[0])
+    if along not in (1, -1):
+        return False
+    return node.target is aten.nonzero_static.default and dims_of(writer, args_of(node)[0])[place] is size
 
 
 def _indexed(writer: Writer, node: fx.Node) -> tuple[list[fx.Node | None], Dims, Dims]:
@@ -34,7 +52,9 @@ def _indexed(writer: Writer, node: fx.Node) -> tuple[list[fx.Node | None], Dims,
     used = [node_of(given[place]) for place in places]
     refuse_unless(all(value_of(one).dtype not in (torch.bool, torch.uint8) for one in used), "a mask")
     # an index into a dimension of which a part does not count might be outside without anybody noticing
-    refuse_unless(all(own[place] is None for place in places), "one of many")
+    for place, one in zip(places, used, strict=True):
+        size = own[place]
+        refuse_unless(size is None or _is_position(writer, one, size), "one of many")
     of_indices = together((value_of(one).shape, writer.dims[one]) for one in used)
     indices: list[fx.Node | None] = [None if one is None else writer.kept(node_of(one), 0) for one in given]
     return indices, of_indices, (*own[: places[0]], *of_indices, *own[places[-1] + 1 :])
@@ -55,33 +75,40 @@ def _index_put(writer: Writer, node: fx.Node) -> None:
     if len(given) == 1 and given[0] is not None and value_of(given[0]).dtype is torch.bool:
         _mask_put(writer, node, given[0], accumulates)
         return
-    refuse_unless(accumulates, "elements that are written one over the other")
     target, values = node_of(args_of(node)[0]), node_of(args_of(node)[2])
     indices, _, shape = _indexed(writer, node)
-    dims = writer.dims[target]
-    refuse_unless(all(size is None for size in dims), "a target of many")
-    refuse_unless(writer.dims[values] == shape and value_of(values).dim() == len(shape), "values for several places")
-    written = writer.call(node.target, writer.nodes[target], indices, writer.kept(values, 0), True, dims=dims)
+    dims, of_values = writer.dims[target], writer.dims[values]
+    if accumulates:
+        refuse_unless(of_values == shape and value_of(values).dim() == len(shape), "values for several places")
+        written = writer.call(node.target, writer.nodes[target], indices, writer.kept(values, 0), True, dims=dims)
+    else:
+        # what does not count is written where the last one was, and is what was written there
+        refuse_unless(of_values in (shape, (None,) * len(of_values)), "values of another size")
+        indices = [None if one is None else writer.repeated(node_of(one)) for one in given]
+        written = writer.call(node.target, writer.nodes[target], indices, writer.repeated(values), False, dims=dims)
     writer.put(node, written, dims)
 
 
 def _mask_put(writer: Writer, node: fx.Node, mask: Any, accumulates: bool) -> None:
     """Values at the elements of a mask, in their order: those that do not count come last, and are not taken."""
     target, values, size = node_of(args_of(node)[0]), node_of(args_of(node)[2]), writer.size(node_of(mask))
-    dims, shape = writer.dims[target], value_of(target).shape
+    dims, shape, of_mask = writer.dims[target], value_of(target).shape, writer.dims[node_of(mask)]
     trailing = len(shape) - value_of(mask).dim()
-    refuse_unless(size is not None and all(one is None for one in (*dims, *writer.dims[node_of(mask)])), "another mask")
-    refuse_unless(writer.dims[values] == (size, *(None,) * trailing), "values of another size")
-    refuse_unless(value_of(values).shape[1:] == shape[len(shape) - trailing :], "values for several places")
+    refuse_unless(dims == (*of_mask, *(None,) * trailing), "another mask")
     refuse_unless(value_of(values).dtype == value_of(target).dtype, "values of another type")
-    flat = writer.nodes[node_of(mask)]
-    flags = value_of(mask)
-    spread = [*flags.shape, *(1,) * trailing]
-    view = writer.call(aten.view.default, flat, spread, dims=(None,) * len(shape), val=flags.new_empty(spread))
-    whole = writer.call(aten.expand.default, view, list(shape), dims=dims, val=flags.new_empty(shape))
-    base = writer.nodes[target]
+    selected, base = writer.selected(node_of(mask)), writer.nodes[target]
+    flags, plain = value_of(selected), (None,) * len(shape)
+    spread, whole_shape = [*flags.shape, *(1,) * trailing], list(value_of(base).shape)
+    view = writer.call(aten.view.default, selected, spread, dims=plain, val=flags.new_empty(spread))
+    whole = writer.call(aten.expand.default, view, whole_shape, dims=plain, val=flags.new_empty(whole_shape))
     under = writer.call(aten.zeros_like.default, base, dims=dims) if accumulates else base
-    written = writer.call(aten.masked_scatter.default, under, whole, writer.nodes[values], dims=dims)
+    if value_of(values).dim() == 0:
+        written = writer.call(aten.where.self, whole, writer.nodes[values], under, dims=dims)
+    else:
+        refuse_unless(writer.dims[values] == (size, *(None,) * trailing), "values of another size")
+        of_each = value_of(values).shape[0] != 1 and value_of(values).shape[1:] == shape[len(shape) - trailing :]
+        refuse_unless(of_each, "values for several places")
+        written = writer.call(aten.masked_scatter.default, under, whole, writer.nodes[values], dims=dims)
     writer.put(node, writer.call(aten.add.Tensor, base, written, dims=dims) if accumulates else written, dims)
 
 
@@ -90,9 +117,10 @@ def _masked_scatter(writer: Writer, node: fx.Node) -> None:
     """The elements of a mask in their order, of which those that do not count come last, and are not taken."""
     target, mask, source = (node_of(one) for one in args_of(node))
     size = writer.size(mask)
-    plain = all(one is None for one in (*writer.dims[target], *writer.dims[mask]))
-    refuse_unless(size is not None and plain and writer.dims[source] == (size,), "another mask")
-    writer.put(node, writer.call(node.target, *writer.arguments(node), dims=writer.dims[target]), writer.dims[target])
+    dims = writer.dims[target]
+    refuse_unless(size is not None and writer.dims[mask] == dims and writer.dims[source] == (size,), "another mask")
+    given = (writer.nodes[target], writer.selected(mask), writer.nodes[source])
+    writer.put(node, writer.call(node.target, *given, dims=dims), dims)
 
 
 @rule_for(aten.gather.default)
@@ -124,6 +152,50 @@ def _fits_along(dims: Dims, of_index: Dims, along: int) -> bool:
     return len(dims) == len(of_index) and dims[along] is None and all(
         one is other for place, (one, other) in enumerate(zip(dims, of_index, strict=True)) if place != along
     )  # fmt: skip
+
+
+_REPEATABLE = ("amax", "amin")
+_NEUTRAL = {"sum": 0.0, "prod": 1.0}
+
+
+@rule_for(aten.scatter_reduce.two)
+def _scatter_reduce(writer: Writer, node: fx.Node) -> None:
+    """Elements that do not count go where the last one went, which is the same twice, or adds nothing there."""
+    writer.same(node, 1, 4)
+    target, index, source = (node_of(one) for one in (args_of(node)[0], args_of(node)[2], args_of(node)[3]))
+    reduce = args_of(node)[4]
+    dims = writer.dims[target]
+    along = place_of(args_of(node)[1], len(dims))
+    refuse_unless(writer.dims[index] == writer.dims[source] and _fits_along(dims, writer.dims[index], along), "sizes")
+    refuse_unless(reduce in _REPEATABLE or reduce in _NEUTRAL, "a mean of many")
+    given = writer.repeated(source) if reduce in _REPEATABLE else writer.kept(source, _NEUTRAL[reduce], [along])
+    arguments = (writer.nodes[target], args_of(node)[1], writer.repeated(index), given, reduce)
+    writer.put(node, writer.call(node.target, *arguments, dims=dims, **writer.options(node)), dims)
+
+
+@rule_for(aten.index_select.default)
+def _index_select(writer: Writer, node: fx.Node) -> None:
+    writer.same(node, 1)
+    source, index = node_of(args_of(node)[0]), node_of(args_of(node)[2])
+    own = writer.dims[source]
+    along = place_of(args_of(node)[1], len(own))
+    refuse_unless(own[along] is None and len(writer.dims[index]) == 1, "one of many")
+    dims = (*own[:along], *writer.dims[index], *own[along + 1 :])
+    written = writer.call(node.target, writer.nodes[source], args_of(node)[1], writer.kept(index, 0), dims=dims)
+    writer.put(node, written, dims)
+
+
+@rule_for(aten.index_add.default)
+def _index_add(writer: Writer, node: fx.Node) -> None:
+    writer.same(node, 1)
+    target, index, source = (node_of(one) for one in (args_of(node)[0], args_of(node)[2], args_of(node)[3]))
+    dims = writer.dims[target]
+    along = place_of(args_of(node)[1], len(dims))
+    expected = (*dims[:along], *writer.dims[index], *dims[along + 1 :])
+    refuse_unless(dims[along] is None and writer.dims[source] == expected, "sizes")
+    kept = writer.kept(source, 0, [along])
+    given = (writer.nodes[target], args_of(node)[1], writer.kept(index, 0), kept)
+    writer.put(node, writer.call(node.target, *given, dims=dims, **writer.options(node)), dims)
 
 
 @rule_for(aten.embedding.default)

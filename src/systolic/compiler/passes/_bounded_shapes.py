@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import fx
 
-from ._bounded_sizes import Size, Writer
 from ._bounded_table import args_of, dims_of, node_of, op_of, place_of, refuse_unless, rule_for, together, value_of
+from ._bounded_writer import Size, Writer
 
 aten = torch.ops.aten
 
@@ -84,8 +86,13 @@ def _made(writer: Writer, node: fx.Node, place: int) -> None:
 @rule_for(aten.expand.default)
 def _expand(writer: Writer, node: fx.Node) -> None:
     shape, own = value_of(args_of(node)[0]).shape, dims_of(writer, args_of(node)[0])
-    sizes = writer.sizes_at(node, 1)
-    refuse_unless(all(n != -1 for n, _ in sizes), "a size that is left to PyTorch")
+    before = [(n if size is None else size.bound, size) for n, size in zip(shape, own, strict=True)]
+    # -1 stands for the size that is there already
+    sizes = [
+        before[place - len(given) + len(before)] if one == (-1, None) else one
+        for given in [writer.sizes_at(node, 1)]
+        for place, one in enumerate(given)
+    ]
     dims = together([(shape, own), ([0 if size else 1 for _, size in sizes], tuple(size for _, size in sizes))])
     written = writer.call(aten.expand.default, writer.nodes[node_of(args_of(node)[0])], [n for n, _ in sizes], dims=dims)
     writer.put(node, written, dims)
@@ -155,11 +162,26 @@ def _dim(node: fx.Node, rank: int) -> int:
 
 @rule_for(aten.slice.Tensor)
 def _slice(writer: Writer, node: fx.Node) -> None:
-    writer.same(node)
     own = dims_of(writer, args_of(node)[0])
     place = _dim(node, len(own))
-    refuse_unless(own[place] is None, "a part of many")
-    writer.put(node, writer.call(node.target, *writer.arguments(node), dims=own), own)
+    size = own[place]
+    if size is None:
+        writer.same(node)
+        writer.put(node, writer.call(node.target, *writer.arguments(node), dims=own), own)
+        return
+    writer.same(node, 0, 1, 4)
+    refuse_unless(len(args_of(node)) < 5 or args_of(node)[4] == 1, "every other one of many")
+    begins, begin = writer.number_at(node, 2, 0)
+    ends = tuple(min(end, n) for end, n in zip(writer.numbers_at(node, 3, sys.maxsize), size.numbers, strict=True))
+    refuse_unless(all(0 <= a <= b for a, b in zip(begins, ends, strict=True)), "places from the end")
+    length, of_length = writer.length(tuple(b - a for a, b in zip(begins, ends, strict=True)))
+    dims = (*own[:place], of_length, *own[place + 1 :])
+    source, value = writer.nodes[node_of(args_of(node)[0])], value_of(args_of(node)[0])
+    places = writer.places(length, value)
+    like = places.meta["val"]
+    places = writer.call(aten.add.Tensor, places, begin, dims=(None,), val=like)
+    places = writer.call(aten.clamp.default, places, 0, size.bound - 1, dims=(None,), val=like)
+    writer.put(node, writer.call(aten.index_select.default, source, place, places, dims=dims), dims)
 
 
 @rule_for(aten.unbind.int)
@@ -189,8 +211,43 @@ def _cat(writer: Writer, node: fx.Node) -> None:
     of_parts = [dims_of(writer, one) for one in parts]
     refuse_unless(len({len(one) for one in of_parts}) == 1, "tensors of other ranks")
     place = _dim(node, len(of_parts[0]))
-    refuse_unless(len(set(of_parts)) == 1 and of_parts[0][place] is None, "many behind others")
-    writer.put(node, writer.call(node.target, *writer.arguments(node), dims=of_parts[0]), of_parts[0])
+    others = {(*one[:place], *one[place + 1 :]) for one in of_parts}
+    refuse_unless(len(others) == 1, "parts of different sizes")
+    dims = of_parts[0]
+    if any(one[place] is not None for one in of_parts):
+        _one_behind_the_other(writer, node, [one[place] for one in of_parts], place, dims)
+        return
+    writer.put(node, writer.call(node.target, *writer.arguments(node), dims=dims), dims)
+
+
+def _one_behind_the_other(
+    writer: Writer, node: fx.Node, sizes: Sequence[Size | None], place: int, dims: Sequence[Size | None]
+) -> None:
+    """Parts of which some have a size that values decide: what counts of each comes behind what counts of the one before."""
+    values = [value_of(one) for one in args_of(node)[0]]
+    parts = [(value.shape[place] if size is None else size.bound, size) for value, size in zip(values, sizes, strict=True)]
+    whole = writer.sum_of(parts, values[0])
+    result = (*dims[:place], whole, *dims[place + 1 :])
+    joined = writer.call(node.target, *writer.arguments(node), dims=result)
+    places = writer.places(whole.bound, values[0])
+    like = places.meta["val"]
+    number = like.new_empty(())
+    index = places
+    for place_of_part, (bound, size) in enumerate(parts):
+        if size is None:
+            continue
+        # what lies behind this part is further away by what does not count of it
+        end = writer.elements(writer.sum_of(parts[: place_of_part + 1], values[0]))
+        behind = writer.call(aten.ge.Tensor, places, end, dims=(None,), val=like.new_empty(like.shape, dtype=torch.bool))
+        rest = writer.call(aten.rsub.Scalar, writer.elements(size), bound, dims=(), val=number)
+        shift = writer.call(aten.mul.Tensor, behind, rest, dims=(None,), val=like)
+        index = writer.call(aten.add.Tensor, index, shift, dims=(None,), val=like)
+    # a gradient asks for each part by where it begins
+    for place_of_part in range(1, len(parts)):
+        if any(size is not None for _, size in parts[:place_of_part]):
+            writer.sum_of(parts[:place_of_part], values[0])
+    index = writer.call(aten.clamp.default, index, 0, whole.bound - 1, dims=(None,), val=like)
+    writer.put(node, writer.call(aten.index_select.default, joined, place, index, dims=result), result)
 
 
 @rule_for(aten.stack.default)

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from ._bounded_sizes import Dims, Writer
 from ._bounded_table import args_of, dims_of, node_of, op_of, place_of, refuse_unless, rule_for, together, value_of
+from ._bounded_writer import Dims, Writer
 
 aten = torch.ops.aten
 
@@ -46,7 +46,7 @@ def _reduced(writer: Writer, node: fx.Node) -> None:
 
 
 _ALONG = (
-    aten.argmax.default, aten.argmin.default, aten.amax.default, aten.amin.default, aten.logsumexp.default,
+    aten.argmax.default, aten.argmin.default, aten.logsumexp.default,
     aten.max.dim, aten.min.dim, aten.topk.default, aten.sort.default, aten.cumsum.default,
 )  # fmt: skip
 _PAIR_ALONG = (aten.max.dim, aten.min.dim, aten.topk.default, aten.sort.default)
@@ -65,6 +65,30 @@ def _norm(writer: Writer, node: fx.Node) -> None:
     keeps = len(args_of(node)) > 3 and bool(args_of(node)[3])
     dims = tuple(None if p in gone else size for p, size in enumerate(own) if keeps or p not in gone)
     kept = writer.kept(node_of(args_of(node)[0]), 0, sorted(gone))
+    writer.put(node, writer.call(node.target, kept, *writer.arguments(node)[1:], dims=dims, **writer.options(node)), dims)
+
+
+_EXTREMES = (aten.max.default, aten.min.default, aten.amax.default, aten.amin.default)
+
+
+@rule_for(*_EXTREMES)
+def _extreme(writer: Writer, node: fx.Node) -> None:
+    """The largest or the smallest element of what counts, of which there is some."""
+    writer.same(node)
+    source = node_of(args_of(node)[0])
+    own, kind = writer.dims[source], value_of(source).dtype
+    given = args_of(node)[1] if len(args_of(node)) > 1 else []
+    listed = given if isinstance(given, list | tuple) else [given]
+    gone = {place_of(one, len(own)) for one in listed} or set(range(len(own)))
+    keeps = len(args_of(node)) > 2 and bool(args_of(node)[2])
+    dims = tuple(None if p in gone else size for p, size in enumerate(own) if keeps or p not in gone)
+    largest = node.target in (aten.max.default, aten.amax.default)
+    refuse_unless(kind is not torch.bool, "the largest of two")
+    if kind.is_floating_point:
+        fill = -math.inf if largest else math.inf
+    else:
+        fill = torch.iinfo(kind).min if largest else torch.iinfo(kind).max
+    kept = writer.kept(source, fill, sorted(gone))
     writer.put(node, writer.call(node.target, kept, *writer.arguments(node)[1:], dims=dims, **writer.options(node)), dims)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from ._bounded_sizes import Dims, NotBoundedError, Size, Writer
+from ._bounded_writer import Dims, NotBoundedError, Size, Writer
 
 aten = torch.ops.aten
 
