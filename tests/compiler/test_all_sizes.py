@@ -164,7 +164,14 @@ def rows_of_many(model: nn.Module, x: T, y: T) -> T:
     return model(x)[inner].square().mean()
 
 
+def contrast_of_pairs(model: nn.Module, x: T, y: T) -> T:
+    """The labels of a contrastive loss: each row's own number."""
+    z = F.normalize(model(x)[chosen(x)], dim=-1)
+    return F.mse_loss(z @ z.T, (torch.arange(z.shape[0])[:, None] == torch.arange(z.size(0))).double())
+
+
 BOUNDED: dict[str, Body] = {
+    "contrast of pairs": contrast_of_pairs,
     "largest": largest,
     "product by index": product_by_index,
     "rows of many": rows_of_many,
@@ -229,6 +236,8 @@ BRANCHING: dict[str, Body] = {
 
 
 READING: dict[str, Body] = {
+    "the first twelve": lambda m, x, y: m(x)[chosen(x)][:12].square().sum(),
+    "as many as others": lambda m, x, y: m(x)[chosen(x)][: x[x[:, 1] > 0].shape[0]].square().sum(),
     "half of them": top_half,
     "counted": by_count,
     "len": lambda m, x, y: m(x)[chosen(x)].square().sum() * (len(x[chosen(x)]) // 4),

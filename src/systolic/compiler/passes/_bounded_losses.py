@@ -75,12 +75,21 @@ _PAIRS_BACKWARD = {
 """Losses of pairs of tensors, and their gradients, with the place of the reduction."""
 
 
-def _pair(writer: Writer, one: Any, other: Any) -> tuple[Dims, Size]:
+def _pair(writer: Writer, one: Any, other: Any) -> tuple[Dims, list[Size]]:
     dims = dims_of(writer, one)
     sizes = [size for size in dims if size is not None]
     refuse_unless(dims_of(writer, other) == dims and value_of(one).shape == value_of(other).shape, "a pair of different sizes")
-    refuse_unless(len(sizes) == 1, "a loss over two sizes")
-    return dims, sizes[0]
+    refuse_unless(bool(sizes), "no sizes")
+    return dims, sizes
+
+
+def _divided(writer: Writer, total: fx.Node, sizes: Sequence[Size], others: int, value: torch.Tensor) -> fx.Node:
+    """A sum over sizes, and over as many other elements, by how many there are."""
+    first, *rest = sizes
+    total = writer.call(aten.div.Tensor, total, writer.elements(first, others), dims=(), val=value)
+    for size in rest:
+        total = writer.call(aten.div.Tensor, total, writer.elements(size), dims=(), val=value)
+    return total
 
 
 def _others(dims: Dims, value: torch.Tensor) -> int:
@@ -108,7 +117,7 @@ def _logits_loss(writer: Writer, node: fx.Node) -> None:
 
 
 def _finish_loss(writer: Writer, node: fx.Node, arguments: Sequence[Any], reduction: Any) -> None:
-    dims, size = _pair(writer, args_of(node)[0], args_of(node)[1])
+    dims, sizes = _pair(writer, args_of(node)[0], args_of(node)[1])
     value = value_of(args_of(node)[0])
     loss = writer.call(node.target, *arguments, dims=dims, val=value, **writer.options(node))
     if reduction == _NONE:
@@ -116,19 +125,19 @@ def _finish_loss(writer: Writer, node: fx.Node, arguments: Sequence[Any], reduct
         return
     total = writer.call(aten.sum.default, writer.put_out(loss, dims, value, 0), dims=())
     if reduction == _MEAN:
-        total = writer.call(aten.div.Tensor, total, writer.elements(size, _others(dims, value)), dims=())
+        total = _divided(writer, total, sizes, _others(dims, value), node.meta["val"])
     writer.put(node, total, ())
 
 
 @rule_for(*_PAIRS_BACKWARD)
 def _pair_loss_backward(writer: Writer, node: fx.Node) -> None:
     writer.same(node)
-    dims, size = _pair(writer, args_of(node)[1], args_of(node)[2])
+    dims, sizes = _pair(writer, args_of(node)[1], args_of(node)[2])
     place = _PAIRS_BACKWARD[op_of(node)]
     grad, reduction, arguments = node_of(args_of(node)[0]), args_of(node)[place], list(writer.arguments(node))
     refuse_unless(writer.dims[grad] == (dims if reduction not in (_MEAN, _SUM) else ()), "a gradient of another size")
     if reduction == _MEAN:
-        number = writer.elements(size, _others(dims, value_of(args_of(node)[1])))
-        arguments[0] = writer.call(aten.div.Tensor, arguments[0], number, dims=(), val=value_of(grad))
+        others = _others(dims, value_of(args_of(node)[1]))
+        arguments[0] = _divided(writer, arguments[0], sizes, others, value_of(grad))
         arguments[place] = _SUM
     writer.put(node, writer.call(node.target, *arguments, dims=dims), dims)

@@ -75,6 +75,17 @@ def _make(writer: Writer, node: fx.Node) -> None:
     _made(writer, node, 0)
 
 
+@rule_for(aten.arange.default, aten.arange.start_step)
+def _arange(writer: Writer, node: fx.Node) -> None:
+    """The numbers of what counts, and further ones behind them."""
+    end = 0 if node.target is aten.arange.default else 1
+    if end:
+        refuse_unless(args_of(node)[0] == 0 and (len(args_of(node)) < 3 or args_of(node)[2] == 1), "other steps")
+        writer.same(node, 0, 2)
+    bound, size = writer.length(writer.numbers_at(node, end, 0))
+    writer.put(node, writer.call(aten.arange.default, bound, dims=(size,), **writer.options(node)), (size,))
+
+
 def _made(writer: Writer, node: fx.Node, place: int) -> None:
     sizes = writer.sizes_at(node, place)
     dims = tuple(size for _, size in sizes)
@@ -171,9 +182,11 @@ def _slice(writer: Writer, node: fx.Node) -> None:
         return
     writer.same(node, 0, 1, 4)
     refuse_unless(len(args_of(node)) < 5 or args_of(node)[4] == 1, "every other one of many")
-    begins, begin = writer.number_at(node, 2, 0)
-    ends = tuple(min(end, n) for end, n in zip(writer.numbers_at(node, 3, sys.maxsize), size.numbers, strict=True))
-    refuse_unless(all(0 <= a <= b for a, b in zip(begins, ends, strict=True)), "places from the end")
+    begins, ends = writer.numbers_at(node, 2, 0), writer.numbers_at(node, 3, sys.maxsize)
+    ends = size.numbers if set(ends) == {sys.maxsize} else ends
+    begin = writer.place_in(size, begins)
+    writer.place_in(size, ends)
+    refuse_unless(all(a <= b for a, b in zip(begins, ends, strict=True)), "nothing")
     length, of_length = writer.length(tuple(b - a for a, b in zip(begins, ends, strict=True)))
     dims = (*own[:place], of_length, *own[place + 1 :])
     source, value = writer.nodes[node_of(args_of(node)[0])], value_of(args_of(node)[0])
@@ -244,8 +257,10 @@ def _one_behind_the_other(
         index = writer.call(aten.add.Tensor, index, shift, dims=(None,), val=like)
     # a gradient asks for each part by where it begins
     for place_of_part in range(1, len(parts)):
-        if any(size is not None for _, size in parts[:place_of_part]):
-            writer.sum_of(parts[:place_of_part], values[0])
+        before = parts[:place_of_part]
+        fixed = sum(bound for bound, size in before if size is None)
+        decided = any(size is not None for _, size in before)
+        whole.inner.add(writer.sum_of(before, values[0]).numbers if decided else (fixed,) * len(whole.numbers))
     index = writer.call(aten.clamp.default, index, 0, whole.bound - 1, dims=(None,), val=like)
     writer.put(node, writer.call(aten.index_select.default, joined, place, index, dims=result), result)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -41,6 +41,8 @@ class Size:
         count: the number in the written graph.
         outside: which of `bound` elements are none of the first `count`.
         last: by element its place, or that of the last one which counts.
+        fewest: how many there are at least; batches of which a mask selects fewer than two have programs of their own.
+        inner: where parts of a sum end, which is never behind its own end.
     """
 
     bound: int
@@ -49,6 +51,8 @@ class Size:
     count: fx.Node | None = None
     outside: fx.Node | None = None
     last: fx.Node | None = None
+    fewest: int = 2
+    inner: set[Numbers] = field(default_factory=set)
 
 
 class Writer:
@@ -262,18 +266,20 @@ class Writer:
         for one in rest:
             total = self.call(aten.add.Tensor, total, one, dims=(), val=number)
         total = self.call(aten.add.Scalar, total, fixed, dims=(), val=number)
-        size = Size(sum(n for n, _ in parts), numbers)
+        size = Size(sum(n for n, _ in parts), numbers, fewest=fixed + sum(one.fewest for one in decided))
         self._counted(size, total)
         self._sums[key] = size
         self.sums[numbers] = fixed, tuple(one.numbers for one in decided)
         self._all.append(size)
         return size
 
-    def number_at(self, node: fx.Node, place: int, default: int) -> tuple[Numbers, fx.Node | int]:
-        """A place among the arguments: in all traces, and in the new graph."""
-        numbers = self.numbers_at(node, place, default)
-        bound, size = self._size_of(numbers)
-        return numbers, bound if size is None else self.elements(size)  # type: ignore[return-value]
+    def place_in(self, size: Size, numbers: Numbers) -> fx.Node | int:
+        """A place in a dimension, as a number of the new graph, which is not behind the dimension's end for any batch."""
+        always = len(set(numbers)) == 1 and 0 <= numbers[0] <= size.fewest
+        if not always and numbers != size.numbers and numbers not in size.inner:
+            raise NotBoundedError(f"a place of {numbers} in {size.numbers}")
+        bound, decides = self._size_of(numbers)
+        return bound if decides is None else self.elements(decides)
 
     def numbers_at(self, node: fx.Node, place: int, default: int) -> Numbers:
         """A number among the arguments in all traces."""
