@@ -37,11 +37,37 @@ ARRAY_NAMES: dict[str, Any] = {
     "math": _ArrayMath,
     "float": lambda x: x.astype(jnp.float64),
     "int": _ArrayMath.trunc,
+    "where": jnp.where,
     "round": lambda x: jnp.round(x).astype(jnp.int64),
     "max": lambda *values: functools.reduce(jnp.maximum, values),
     "min": lambda *values: functools.reduce(jnp.minimum, values),
 }
 """Names that expressions use, for arrays in place of numbers."""
+
+
+def _chosen(condition: object, value: Any, other: Any) -> Any:
+    return value if condition else other
+
+
+class _Printer(PythonPrinter):
+    """Prints conditions for arrays, too: Python's `and` and `if` would ask one for its truth while it is traced."""
+
+    def _print_And(self, expr: sympy.Basic) -> str:
+        return " & ".join(f"({self.doprint(one)})" for one in expr.args)
+
+    def _print_Or(self, expr: sympy.Basic) -> str:
+        return " | ".join(f"({self.doprint(one)})" for one in expr.args)
+
+    def _print_Not(self, expr: sympy.Basic) -> str:
+        return f"(({self.doprint(expr.args[0])}) == False)"
+
+    def _print_Piecewise(self, expr: sympy.Expr) -> str:
+        branches: Any = expr.args
+        *others, (last, _) = branches
+        source = self.doprint(last)
+        for value, condition in reversed(others):
+            source = f"where({self.doprint(condition)}, {self.doprint(value)}, {source})"
+        return source
 
 
 def compiled_expression(
@@ -56,9 +82,9 @@ def compiled_expression(
     """
     names = [f"v{i}" for i in range(len(symbols))]
     renamed = expression.xreplace({s: sympy.Symbol(n, integer=s.is_integer) for s, n in zip(symbols, names, strict=True)})
-    source = PythonPrinter().doprint(renamed)
+    source = _Printer().doprint(renamed)
     arguments = f"({', '.join(names)},)" if names else "_"
     body = f"def evaluate(values):\n    {arguments} = values\n    return {source}\n"
-    scope: dict[str, Any] = {"math": math, "torch": torch, **_NAMES, **(names_in or {})}
+    scope: dict[str, Any] = {"math": math, "torch": torch, "where": _chosen, **_NAMES, **(names_in or {})}
     exec(body, scope)  # the source comes from sympy's printer, not from text that anyone typed
     return scope["evaluate"]

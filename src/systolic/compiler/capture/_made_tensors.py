@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ...utilities._torch_internals import FunctionalTensor
+from ...utilities._torch_internals import FunctionalTensor, is_functorch_tensor
 from .._capture_thread import replaced
 from ._host_result import HostResult
 from ._traced_arrays import is_traced_array, stands_for_number
@@ -39,8 +39,41 @@ def indexed(func: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
     if func not in (torch.Tensor.__getitem__, torch.Tensor.__setitem__):
         return args
     tensor, places, *value = args
-    places = tuple(map(_place, places)) if type(places) is tuple else _place(places)
-    return (tensor, places, *map(_place, value))
+    listed = [_place(one) for one in places] if type(places) is tuple else [_place(places)]
+    if any(map(_is_computed, listed)):
+        tensor, listed = _selected(tensor, listed)
+        return (tensor, tuple(listed), *map(_place, value))
+    return (tensor, tuple(listed) if type(places) is tuple else listed[0], *map(_place, value))
+
+
+def _is_computed(place: Any) -> bool:
+    """Whether a place is one whole number that the program computes; Python's indexing would ask for its value."""
+    if isinstance(place, torch.SymInt):
+        return True
+    kinds = (torch.int64, torch.int32, torch.int16, torch.int8)
+    # under `vmap` it is one for each sample
+    return isinstance(place, torch.Tensor) and place.dim() == 0 and place.dtype in kinds and not is_functorch_tensor(place)
+
+
+def _selected(tensor: torch.Tensor, places: list[Any]) -> tuple[torch.Tensor, list[Any]]:
+    """A view of a tensor at the places that are computed, from the last one to the first; the other places."""
+    taken = [0 if one is None or one is Ellipsis else _taken(one) for one in places]
+    if Ellipsis in [one for one in places if not isinstance(one, torch.Tensor)]:
+        at = next(n for n, one in enumerate(places) if one is Ellipsis)
+        taken[at] = tensor.dim() - sum(taken)
+    for number in reversed(range(len(places))):
+        if _is_computed(places[number]):
+            place = places.pop(number)
+            index: Any = place.item() if isinstance(place, torch.Tensor) else place
+            tensor = tensor.select(sum(taken[:number]), index)
+    return tensor, places
+
+
+def _taken(place: Any) -> int:
+    """How many dimensions a place is of: a mask has several, a single truth value none."""
+    if isinstance(place, bool):
+        return 0
+    return place.dim() if isinstance(place, torch.Tensor) and place.dtype in (torch.bool, torch.uint8) else 1
 
 
 def _place(value: Any) -> Any:

@@ -17,7 +17,7 @@ from ._dtype import normal_axis
 from ._memory import Places, storage_places
 from ._operand import Position
 from ._table import lowers
-from ._views import from_start, is_computed, slice_bounds
+from ._views import from_start, is_computed, require_inside, slice_bounds
 
 aten = torch.ops.aten
 
@@ -112,6 +112,7 @@ def _slice_scatter(
 @lowers(aten.select_scatter.default)
 def _select_scatter(x: jax.Array, source: jax.Array, dim: int, index: Position) -> jax.Array:
     axis = normal_axis(dim, x.ndim)
+    require_inside(index, x.shape[axis])
     row = jnp.expand_dims(source.astype(x.dtype), axis)
     return jax.lax.dynamic_update_slice_in_dim(x, row, from_start(index, x.shape[axis]), axis)
 

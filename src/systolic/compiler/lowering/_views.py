@@ -151,10 +151,17 @@ def from_start(position: Position, length: int) -> Any:
     return jnp.where(position < 0, position + length, position) if is_computed(position) else position % max(length, 1)
 
 
+def require_inside(index: Position, length: int) -> None:
+    """Have the host raise where a computed index of one element is outside; XLA would take the last one there."""
+    if is_computed(index):
+        current().require_in_range(jnp.asarray(index), length, low=-length)
+
+
 @lowers(aten.select.int, aten.select_copy.int)
 def _select(x: jax.Array, dim: int, index: Position) -> jax.Array:
     axis = normal_axis(dim, x.ndim)
     if is_computed(index):
+        require_inside(index, x.shape[axis])
         return jax.lax.dynamic_index_in_dim(x, from_start(index, x.shape[axis]), axis, keepdims=False)
     assert isinstance(index, int)
     return jax.lax.index_in_dim(x, index, normal_axis(dim, x.ndim), keepdims=False)
