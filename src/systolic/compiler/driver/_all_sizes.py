@@ -13,12 +13,10 @@ from typing import Any
 import torch
 
 from ..capture import Captured, SizeReads, SizeSum, SlotInput, Speculation, TensorInput
-from ..passes import Bounded, Twins, rule_of, twins_of, with_bounded_sizes
+from ..passes import Bounded, Numbers, Twins, rule_of, twins_of, with_bounded_sizes
 
 _MOST_COMPARED = 6
-
-Numbers = tuple[int, ...]
-"""A number in all traces, the newest one first."""
+"""Traces: each is one more number by which sizes are told apart, and one more graph that is walked with the newest."""
 
 
 def for_all_sizes(captured: Captured, earlier: Iterable[Captured]) -> Captured:
@@ -83,7 +81,7 @@ def _parts(sums: Sequence[SizeSum]) -> tuple[list[tuple[Numbers, int]], int] | N
         if len(set(map(len, shapes))) != 1:
             return None
         differing = [numbers for numbers in zip(*shapes, strict=True) if len(set(numbers)) > 1]
-        if len(differing) > 1:
+        if len(differing) > 1 or any(0 in numbers for numbers in differing):
             return None
         if differing:
             parts.append((differing[0], times * (math.prod(shape) // differing[0][0])))

@@ -9,6 +9,7 @@ from ._bounded_rules import rule_of as rule_of
 from ._bounded_sizes import Bounded as Bounded
 from ._bounded_sizes import twins_of as twins_of
 from ._bounded_sizes import with_bounded_sizes as with_bounded_sizes
+from ._bounded_writer import Numbers as Numbers
 from ._bounded_writer import Twins as Twins
 from ._computed_again import with_masks_by_shape as with_masks_by_shape
 from ._cross_entropy import join_cross_entropy as join_cross_entropy

@@ -98,12 +98,9 @@ def _made(writer: Writer, node: fx.Node, place: int) -> None:
 def _expand(writer: Writer, node: fx.Node) -> None:
     shape, own = value_of(args_of(node)[0]).shape, dims_of(writer, args_of(node)[0])
     before = [(n if size is None else size.bound, size) for n, size in zip(shape, own, strict=True)]
+    given = writer.sizes_at(node, 1)
     # -1 stands for the size that is there already
-    sizes = [
-        before[place - len(given) + len(before)] if one == (-1, None) else one
-        for given in [writer.sizes_at(node, 1)]
-        for place, one in enumerate(given)
-    ]
+    sizes = [before[place - len(given)] if one == (-1, None) else one for place, one in enumerate(given)]
     dims = together([(shape, own), ([0 if size else 1 for _, size in sizes], tuple(size for _, size in sizes))])
     written = writer.call(aten.expand.default, writer.nodes[node_of(args_of(node)[0])], [n for n, _ in sizes], dims=dims)
     writer.put(node, written, dims)
@@ -246,18 +243,18 @@ def _one_behind_the_other(
     like = places.meta["val"]
     number = like.new_empty(())
     index = places
-    for place_of_part, (bound, size) in enumerate(parts):
+    for which, (bound, size) in enumerate(parts):
         if size is None:
             continue
         # what lies behind this part is further away by what does not count of it
-        end = writer.elements(writer.sum_of(parts[: place_of_part + 1], values[0]))
+        end = writer.elements(writer.sum_of(parts[: which + 1], values[0]))
         behind = writer.call(aten.ge.Tensor, places, end, dims=(None,), val=like.new_empty(like.shape, dtype=torch.bool))
         rest = writer.call(aten.rsub.Scalar, writer.elements(size), bound, dims=(), val=number)
         shift = writer.call(aten.mul.Tensor, behind, rest, dims=(None,), val=like)
         index = writer.call(aten.add.Tensor, index, shift, dims=(None,), val=like)
     # a gradient asks for each part by where it begins
-    for place_of_part in range(1, len(parts)):
-        before = parts[:place_of_part]
+    for which in range(1, len(parts)):
+        before = parts[:which]
         fixed = sum(bound for bound, size in before if size is None)
         decided = any(size is not None for _, size in before)
         whole.inner.add(writer.sum_of(before, values[0]).numbers if decided else (fixed,) * len(whole.numbers))
