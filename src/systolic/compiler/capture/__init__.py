@@ -35,7 +35,6 @@ from ._scope import scope_of as scope_of
 from ._scope import scope_with_globals as scope_with_globals
 from ._size_reads import SizeReads as SizeReads
 from ._size_reads import SizeSum as SizeSum
-from ._size_reads import SizeTest as SizeTest
 from ._slots import Slot as Slot
 from ._speculation import Answer as Answer
 from ._speculation import Speculation as Speculation

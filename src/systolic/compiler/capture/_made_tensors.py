@@ -58,8 +58,7 @@ def _is_computed(place: Any) -> bool:
 def _selected(tensor: torch.Tensor, places: list[Any]) -> tuple[torch.Tensor, list[Any]]:
     """A view of a tensor at the places that are computed, from the last one to the first; the other places."""
     taken = [0 if one is None or one is Ellipsis else _taken(one) for one in places]
-    if Ellipsis in [one for one in places if not isinstance(one, torch.Tensor)]:
-        at = next(n for n, one in enumerate(places) if one is Ellipsis)
+    for at in [number for number, one in enumerate(places) if one is Ellipsis]:  # of which there may be one
         taken[at] = tensor.dim() - sum(taken)
     for number in reversed(range(len(places))):
         if _is_computed(places[number]):

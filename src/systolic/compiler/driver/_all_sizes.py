@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import torch
@@ -28,11 +29,12 @@ def for_all_sizes(captured: Captured, earlier: Iterable[Captured]) -> Captured:
     """
     if not any(one.is_size for one in captured.speculations):
         return captured
-    found: list[tuple[Captured, Twins]] = []
-    for one in (one.as_traced or one for one in earlier):
-        if _may_differ_in_sizes_alone(captured, one) and (twins := twins_of(captured.graph, one.graph)) is not None:
-            found.append((one, twins))
-    found = found[:_MOST_COMPARED]
+    alike: Iterator[tuple[Captured, Twins]] = (
+        (one, twins)
+        for one in (one.as_traced or one for one in earlier)
+        if _may_differ_in_sizes_alone(captured, one) and (twins := twins_of(captured.graph, one.graph)) is not None
+    )
+    found = list(islice(alike, _MOST_COMPARED))
     # of all traces more is known; of two it may be that more of them is alike
     for group in (found, *([one] for one in found if len(found) > 1)):
         if group and (bounded := _bounded(captured, group)) is not None:

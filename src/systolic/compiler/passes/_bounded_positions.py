@@ -134,17 +134,22 @@ def _gather(writer: Writer, node: fx.Node) -> None:
     writer.put(node, written, dims)
 
 
-@rule_for(aten.scatter_add.default)
-def _scatter_add(writer: Writer, node: fx.Node) -> None:
+def _scattered(writer: Writer, node: fx.Node) -> tuple[fx.Node, fx.Node, fx.Node, int]:
+    """Target, index and source of an op that writes along a dimension which always has the same size; and that dimension."""
     writer.same(node, 1)
     target, index, source = (node_of(one) for one in (args_of(node)[0], args_of(node)[2], args_of(node)[3]))
     dims = writer.dims[target]
     along = place_of(args_of(node)[1], len(dims))
     refuse_unless(writer.dims[index] == writer.dims[source] and _fits_along(dims, writer.dims[index], along), "sizes")
-    written = writer.call(
-        node.target, writer.nodes[target], args_of(node)[1], writer.kept(index, 0), writer.kept(source, 0), dims=dims
-    )
-    writer.put(node, written, dims)
+    return target, index, source, along
+
+
+@rule_for(aten.scatter_add.default)
+def _scatter_add(writer: Writer, node: fx.Node) -> None:
+    target, index, source, along = _scattered(writer, node)
+    dims = writer.dims[target]
+    given = (writer.nodes[target], along, writer.kept(index, 0), writer.kept(source, 0))
+    writer.put(node, writer.call(node.target, *given, dims=dims), dims)
 
 
 def _fits_along(dims: Dims, of_index: Dims, along: int) -> bool:
@@ -161,15 +166,12 @@ _NEUTRAL = {"sum": 0.0, "prod": 1.0}
 @rule_for(aten.scatter_reduce.two)
 def _scatter_reduce(writer: Writer, node: fx.Node) -> None:
     """Elements that do not count go where the last one went, which is the same twice, or adds nothing there."""
-    writer.same(node, 1, 4)
-    target, index, source = (node_of(one) for one in (args_of(node)[0], args_of(node)[2], args_of(node)[3]))
-    reduce = args_of(node)[4]
-    dims = writer.dims[target]
-    along = place_of(args_of(node)[1], len(dims))
-    refuse_unless(writer.dims[index] == writer.dims[source] and _fits_along(dims, writer.dims[index], along), "sizes")
+    writer.same(node, 4)
+    target, index, source, along = _scattered(writer, node)
+    reduce, dims = args_of(node)[4], writer.dims[target]
     refuse_unless(reduce in _REPEATABLE or reduce in _NEUTRAL, "a mean of many")
     given = writer.repeated(source) if reduce in _REPEATABLE else writer.kept(source, _NEUTRAL[reduce], [along])
-    arguments = (writer.nodes[target], args_of(node)[1], writer.repeated(index), given, reduce)
+    arguments = (writer.nodes[target], along, writer.repeated(index), given, reduce)
     writer.put(node, writer.call(node.target, *arguments, dims=dims, **writer.options(node)), dims)
 
 

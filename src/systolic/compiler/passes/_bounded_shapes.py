@@ -243,21 +243,21 @@ def _one_behind_the_other(
     like = places.meta["val"]
     number = like.new_empty(())
     index = places
-    for which, (bound, size) in enumerate(parts):
+    for which, (bound, size) in enumerate(parts, 1):
+        before = parts[:which]
+        if all(one is None for _, one in before):
+            whole.inner.add((sum(n for n, _ in before),) * len(whole.numbers))
+            continue
+        end = writer.sum_of(before, values[0])
+        whole.inner.add(end.numbers)  # a gradient asks for each part by where it begins
         if size is None:
             continue
         # what lies behind this part is further away by what does not count of it
-        end = writer.elements(writer.sum_of(parts[: which + 1], values[0]))
-        behind = writer.call(aten.ge.Tensor, places, end, dims=(None,), val=like.new_empty(like.shape, dtype=torch.bool))
+        flags = like.new_empty(like.shape, dtype=torch.bool)
+        behind = writer.call(aten.ge.Tensor, places, writer.elements(end), dims=(None,), val=flags)
         rest = writer.call(aten.rsub.Scalar, writer.elements(size), bound, dims=(), val=number)
         shift = writer.call(aten.mul.Tensor, behind, rest, dims=(None,), val=like)
         index = writer.call(aten.add.Tensor, index, shift, dims=(None,), val=like)
-    # a gradient asks for each part by where it begins
-    for which in range(1, len(parts)):
-        before = parts[:which]
-        fixed = sum(bound for bound, size in before if size is None)
-        decided = any(size is not None for _, size in before)
-        whole.inner.add(writer.sum_of(before, values[0]).numbers if decided else (fixed,) * len(whole.numbers))
     index = writer.call(aten.clamp.default, index, 0, whole.bound - 1, dims=(None,), val=like)
     writer.put(node, writer.call(aten.index_select.default, joined, place, index, dims=result), result)
 

@@ -63,7 +63,9 @@ def with_bounded_sizes(graph: fx.Graph, others: Sequence[Twins], rule_of: RuleOf
     except NotBoundedError:
         return None
     counted = {node: sizes.get(_counted(node, masks)) for node in graph.nodes}
-    return Bounded(writer.graph, {node: size.numbers for node, size in counted.items() if size is not None}, writer.sums)
+    counts = {node: size.numbers for node, size in counted.items() if size is not None}
+    sums = {size.numbers: (size.added[0], tuple(one.numbers for one in size.added[1])) for size in writer.sizes if size.added}
+    return Bounded(writer.graph, counts, sums)
 
 
 def twins_of(graph: fx.Graph, other: fx.Graph) -> Twins | None:

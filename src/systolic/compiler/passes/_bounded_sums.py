@@ -18,9 +18,21 @@ _NEUTRAL: dict[Any, float] = {
     aten.sum.default: 0, aten.sum.dim_IntList: 0, aten.mean.default: 0, aten.mean.dim: 0, aten.prod.default: 1,
     aten.any.default: 0, aten.any.dim: 0, aten.all.default: 1, aten.all.dim: 1,
 }  # fmt: skip
+_LARGEST = (aten.max.default, aten.amax.default)
+_SMALLEST = (aten.min.default, aten.amin.default)
 
 
-@rule_for(*_NEUTRAL)
+def _neutral(op: Any, kind: torch.dtype) -> float:
+    """The element that changes no result of an op over others."""
+    if op in _NEUTRAL:
+        return _NEUTRAL[op]
+    refuse_unless(kind is not torch.bool, "the largest of two")
+    if kind.is_floating_point:
+        return -math.inf if op in _LARGEST else math.inf
+    return torch.iinfo(kind).min if op in _LARGEST else torch.iinfo(kind).max
+
+
+@rule_for(*_NEUTRAL, *_LARGEST, *_SMALLEST)
 def _reduced(writer: Writer, node: fx.Node) -> None:
     """Reduced over what counts."""
     writer.same(node)
@@ -33,7 +45,7 @@ def _reduced(writer: Writer, node: fx.Node) -> None:
     keeps = bool(args_of(node)[2]) if len(args_of(node)) > 2 else False
     dims = tuple(None if p in gone else one for p, one in enumerate(own) if keeps or p not in gone)
     counted = [own[p] for p in sorted(gone) if own[p] is not None]
-    kept = writer.kept(source, _NEUTRAL[op_of(node)], sorted(gone))
+    kept = writer.kept(source, _neutral(op_of(node), value_of(source).dtype), sorted(gone))
     if node.target not in (aten.mean.default, aten.mean.dim) or not counted:
         writer.put(node, writer.call(node.target, kept, *writer.arguments(node)[1:], dims=dims, **options), dims)
         return
@@ -65,30 +77,6 @@ def _norm(writer: Writer, node: fx.Node) -> None:
     keeps = len(args_of(node)) > 3 and bool(args_of(node)[3])
     dims = tuple(None if p in gone else size for p, size in enumerate(own) if keeps or p not in gone)
     kept = writer.kept(node_of(args_of(node)[0]), 0, sorted(gone))
-    writer.put(node, writer.call(node.target, kept, *writer.arguments(node)[1:], dims=dims, **writer.options(node)), dims)
-
-
-_EXTREMES = (aten.max.default, aten.min.default, aten.amax.default, aten.amin.default)
-
-
-@rule_for(*_EXTREMES)
-def _extreme(writer: Writer, node: fx.Node) -> None:
-    """The largest or the smallest element of what counts, of which there is some."""
-    writer.same(node)
-    source = node_of(args_of(node)[0])
-    own, kind = writer.dims[source], value_of(source).dtype
-    given = args_of(node)[1] if len(args_of(node)) > 1 else []
-    listed = given if isinstance(given, list | tuple) else [given]
-    gone = {place_of(one, len(own)) for one in listed} or set(range(len(own)))
-    keeps = len(args_of(node)) > 2 and bool(args_of(node)[2])
-    dims = tuple(None if p in gone else size for p, size in enumerate(own) if keeps or p not in gone)
-    largest = node.target in (aten.max.default, aten.amax.default)
-    refuse_unless(kind is not torch.bool, "the largest of two")
-    if kind.is_floating_point:
-        fill = -math.inf if largest else math.inf
-    else:
-        fill = torch.iinfo(kind).min if largest else torch.iinfo(kind).max
-    kept = writer.kept(source, fill, sorted(gone))
     writer.put(node, writer.call(node.target, kept, *writer.arguments(node)[1:], dims=dims, **writer.options(node)), dims)
 
 

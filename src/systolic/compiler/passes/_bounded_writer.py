@@ -42,6 +42,7 @@ class Size:
         outside: which of `bound` elements are none of the first `count`.
         last: by element its place, or that of the last one which counts.
         fewest: how many there are at least; batches of which a mask selects fewer than two have programs of their own.
+        added: of a sum: what is always the same of it, and the sizes that are added.
         inner: where parts of a sum end, which is never behind its own end.
     """
 
@@ -52,6 +53,7 @@ class Size:
     outside: fx.Node | None = None
     last: fx.Node | None = None
     fewest: int = 2
+    added: tuple[int, tuple[Size, ...]] | None = None
     inner: set[Numbers] = field(default_factory=set)
 
 
@@ -68,7 +70,7 @@ class Writer:
         graph: what is written so far.
         nodes: by traced node: the written one.
         dims: by traced node: the dimensions of its tensor, or of each tensor in its list.
-        sums: those of `Bounded`.
+        sizes: all that there are, sums among them.
     """
 
     def __init__(
@@ -81,16 +83,14 @@ class Writer:
         self.graph = fx.Graph()
         self.nodes: dict[fx.Node, fx.Node] = {}
         self.dims: dict[fx.Node, Any] = {}
-        self._others, self._sizes, self._rule_of, self._sum_of = others, sizes, rule_of, sum_of
-        self._all = list(dict.fromkeys(sizes.values()))
-        self._sums: dict[Hashable, Size] = {}
-        self.sums: dict[Numbers, tuple[int, tuple[Numbers, ...]]] = {}
+        self._others, self._by_mask, self._rule_of, self._sum_of = others, sizes, rule_of, sum_of
+        self.sizes = list(dict.fromkeys(sizes.values()))
         self._like: fx.Node | None = None
 
     def write(self, node: fx.Node) -> None:
         """Write a node: as it is, or by the rule of its op where it has to do with sizes."""
         self._like = node
-        sized = node.target is aten.nonzero_static.default and node.args[0] in self._sizes
+        sized = node.target is aten.nonzero_static.default and node.args[0] in self._by_mask
         if not sized and not any(map(self._is_sized, sources(node))) and all(_same(node, twin) for twin in self._twins(node)):
             self.nodes[node] = self.graph.node_copy(node, self.nodes.__getitem__)
             self.dims[node] = _plain(node.meta.get("val"))
@@ -125,12 +125,12 @@ class Writer:
 
     def size(self, node: fx.Node) -> Size | None:
         """The size that a mask's positions have."""
-        return self._sizes.get(node)
+        return self._by_mask.get(node)
 
     def selected(self, node: fx.Node) -> fx.Node:
         """A mask in the written graph, of which nothing is selected that does not count; what its size is counted of."""
         mask = self.kept(node, 0)
-        size = self._sizes.get(node)
+        size = self._by_mask.get(node)
         if size is not None and size.mask is None:
             size.mask, size.bound = mask, mask.meta["val"].numel()
         return mask
@@ -171,14 +171,15 @@ class Writer:
         given = [one.args[place] for one in (node, *self._twins(node))]
         if not all(isinstance(one, list | tuple) and len(one) == len(given[0]) for one in given):  # type: ignore[arg-type]
             raise NotBoundedError(f"{node.target}: sizes")
-        return [self._size_of(numbers) for numbers in zip(*given, strict=True)]  # type: ignore[arg-type]
+        return [self.length(numbers) for numbers in zip(*given, strict=True)]  # type: ignore[arg-type]
 
-    def _size_of(self, numbers: tuple[Any, ...]) -> tuple[int, Size | None]:
+    def length(self, numbers: tuple[Any, ...]) -> tuple[int, Size | None]:
+        """A number of elements in all traces, as one of the new graph, and the size that decides it."""
         if not all(isinstance(one, int) for one in numbers):
             raise NotBoundedError("a size that is a number of the program")
         if len(set(numbers)) == 1:
             return numbers[0], None
-        for size in self._all:
+        for size in self.sizes:
             if size.numbers == numbers:
                 return size.bound, size
         raise NotBoundedError(f"a size of {numbers}")
@@ -192,7 +193,7 @@ class Writer:
             return None
         if all(one == int(one) for one in numbers) and (found := self._sum_of(tuple(map(int, numbers)))) is not None:
             return self._added_up(*found)
-        for size in self._all:
+        for size in self.sizes:
             times = {one / count for one, count in zip(numbers, size.numbers, strict=True)}
             if len(times) == 1 and (factor := times.pop()) == int(factor):
                 return self.elements(size, int(factor))
@@ -202,7 +203,7 @@ class Writer:
         """A sum of sizes."""
         total: fx.Node | None = None
         for numbers, times in parts:
-            size = next((one for one in self._all if one.numbers == numbers), None)
+            size = next((one for one in self.sizes if one.numbers == numbers), None)
             if size is None:
                 raise NotBoundedError(f"a size of {numbers}")
             part = self.elements(size, times)
@@ -255,22 +256,21 @@ class Writer:
         decided = [size for _, size in parts if size is not None]
         if not fixed and len(decided) == 1:
             return decided[0]
-        key = (fixed, tuple(sorted(map(id, decided))))
-        if key in self._sums:
-            return self._sums[key]
+        added = (fixed, tuple(sorted(decided, key=id)))
         numbers = tuple(fixed + sum(several) for several in zip(*(size.numbers for size in decided), strict=True))
-        if any(size.numbers == numbers for size in self._all):
-            raise NotBoundedError("a sum that is alike another size")
+        for size in self.sizes:
+            if size.numbers == numbers and size.added == added:
+                return size
+            if size.numbers == numbers:
+                raise NotBoundedError("a sum that is alike another size")
         number = like.new_empty((), dtype=torch.int64)
         total, *rest = (self.elements(size) for size in decided)
         for one in rest:
             total = self.call(aten.add.Tensor, total, one, dims=(), val=number)
         total = self.call(aten.add.Scalar, total, fixed, dims=(), val=number)
-        size = Size(sum(n for n, _ in parts), numbers, fewest=fixed + sum(one.fewest for one in decided))
+        size = Size(sum(n for n, _ in parts), numbers, fewest=fixed + sum(one.fewest for one in decided), added=added)
         self._counted(size, total)
-        self._sums[key] = size
-        self.sums[numbers] = fixed, tuple(one.numbers for one in decided)
-        self._all.append(size)
+        self.sizes.append(size)
         return size
 
     def place_in(self, size: Size, numbers: Numbers) -> fx.Node | int:
@@ -278,7 +278,7 @@ class Writer:
         always = len(set(numbers)) == 1 and 0 <= numbers[0] <= size.fewest
         if not always and numbers != size.numbers and numbers not in size.inner:
             raise NotBoundedError(f"a place of {numbers} in {size.numbers}")
-        bound, decides = self._size_of(numbers)
+        bound, decides = self.length(numbers)
         return bound if decides is None else self.elements(decides)
 
     def numbers_at(self, node: fx.Node, place: int, default: int) -> Numbers:
@@ -289,10 +289,6 @@ class Writer:
         if not all(isinstance(one, int) for one in numbers):
             raise NotBoundedError("a place that is a number of the program")
         return numbers
-
-    def length(self, numbers: Numbers) -> tuple[int, Size | None]:
-        """A number of elements in all traces, as one of the new graph, and the size that decides it."""
-        return self._size_of(numbers)
 
     def kept(self, node: fx.Node, fill: float, only: Sequence[int] | None = None) -> fx.Node:
         """A traced node's value with another one in place of what does not count.
