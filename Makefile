@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# what is timed has its memory in huge pages, see docs/memory.md; elsewhere than under glibc this says nothing
+HUGE_PAGES := GLIBC_TUNABLES=glibc.malloc.hugetlb=1
 
 .PHONY: demo test test-tables test-all test-gpu test-versions test-newest lint format bench docs dist ops promises bad-input tpu-models install
 
@@ -15,7 +17,7 @@ $(STAMP): pyproject.toml constraints-dev.txt
 	touch $(STAMP)
 
 demo: $(STAMP)
-	$(BIN)/python examples/digits.py --accelerator cpu --devices 8
+	$(HUGE_PAGES) $(BIN)/python examples/digits.py --accelerator cpu --devices 8
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2
@@ -51,7 +53,7 @@ format: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint constraints-dev.txt --editable ".[bench]"
-	$(BIN)/python benchmarks/run.py
+	$(HUGE_PAGES) $(BIN)/python benchmarks/run.py
 
 # the site, in site/; a warning is an error
 docs: $(STAMP)

@@ -83,7 +83,7 @@ def fit_in_turns(
         module: its LightningModule.
         loader: of whose batches each is a step.
         measured: called at the end of every epoch.
-        options: for its Trainer.
+        options: for its Trainer; one device, unless they say otherwise.
     """
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
@@ -103,4 +103,4 @@ def fit_in_turns(
     answers = os.dup(1)
     os.dup2(2, 1)
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
-    framework.Trainer(devices=1, max_epochs=-1, callbacks=[Turns()], **quiet, **options).fit(module, loader)
+    framework.Trainer(max_epochs=-1, callbacks=[Turns()], **quiet, **{"devices": 1, **options}).fit(module, loader)

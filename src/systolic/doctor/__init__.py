@@ -4,6 +4,7 @@ from ._chips import check_chips as check_chips
 from ._devices import DeviceFacts as DeviceFacts
 from ._devices import check_devices as check_devices
 from ._environment import check_environment as check_environment
+from ._environment import check_huge_pages as check_huge_pages
 from ._environment import initial_environment as initial_environment
 from ._finding import Finding as Finding
 from ._finding import Level as Level

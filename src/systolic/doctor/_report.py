@@ -9,7 +9,7 @@ from typing import Any
 from ..hardware import Holder, chip_files, find_holders
 from ._chips import check_chips
 from ._devices import DeviceFacts, check_devices
-from ._environment import check_environment, initial_environment
+from ._environment import check_environment, check_huge_pages, initial_environment
 from ._finding import Finding, Level
 from ._versions import Version, check_versions
 
@@ -64,7 +64,7 @@ def examine(root: Path = Path("/")) -> Report:
         "versions": fitting,
         "chips": check_chips(found, root),
         "devices": usable,
-        "environment": check_environment(environment, has_chips=bool(chips)),
+        "environment": check_environment(environment, has_chips=bool(chips)) + check_huge_pages(environment, root),
     }
     return Report(versions, devices, list(found.holders), findings)
 

@@ -67,9 +67,11 @@ def _did_the_same(one: SizeReads, other: SizeReads) -> bool:
 
 
 def _sum_of(reads: Sequence[SizeReads], numbers: Numbers) -> tuple[list[tuple[Numbers, int]], int] | None:
-    """The sizes that a number was added up of in all traces, if it was so in the same way."""
+    """The sizes that a number was added up of in all traces; none where it was so in several ways; None where it was not."""
+    if not any(number in one.sums for one, number in zip(reads, numbers, strict=True)):
+        return None
     sums = [one.sums.get(number) for one, number in zip(reads, numbers, strict=True)]
-    return _parts([one for one in sums if one is not None]) if None not in sums else None
+    return (_parts([one for one in sums if one is not None]) if None not in sums else None) or ([], 0)
 
 
 def _parts(sums: Sequence[SizeSum]) -> tuple[list[tuple[Numbers, int]], int] | None:
@@ -130,20 +132,26 @@ class _SizeTest:
 
 @dataclass(frozen=True)
 class _FitsAllSizes:
-    """In place of the condition that a mask selects so many elements: that it selects two or more.
+    """In place of the condition that a mask selects so many elements: that it selects two or more, or what the graph needs.
 
     Besides, Python's comparisons have to come out as they did.
 
     Attributes:
         place: which of the values, which are all sizes, is this one.
+        fewest: elements that it selects.
+        most: elements that it selects; None for any number.
         tests: the comparisons.
     """
 
     place: int
+    fewest: int
+    most: int | None
     tests: tuple[_SizeTest, ...]
 
     def __call__(self, values: Any) -> Any:
-        holds = values[self.place] > 1
+        holds = values[self.place] >= self.fewest
+        if self.most is not None:
+            holds = holds & (values[self.place] <= self.most)
         for test in self.tests:
             holds = holds & test(values)
         return holds
@@ -167,14 +175,16 @@ def _conditions(captured: Captured, reads: Sequence[SizeReads], bounded: Bounded
     for which, (place, numbers) in enumerate(asked):
         alike = [_SizeTest(((which, 1), (first[numbers], -1)), 0, "eq", True)] if first[numbers] != which else []
         # Python's comparisons stand with the last size that is asked for
-        condition = _FitsAllSizes(which, (*alike, *(tests if which == len(asked) - 1 else ())))
+        condition = _FitsAllSizes(which, *bounded.limits[numbers], (*alike, *(tests if which == len(asked) - 1 else ())))
         text = f"{condition} of {outputs} at {kept[place].line}"
         kept[place] = dataclasses.replace(kept[place], condition=condition, outputs=outputs, text=text)
     return kept
 
 
 def _tests(
-    reads: Sequence[SizeReads], first: Mapping[Numbers, int], sums: Mapping[Numbers, tuple[int, tuple[Numbers, ...]]]
+    reads: Sequence[SizeReads],
+    first: Mapping[Numbers, int],
+    sums: Mapping[Numbers, tuple[int, tuple[tuple[Numbers, int], ...]]],
 ) -> tuple[_SizeTest, ...] | None:
     """Comparisons of sizes that differ from batch to batch, over their values; None where one is of something else."""
     found: dict[_SizeTest, None] = {}
@@ -191,7 +201,7 @@ def _tests(
             elif numbers in sums:
                 fixed, added = sums[numbers]
                 offset += times * fixed
-                parts += [(one, times) for one in added]
+                parts += [(one, times * often) for one, often in added]
             else:
                 return None
         if decided:

@@ -28,3 +28,4 @@ from ._recurrent import KINDS as KINDS
 from ._recurrent import fresh_flat_weights as fresh_flat_weights
 from ._recurrent import network as network
 from ._within import one_hot as one_hot
+from ._within import within as within

@@ -9,8 +9,10 @@ from typing import Any
 import torch
 from torch import fx
 
+from ._bounded_dims import Dims, Size
+from ._bounded_positions import is_position
 from ._bounded_table import args_of, dims_of, node_of, op_of, refuse_unless, rule_for, value_of
-from ._bounded_writer import Dims, Size, Writer
+from ._bounded_writer import Writer
 from ._cross_entropy import BACKWARD as CROSS_ENTROPY_BACKWARD
 from ._cross_entropy import FORWARD as CROSS_ENTROPY
 
@@ -23,16 +25,24 @@ def _target(writer: Writer, target: Any, ignored: Any) -> fx.Node:
     return writer.kept(node_of(target), ignored)
 
 
+def _logits(writer: Writer, logits: fx.Node, target: fx.Node, at: int) -> tuple[fx.Node, Dims]:
+    """Logits, without what does not count among the classes, and the dimensions of classes for them."""
+    dims = writer.dims[logits]
+    size, of_target = dims[at], (*dims[:at], *dims[at + 1 :])
+    refuse_unless(writer.dims[target] == of_target, "classes")
+    refuse_unless(size is None or is_position(writer, target, size), "one class of many")
+    return writer.kept(logits, -math.inf, [at]), of_target
+
+
 @rule_for(CROSS_ENTROPY, aten.nll_loss_forward.default)
 def _cross_entropy(writer: Writer, node: fx.Node) -> None:
     writer.same(node)
     logits, target, weight, reduction, ignored = args_of(node)
-    dims, classes = dims_of(writer, logits), min(1, len(dims_of(writer, logits)) - 1)
-    refuse_unless(dims[classes] is None and dims_of(writer, target) == (*dims[:classes], *dims[classes + 1 :]), "classes")
-    of_loss = dims_of(writer, target) if reduction == 0 else ()
+    kept, of_target = _logits(writer, node_of(logits), node_of(target), min(1, len(dims_of(writer, logits)) - 1))
+    of_loss = of_target if reduction == 0 else ()
     written = writer.call(
         node.target,
-        writer.nodes[node_of(logits)],
+        kept,
         _target(writer, target, ignored),
         None if weight is None else writer.nodes[node_of(weight)],
         reduction,
@@ -46,14 +56,13 @@ def _cross_entropy(writer: Writer, node: fx.Node) -> None:
 def _cross_entropy_backward(writer: Writer, node: fx.Node) -> None:
     writer.same(node)
     grad, logits, target, weight, reduction, ignored, total = args_of(node)
-    dims, classes = dims_of(writer, logits), min(1, len(dims_of(writer, logits)) - 1)
-    of_target = (*dims[:classes], *dims[classes + 1 :])
-    refuse_unless(dims[classes] is None and dims_of(writer, target) == of_target, "classes")
+    dims = dims_of(writer, logits)
+    kept, of_target = _logits(writer, node_of(logits), node_of(target), min(1, len(dims) - 1))
     refuse_unless(dims_of(writer, grad) == (of_target if reduction == 0 else ()), "a gradient of another size")
     written = writer.call(
         node.target,
         writer.nodes[node_of(grad)],
-        writer.nodes[node_of(logits)],
+        kept,
         _target(writer, target, ignored),
         None if weight is None else writer.nodes[node_of(weight)],
         reduction,

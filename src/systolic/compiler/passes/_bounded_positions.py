@@ -8,8 +8,11 @@ from typing import Any
 import torch
 from torch import fx
 
+from ..kernels import within
+from ._bounded_dims import Dims, Size
+from ._bounded_order import place_among
 from ._bounded_table import args_of, dims_of, node_of, place_of, refuse_unless, rule_for, together, value_of
-from ._bounded_writer import Dims, Size, Writer
+from ._bounded_writer import Writer
 
 aten = torch.ops.aten
 
@@ -23,8 +26,12 @@ def _positions(writer: Writer, node: fx.Node) -> None:
     writer.put(node, writer.call(node.target, selected, size=number, fill_value=0, dims=(size, None)), (size, None))
 
 
-def _is_position(writer: Writer, node: fx.Node, size: Size) -> bool:
-    """Whether an index is a position that a mask selects, in a dimension of this size."""
+def is_position(writer: Writer, node: fx.Node, size: Size) -> bool:
+    """Whether an index is in a dimension of this size: a position that a mask selects, a place in an order, or each in turn."""
+    if place_among(writer, node) is size:
+        return True
+    if node.target is aten.arange.default:
+        return writer.dims[node] == (size,)
     place: Any = 0
     along: Any = 1
     if node.target is operator.getitem:
@@ -54,7 +61,7 @@ def _indexed(writer: Writer, node: fx.Node) -> tuple[list[fx.Node | None], Dims,
     # an index into a dimension of which a part does not count might be outside without anybody noticing
     for place, one in zip(places, used, strict=True):
         size = own[place]
-        refuse_unless(size is None or _is_position(writer, one, size), "one of many")
+        refuse_unless(size is None or is_position(writer, one, size), "one of many")
     of_indices = together((value_of(one).shape, writer.dims[one]) for one in used)
     indices: list[fx.Node | None] = [None if one is None else writer.kept(node_of(one), 0) for one in given]
     return indices, of_indices, (*own[: places[0]], *of_indices, *own[places[-1] + 1 :])
@@ -129,7 +136,7 @@ def _gather(writer: Writer, node: fx.Node) -> None:
     source, index = node_of(args_of(node)[0]), node_of(args_of(node)[2])
     dims = writer.dims[index]
     along = place_of(args_of(node)[1], len(dims))
-    refuse_unless(_fits_along(writer.dims[source], dims, along), "one of many")
+    refuse_unless(_reaches(writer, source, index, along), "one of many")
     written = writer.call(node.target, writer.nodes[source], args_of(node)[1], writer.kept(index, 0), dims=dims)
     writer.put(node, written, dims)
 
@@ -140,7 +147,7 @@ def _scattered(writer: Writer, node: fx.Node) -> tuple[fx.Node, fx.Node, fx.Node
     target, index, source = (node_of(one) for one in (args_of(node)[0], args_of(node)[2], args_of(node)[3]))
     dims = writer.dims[target]
     along = place_of(args_of(node)[1], len(dims))
-    refuse_unless(writer.dims[index] == writer.dims[source] and _fits_along(dims, writer.dims[index], along), "sizes")
+    refuse_unless(writer.dims[index] == writer.dims[source] and _reaches(writer, target, index, along), "sizes")
     return target, index, source, along
 
 
@@ -150,6 +157,33 @@ def _scatter_add(writer: Writer, node: fx.Node) -> None:
     dims = writer.dims[target]
     given = (writer.nodes[target], along, writer.kept(index, 0), writer.kept(source, 0))
     writer.put(node, writer.call(node.target, *given, dims=dims), dims)
+
+
+def _reaches(writer: Writer, tensor: fx.Node, index: fx.Node, along: int) -> bool:
+    """Whether an index along a dimension of a tensor's names what is there and counts, and has its other dimensions."""
+    dims, of_index = writer.dims[tensor], writer.dims[index]
+    if len(dims) != len(of_index):
+        return False
+    size = dims[along]
+    within = (*dims[:along], None, *dims[along + 1 :])
+    return _fits_along(within, of_index, along) and (size is None or is_position(writer, index, size))
+
+
+@rule_for(aten.scatter.src)
+def _scatter(writer: Writer, node: fx.Node) -> None:
+    """Elements that do not count are written where the last one went, which is the same twice.
+
+    An order of all that counts, and of what does not, is written as it is: each element has a place of its own.
+    """
+    writer.same(node, 1)
+    target, index, source = (node_of(one) for one in (args_of(node)[0], args_of(node)[2], args_of(node)[3]))
+    dims = writer.dims[target]
+    along = place_of(args_of(node)[1], len(dims))
+    refuse_unless(writer.dims[index] == writer.dims[source] and _reaches(writer, target, index, along), "sizes")
+    ordered = dims[along] is not None and writer.dims[index][along] is dims[along]
+    refuse_unless(not ordered or place_among(writer, index) is dims[along], "one of many")
+    given = (writer.nodes[index], writer.nodes[source]) if ordered else (writer.repeated(index), writer.repeated(source))
+    writer.put(node, writer.call(node.target, writer.nodes[target], along, *given, dims=dims), dims)
 
 
 def _fits_along(dims: Dims, of_index: Dims, along: int) -> bool:
@@ -181,7 +215,8 @@ def _index_select(writer: Writer, node: fx.Node) -> None:
     source, index = node_of(args_of(node)[0]), node_of(args_of(node)[2])
     own = writer.dims[source]
     along = place_of(args_of(node)[1], len(own))
-    refuse_unless(own[along] is None and len(writer.dims[index]) == 1, "one of many")
+    size = own[along]
+    refuse_unless(len(writer.dims[index]) == 1 and (size is None or is_position(writer, index, size)), "one of many")
     dims = (*own[:along], *writer.dims[index], *own[along + 1 :])
     written = writer.call(node.target, writer.nodes[source], args_of(node)[1], writer.kept(index, 0), dims=dims)
     writer.put(node, written, dims)
@@ -194,7 +229,8 @@ def _index_add(writer: Writer, node: fx.Node) -> None:
     dims = writer.dims[target]
     along = place_of(args_of(node)[1], len(dims))
     expected = (*dims[:along], *writer.dims[index], *dims[along + 1 :])
-    refuse_unless(dims[along] is None and writer.dims[source] == expected, "sizes")
+    size = dims[along]
+    refuse_unless(writer.dims[source] == expected and (size is None or is_position(writer, index, size)), "sizes")
     kept = writer.kept(source, 0, [along])
     given = (writer.nodes[target], args_of(node)[1], writer.kept(index, 0), kept)
     writer.put(node, writer.call(node.target, *given, dims=dims, **writer.options(node)), dims)
@@ -219,3 +255,12 @@ def _embedding_backward(writer: Writer, node: fx.Node) -> None:
     dims: Dims = (None, None)
     written = writer.call(node.target, writer.kept(grad, 0), writer.kept(index, 0), *args_of(node)[2:], dims=dims)
     writer.put(node, written, dims)
+
+
+@rule_for(within)
+def _within(writer: Writer, node: fx.Node) -> None:
+    """Elements that do not count are inside."""
+    writer.same(node)
+    dims = dims_of(writer, args_of(node)[0])
+    kept = writer.kept(node_of(args_of(node)[0]), args_of(node)[1])
+    writer.put(node, writer.call(node.target, kept, *args_of(node)[1:], dims=dims), dims)

@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from . import _bounded_losses as _bounded_losses
+from . import _bounded_norms as _bounded_norms
+from . import _bounded_order as _bounded_order
+from . import _bounded_pairs as _bounded_pairs
 from . import _bounded_positions as _bounded_positions
+from . import _bounded_slices as _bounded_slices
 from . import _bounded_sums as _bounded_sums
 from ._bounded_shapes import is_pointwise, pointwise
 from ._bounded_table import RULES, Rule

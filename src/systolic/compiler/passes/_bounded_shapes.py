@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import math
 import operator
-import sys
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 
-from ._bounded_table import args_of, dims_of, node_of, op_of, place_of, refuse_unless, rule_for, together, value_of
-from ._bounded_writer import Size, Writer
+from ._bounded_dims import Size
+from ._bounded_table import args_of, dim_of, dims_of, node_of, op_of, place_of, refuse_unless, rule_for, together, value_of
+from ._bounded_writer import Writer
 
 aten = torch.ops.aten
 
@@ -25,7 +26,7 @@ _POINTWISE_BESIDES = (
     aten._to_copy.default, aten.clone.default, aten.masked_fill.Scalar, aten.masked_fill.Tensor, aten.where.self,
     aten.threshold_backward.default, aten.gelu_backward.default, aten.tanh_backward.default, aten.sigmoid_backward.default,
     aten.silu_backward.default, aten.hardtanh_backward.default, aten.leaky_relu_backward.default, aten.elu_backward.default,
-    aten.softplus_backward.default, aten.logical_not.default,
+    aten.softplus_backward.default, aten.log_sigmoid_backward.default, aten.logical_not.default,
 )  # fmt: skip
 
 _BY_NUMBERS = {
@@ -33,6 +34,7 @@ _BY_NUMBERS = {
     aten.mul.Scalar: aten.mul.Tensor, aten.mul.Tensor: aten.mul.Tensor,
 }  # fmt: skip
 """Ops whose number may be a size, and the op for a tensor in its place."""
+_PRODUCTS = (aten.mul.Scalar, aten.mul.Tensor)
 
 
 def pointwise(writer: Writer, node: fx.Node) -> None:
@@ -41,10 +43,13 @@ def pointwise(writer: Writer, node: fx.Node) -> None:
     dims = together((value_of(one).shape, writer.dims[one]) for one in tensors)
     target, arguments = node.target, list(writer.arguments(node))
     if node.target in _BY_NUMBERS and isinstance(args_of(node)[1], int | float):
-        number = writer.multiple(node, 1)
+        divisor = writer.divisor_of_two(node, 1) if node.target in _PRODUCTS else None
+        number = writer.multiple(node, 1) if divisor is None else divisor
         if number is not None:
             refuse_unless(value_of(args_of(node)[0]).is_floating_point(), "whole numbers")
             target, arguments[1] = _BY_NUMBERS[op_of(node)], number
+        if divisor is not None:
+            target, arguments[0] = aten.div.Tensor, writer.call(aten.mul.Scalar, arguments[0], 2, dims=dims)
     else:
         writer.same(node)
     writer.put(node, writer.call(target, *arguments, dims=dims, **writer.options(node)), dims)
@@ -108,17 +113,44 @@ def _expand(writer: Writer, node: fx.Node) -> None:
 
 @rule_for(aten.view.default, aten.reshape.default, aten._unsafe_view.default, aten._reshape_copy.default)
 def _view(writer: Writer, node: fx.Node) -> None:
-    """Dimensions that values decide stay dimensions: as many elements come before them as before."""
-    shape, own = value_of(args_of(node)[0]).shape, dims_of(writer, args_of(node)[0])
-    result = value_of(node).shape
-    before = {(math.prod(shape[:place]), shape[place]): size for place, size in enumerate(own) if size is not None}
+    """A dimension that values decide stays one, is joined with those behind it, or is divided into itself and those.
+
+    Elements that count come first then as before.
+    """
+    value, own = value_of(args_of(node)[0]), dims_of(writer, args_of(node)[0])
+    shape, result = value.shape, value_of(node).shape
     dims: list[Size | None] = []
-    for place, n in enumerate(result):
-        dims.append(before.pop((math.prod(result[:place]), n), None))
-    refuse_unless(not before, "a size that is joined with others")
+    for source, target in _blocks(shape, result):
+        sized = [place for place in source if own[place] is not None]
+        if not sized:
+            dims += [None] * len(target)
+            continue
+        refuse_unless(len(sized) == 1, "two sizes that are joined")
+        before, behind = (
+            math.prod(shape[q] for q in source if (q < sized[0]) is first and q != sized[0]) for first in (True, False)
+        )
+        until = [math.prod(result[q] for q in target[:k]) for k in range(len(target) + 1)]
+        at = next((k for k in range(len(target)) if until[k + 1] > before), 0)
+        tail = until[-1] // until[at + 1]
+        refuse_unless(until[at] == before and (before == 1 or tail == behind), "a size that is joined with one before it")
+        size = own[sized[0]]
+        assert size is not None
+        dims += [*[None] * at, writer.scaled(size, behind, tail, value), *[None] * (len(target) - at - 1)]
     sizes = [n if size is None else size.bound for n, size in zip(result, dims, strict=True)]
     written = writer.call(node.target, writer.nodes[node_of(args_of(node)[0])], sizes, dims=tuple(dims))
     writer.put(node, written, tuple(dims))
+
+
+def _blocks(shape: Sequence[int], result: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
+    """Dimensions of two shapes that hold as many elements, as few of them together as can be, in their order."""
+    source, target = deque(range(len(shape))), deque(range(len(result)))
+    while source or target:
+        left, right = [source.popleft()] if source else [], [target.popleft()] if target else []
+        while (a := math.prod(shape[q] for q in left)) != (b := math.prod(result[q] for q in right)):
+            side, rest = (left, source) if a < b else (right, target)
+            refuse_unless(bool(rest), "no elements")
+            side.append(rest.popleft())
+        yield left, right
 
 
 @rule_for(aten.t.default, aten.transpose.int, aten.permute.default, aten.unsqueeze.default)
@@ -140,68 +172,61 @@ def _moved(writer: Writer, node: fx.Node) -> None:
     writer.put(node, writer.call(node.target, *writer.arguments(node), dims=dims, **writer.options(node)), dims)
 
 
-@rule_for(aten.squeeze.dim, aten.select.int)
-def _without_one(writer: Writer, node: fx.Node) -> None:
+@rule_for(aten.squeeze.dim)
+def _squeeze(writer: Writer, node: fx.Node) -> None:
     writer.same(node)
     own = dims_of(writer, args_of(node)[0])
     place = place_of(args_of(node)[1], len(own))
     refuse_unless(own[place] is None, "one element of many")
-    gone = node.target is aten.select.int or value_of(args_of(node)[0]).shape[place] == 1
+    gone = value_of(args_of(node)[0]).shape[place] == 1
     dims = (*own[:place], *own[place + 1 :]) if gone else own
     writer.put(node, writer.call(node.target, *writer.arguments(node), dims=dims), dims)
-
-
-@rule_for(aten.select_backward.default, aten.slice_backward.default)
-def _part_backward(writer: Writer, node: fx.Node) -> None:
-    writer.same(node, *range(2, len(args_of(node))))
-    sizes = writer.sizes_at(node, 1)
-    dims = tuple(size for _, size in sizes)
-    place = place_of(args_of(node)[2], len(dims))
-    expected = dims if node.target is aten.slice_backward.default else (*dims[:place], *dims[place + 1 :])
-    refuse_unless(dims[place] is None and dims_of(writer, args_of(node)[0]) == expected, "a part of many")
-    grad, _, *rest = writer.arguments(node)
-    writer.put(node, writer.call(node.target, grad, [n for n, _ in sizes], *rest, dims=dims), dims)
-
-
-def _dim(node: fx.Node, rank: int) -> int:
-    """The dimension that an op's second argument names, the first one by default."""
-    return place_of(args_of(node)[1] if len(args_of(node)) > 1 else 0, rank)
-
-
-@rule_for(aten.slice.Tensor)
-def _slice(writer: Writer, node: fx.Node) -> None:
-    own = dims_of(writer, args_of(node)[0])
-    place = _dim(node, len(own))
-    size = own[place]
-    if size is None:
-        writer.same(node)
-        writer.put(node, writer.call(node.target, *writer.arguments(node), dims=own), own)
-        return
-    writer.same(node, 0, 1, 4)
-    refuse_unless(len(args_of(node)) < 5 or args_of(node)[4] == 1, "every other one of many")
-    begins, ends = writer.numbers_at(node, 2, 0), writer.numbers_at(node, 3, sys.maxsize)
-    ends = size.numbers if set(ends) == {sys.maxsize} else ends
-    begin = writer.place_in(size, begins)
-    writer.place_in(size, ends)
-    refuse_unless(all(a <= b for a, b in zip(begins, ends, strict=True)), "nothing")
-    length, of_length = writer.length(tuple(b - a for a, b in zip(begins, ends, strict=True)))
-    dims = (*own[:place], of_length, *own[place + 1 :])
-    source, value = writer.nodes[node_of(args_of(node)[0])], value_of(args_of(node)[0])
-    places = writer.places(length, value)
-    like = places.meta["val"]
-    places = writer.call(aten.add.Tensor, places, begin, dims=(None,), val=like)
-    places = writer.call(aten.clamp.default, places, 0, size.bound - 1, dims=(None,), val=like)
-    writer.put(node, writer.call(aten.index_select.default, source, place, places, dims=dims), dims)
 
 
 @rule_for(aten.unbind.int)
 def _unbind(writer: Writer, node: fx.Node) -> None:
     writer.same(node)
     own = dims_of(writer, args_of(node)[0])
-    place = _dim(node, len(own))
+    place = dim_of(node, len(own))
     refuse_unless(own[place] is None, "each of many")
     dims = [(*own[:place], *own[place + 1 :])] * len(node.meta["val"])
     writer.put(node, writer.call(node.target, *writer.arguments(node), dims=dims), dims)
+
+
+@rule_for(aten.split.Tensor, aten.split_with_sizes.default)
+def _split(writer: Writer, node: fx.Node) -> None:
+    writer.same(node)
+    own = dims_of(writer, args_of(node)[0])
+    refuse_unless(own[place_of(args_of(node)[2] if len(args_of(node)) > 2 else 0, len(own))] is None, "parts of many")
+    dims = [own] * len(node.meta["val"])
+    writer.put(node, writer.call(node.target, *writer.arguments(node), dims=dims), dims)
+
+
+@rule_for(aten.log_sigmoid_forward.default)
+def _log_sigmoid(writer: Writer, node: fx.Node) -> None:
+    """The second result is for the gradient, on some devices."""
+    writer.same(node)
+    own = dims_of(writer, args_of(node)[0])
+    dims = [own, own if node.meta["val"][1].dim() == len(own) else (None,)]
+    writer.put(node, writer.call(node.target, *writer.arguments(node), dims=dims), dims)
+
+
+@rule_for(aten.repeat.default)
+def _repeat(writer: Writer, node: fx.Node) -> None:
+    writer.same(node)
+    own, times = dims_of(writer, args_of(node)[0]), args_of(node)[1]
+    assert isinstance(times, list | tuple), "how often"
+    dims = (*[None] * (len(times) - len(own)), *own)
+    refuse_unless(all(size is None or often == 1 for size, often in zip(dims, times, strict=True)), "many one behind the other")
+    writer.put(node, writer.call(node.target, *writer.arguments(node), dims=dims), dims)
+
+
+@rule_for(aten.scalar_tensor.default)
+def _scalar(writer: Writer, node: fx.Node) -> None:
+    number = writer.multiple(node, 0)
+    refuse_unless(number is not None, "options")
+    kind = value_of(node).dtype
+    writer.put(node, writer.call(aten._to_copy.default, number, dims=(), dtype=kind), ())
 
 
 @rule_for(operator.getitem)
@@ -210,6 +235,9 @@ def _getitem(writer: Writer, node: fx.Node) -> None:
     source, number = args_of(node)
     assert isinstance(number, int), "an element of a list"
     dims = writer.dims[node_of(source)][number]
+    if (alone := writer.element(node_of(source), number)) is not None:
+        writer.put(node, alone, dims)
+        return
     writer.put(node, writer.call(operator.getitem, writer.nodes[node_of(source)], number, dims=dims), dims)
 
 
@@ -220,7 +248,7 @@ def _cat(writer: Writer, node: fx.Node) -> None:
     assert isinstance(parts, list | tuple), "tensors"
     of_parts = [dims_of(writer, one) for one in parts]
     refuse_unless(len({len(one) for one in of_parts}) == 1, "tensors of other ranks")
-    place = _dim(node, len(of_parts[0]))
+    place = dim_of(node, len(of_parts[0]))
     others = {(*one[:place], *one[place + 1 :]) for one in of_parts}
     refuse_unless(len(others) == 1, "parts of different sizes")
     dims = of_parts[0]
@@ -268,7 +296,7 @@ def _stack(writer: Writer, node: fx.Node) -> None:
     of_parts = [dims_of(writer, one) for one in args_of(node)[0]]
     refuse_unless(len(set(of_parts)) == 1, "parts of different sizes")
     own = of_parts[0]
-    place = _dim(node, len(own) + 1)
+    place = dim_of(node, len(own) + 1)
     dims = (*own[:place], None, *own[place:])
     writer.put(node, writer.call(node.target, *writer.arguments(node), dims=dims), dims)
 

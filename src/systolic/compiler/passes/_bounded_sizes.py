@@ -22,7 +22,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from ._bounded_writer import NotBoundedError, Numbers, RuleOf, Size, SumOf, Twins, Writer, sources
+from ._bounded_dims import NotBoundedError, Numbers, Size
+from ._bounded_writer import RuleOf, SumOf, Twins, Writer, sources
 
 aten = torch.ops.aten
 
@@ -35,12 +36,15 @@ class Bounded:
         graph: the graph; inputs and outputs are those of the traced one, in the same order.
         counts: the traced graph's nodes that ask for a size which does not matter any more, and what it was in all traces; it
             holds for batches for which those that were alike are so again.
-        sums: further sizes, of what lies one behind the other: what is always the same of them, and the sizes that are added.
+        sums: further sizes, of what lies one behind the other: what is always the same of them, and the sizes that are added,
+            with how often each is.
+        limits: by size: how many elements there are at least, and at most, in batches that the graph is valid for.
     """
 
     graph: fx.Graph
     counts: dict[fx.Node, Numbers]
-    sums: dict[Numbers, tuple[int, tuple[Numbers, ...]]]
+    sums: dict[Numbers, tuple[int, tuple[tuple[Numbers, int], ...]]]
+    limits: dict[Numbers, tuple[int, int | None]]
 
 
 def with_bounded_sizes(graph: fx.Graph, others: Sequence[Twins], rule_of: RuleOf, sum_of: SumOf) -> Bounded | None:
@@ -64,8 +68,13 @@ def with_bounded_sizes(graph: fx.Graph, others: Sequence[Twins], rule_of: RuleOf
         return None
     counted = {node: sizes.get(_counted(node, masks)) for node in graph.nodes}
     counts = {node: size.numbers for node, size in counted.items() if size is not None}
-    sums = {size.numbers: (size.added[0], tuple(one.numbers for one in size.added[1])) for size in writer.sizes if size.added}
-    return Bounded(writer.graph, counts, sums)
+    sums = {
+        size.numbers: (size.added[0], tuple((one.numbers, often) for one, often in size.added[1]))
+        for size in writer.sizes
+        if size.added
+    }
+    limits = {size.numbers: (size.fewest, size.most) for size in writer.sizes}
+    return Bounded(writer.graph, counts, sums, limits)
 
 
 def twins_of(graph: fx.Graph, other: fx.Graph) -> Twins | None:

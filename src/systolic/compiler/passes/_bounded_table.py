@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from ._bounded_writer import Dims, NotBoundedError, Size, Writer
+from ._bounded_dims import Dims, NotBoundedError, Size
+from ._bounded_writer import Writer
 
 aten = torch.ops.aten
 
@@ -55,6 +56,11 @@ def refuse_unless(condition: bool, what: str) -> None:
 def place_of(dim: Any, rank: int) -> int:
     refuse_unless(isinstance(dim, int) and rank > 0, "a dimension")
     return dim % rank
+
+
+def dim_of(node: fx.Node, rank: int) -> int:
+    """The dimension that an op's second argument names, the first one by default."""
+    return place_of(args_of(node)[1] if len(args_of(node)) > 1 else 0, rank)
 
 
 def together(parts: Iterable[tuple[Sequence[int], Dims]]) -> Dims:

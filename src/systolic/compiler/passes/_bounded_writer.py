@@ -2,59 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import fx
 
-aten = torch.ops.aten
+from ._bounded_dims import Dims, NotBoundedError, Numbers, Place, Size, factor, in_bounds, plain
 
-Dims = tuple["Size | None", ...]
-"""By dimension of a tensor: the size that values decide; None for one that is always the same."""
+aten = torch.ops.aten
 
 RuleOf = Callable[[Any], "Callable[[Writer, fx.Node], None] | None"]
 
-Numbers = tuple[int, ...]
-"""A number in all traces, the newest one first."""
-
 SumOf = Callable[[Numbers], "tuple[Sequence[tuple[Numbers, int]], int] | None"]
-"""From a number in all traces to the sizes that it is the sum of, with how often each is taken, and what is added besides."""
+"""From a number in all traces to the sizes that it is the sum of, with how often each is taken, and what is added besides.
+
+None where Python did not add it up; no sizes where it did so in several ways.
+"""
 
 Twins = Mapping[fx.Node, fx.Node]
 """By node of the newest trace: the same node of another one."""
-
-
-class NotBoundedError(Exception):
-    """The graph cannot be written for all sizes."""
-
-
-@dataclass(eq=False)
-class Size:
-    """How many elements a mask selects, or several masks that selected as many as each other in all traces; or a sum of these.
-
-    Attributes:
-        bound: how many it can select.
-        numbers: how many it selected.
-        mask: the first mask, in the written graph, with nothing selected of what does not count; None of a sum.
-        count: the number in the written graph.
-        outside: which of `bound` elements are none of the first `count`.
-        last: by element its place, or that of the last one which counts.
-        fewest: how many there are at least; batches of which a mask selects fewer than two have programs of their own.
-        added: of a sum: what is always the same of it, and the sizes that are added.
-        inner: where parts of a sum end, which is never behind its own end.
-    """
-
-    bound: int
-    numbers: Numbers
-    mask: fx.Node | None = None
-    count: fx.Node | None = None
-    outside: fx.Node | None = None
-    last: fx.Node | None = None
-    fewest: int = 2
-    added: tuple[int, tuple[Size, ...]] | None = None
-    inner: set[Numbers] = field(default_factory=set)
 
 
 class Writer:
@@ -86,6 +55,7 @@ class Writer:
         self._others, self._by_mask, self._rule_of, self._sum_of = others, sizes, rule_of, sum_of
         self.sizes = list(dict.fromkeys(sizes.values()))
         self._like: fx.Node | None = None
+        self._lists: dict[fx.Node, list[fx.Node]] = {}
 
     def write(self, node: fx.Node) -> None:
         """Write a node: as it is, or by the rule of its op where it has to do with sizes."""
@@ -93,7 +63,7 @@ class Writer:
         sized = node.target is aten.nonzero_static.default and node.args[0] in self._by_mask
         if not sized and not any(map(self._is_sized, sources(node))) and all(_same(node, twin) for twin in self._twins(node)):
             self.nodes[node] = self.graph.node_copy(node, self.nodes.__getitem__)
-            self.dims[node] = _plain(node.meta.get("val"))
+            self.dims[node] = plain(node.meta.get("val"))
             return
         rule = self._rule_of(node.target)
         if rule is None:
@@ -139,13 +109,21 @@ class Writer:
         """Note what stands for a traced node, with the dimensions of its tensor or tensors."""
         self.nodes[node], self.dims[node] = written, dims
 
+    def put_each(self, node: fx.Node, written: Sequence[fx.Node], dims: Sequence[Dims]) -> None:
+        """Note what stands for each tensor in a traced node's list."""
+        self.nodes[node], self.dims[node], self._lists[node] = written[0], list(dims), list(written)
+
+    def element(self, node: fx.Node, number: int) -> fx.Node | None:
+        """The node for a tensor in a traced node's list, where each was written alone."""
+        return self._lists[node][number] if node in self._lists else None
+
     def call(self, target: Any, *args: Any, dims: Any, val: Any = None, **kwargs: Any) -> fx.Node:
         """Write a call for the traced node at hand; its value is `val`'s, or that node's, in the shape that `dims` says."""
         assert self._like is not None, "a node is being written"
         written = self.graph.call_function(target, args, kwargs)
         traced = self._like.meta["val"] if val is None else val
         written.meta = {key: value for key, value in self._like.meta.items() if key != "draw"}
-        written.meta["val"] = _in_bounds(traced, dims)
+        written.meta["val"] = in_bounds(traced, dims)
         return written
 
     def arguments(self, node: fx.Node) -> tuple[Any, ...]:
@@ -191,13 +169,37 @@ class Writer:
             raise NotBoundedError(f"{node.target}: a number")
         if len(set(numbers)) == 1:
             return None
-        if all(one == int(one) for one in numbers) and (found := self._sum_of(tuple(map(int, numbers)))) is not None:
+        if all(one == int(one) for one in numbers) and (found := self._sum_of(tuple(map(int, numbers)))) and found[0]:
             return self._added_up(*found)
         for size in self.sizes:
-            times = {one / count for one, count in zip(numbers, size.numbers, strict=True)}
-            if len(times) == 1 and (factor := times.pop()) == int(factor):
-                return self.elements(size, int(factor))
+            if times := factor(numbers, size.numbers):
+                return self.elements(size, times)
+        for one, other in itertools.combinations_with_replacement(self.sizes, 2):
+            pairs = tuple(a * b for a, b in zip(one.numbers, other.numbers, strict=True))
+            if times := factor(numbers, pairs):
+                many, by = self.elements(one, times), self.elements(other)
+                return self.call(aten.mul.Tensor, many, by, dims=(), val=by.meta["val"])
+        for size in self.sizes:
+            if numbers == tuple(n - 1 for n in size.numbers):
+                return self._added_up([(size.numbers, 1)], -1)
         raise NotBoundedError(f"{node.target}: {numbers}")
+
+    def divisor_of_two(self, node: fx.Node, place: int) -> fx.Node | None:
+        """The number of elements, or one fewer, where two by it is among the arguments, as the gradient of a variance has it.
+
+        What Python computes of sizes is followed or refused, so a number that differs between the traces is PyTorch's own. None
+        for any other.
+        """
+        numbers: tuple[Any, ...] = tuple(one.args[place] for one in (node, *self._twins(node)))
+        if len(set(numbers)) == 1 or not all(isinstance(one, float) and one > 0 for one in numbers):
+            return None
+        for size, fewer in itertools.product(self.sizes, (0, 1)):
+            times = round((2 / numbers[0] + fewer) / max(1, size.numbers[0]))
+            divisors = [times * n - fewer for n in size.numbers]
+            if times > 0 and all(n > 0 and 2 / n == one for n, one in zip(divisors, numbers, strict=True)):
+                many = self.elements(size, times)
+                return self.call(aten.sub.Scalar, many, fewer, dims=(), val=many.meta["val"]) if fewer else many
+        return None
 
     def _added_up(self, parts: Sequence[tuple[Numbers, int]], offset: int) -> fx.Node:
         """A sum of sizes."""
@@ -253,33 +255,106 @@ class Writer:
             like: a fake tensor.
         """
         fixed = sum(n for n, size in parts if size is None)
-        decided = [size for _, size in parts if size is not None]
-        if not fixed and len(decided) == 1:
-            return decided[0]
-        added = (fixed, tuple(sorted(decided, key=id)))
-        numbers = tuple(fixed + sum(several) for several in zip(*(size.numbers for size in decided), strict=True))
+        decided = Counter(size for _, size in parts if size is not None)
+        if not fixed and decided.total() == 1:
+            return next(iter(decided))
+        return self._sum(fixed, decided, like)
+
+    def scaled(self, size: Size, times: int, divided: int, like: torch.Tensor) -> Size:
+        """A multiple of a size, divided by another number again: the dimension that it and those behind it are joined to."""
+        if times == divided:
+            return size
+        fixed, added = size.added or (0, ((size, 1),))
+        if fixed or any((often * times) % divided for _, often in added):
+            raise NotBoundedError("a part of a size")
+        multiple = Counter({one: often * times // divided for one, often in added})
+        return next(iter(multiple)) if multiple.total() == 1 else self._sum(0, multiple, like)
+
+    def _sum(self, fixed: int, decided: Counter[Size], like: torch.Tensor) -> Size:
+        added = (fixed, tuple(sorted(decided.items(), key=lambda one: id(one[0]))))
+        multiples = ([n * often for n in size.numbers] for size, often in added[1])
+        numbers = tuple(fixed + sum(column) for column in zip(*multiples, strict=True))
         for size in self.sizes:
             if size.numbers == numbers and size.added == added:
                 return size
             if size.numbers == numbers:
                 raise NotBoundedError("a sum that is alike another size")
         number = like.new_empty((), dtype=torch.int64)
-        total, *rest = (self.elements(size) for size in decided)
+        total, *rest = (self.elements(size, often) for size, often in added[1])
         for one in rest:
             total = self.call(aten.add.Tensor, total, one, dims=(), val=number)
         total = self.call(aten.add.Scalar, total, fixed, dims=(), val=number)
-        size = Size(sum(n for n, _ in parts), numbers, fewest=fixed + sum(one.fewest for one in decided), added=added)
+        bound = fixed + sum(one.bound * often for one, often in added[1])
+        fewest = fixed + sum(one.fewest * often for one, often in added[1])
+        size = Size(bound, numbers, fewest=fewest, added=added)
         self._counted(size, total)
         self.sizes.append(size)
         return size
 
-    def place_in(self, size: Size, numbers: Numbers) -> fx.Node | int:
-        """A place in a dimension, as a number of the new graph, which is not behind the dimension's end for any batch."""
-        always = len(set(numbers)) == 1 and 0 <= numbers[0] <= size.fewest
-        if not always and numbers != size.numbers and numbers not in size.inner:
+    def require(self, size: Size, fewest: int = 0, most: int | None = None) -> None:
+        """Have the graph hold for batches of which a mask selects so many at least and at most; all traces have to.
+
+        Of a sum nothing can be required that is not so for all batches.
+        """
+        if size.added is not None:
+            if fewest > size.fewest or (most is not None and most < size.bound):
+                raise NotBoundedError("a condition on a sum of sizes")
+            return
+        if not all(fewest <= n and (most is None or n <= most) for n in size.numbers):
+            raise NotBoundedError(f"{fewest} to {most} of {size.numbers}")
+        size.fewest = max(size.fewest, fewest)
+        size.most = most if size.most is None or most is None else min(size.most, most)
+
+    def place_in(self, size: Size, numbers: Numbers) -> Place:
+        """A place in a dimension, as Python gives it to a slice, in all traces."""
+        if len(set(numbers)) == 1:
+            (always,) = set(numbers)
+            if always < 0:
+                self.require(size, -always)
+                return Place(size, always)
+            if all(n <= always for n in size.numbers):
+                if always < size.bound:
+                    self.require(size, most=always)
+                return Place(size, 0)
+            if numbers not in size.inner:
+                self.require(size, always)
+            return Place(None, always)
+        if numbers == size.numbers:
+            return Place(size, 0)
+        if numbers in size.inner:
+            return Place(self.length(numbers)[1], 0)
+        # what Python did not add up PyTorch has, which counts from the end of this dimension
+        added_up = self._sum_of(numbers)
+        offsets = {number - n for number, n in zip(numbers, size.numbers, strict=True)}
+        own = (min(offsets), ((size, 1),))
+        others = any(one.numbers == numbers and one.added != own for one in self.sizes)
+        if others or (added_up and list(added_up[0]) != [(size.numbers, 1)]) or len(offsets) > 1 or min(offsets) > 0:
             raise NotBoundedError(f"a place of {numbers} in {size.numbers}")
-        bound, decides = self.length(numbers)
-        return bound if decides is None else self.elements(decides)
+        self.require(size, -min(offsets))
+        return Place(size, min(offsets))
+
+    def at(self, place: Place) -> fx.Node | int:
+        """A place as a number of the new graph."""
+        if place.base is None:
+            return place.offset
+        end = self.elements(place.base)
+        return self.call(aten.add.Scalar, end, place.offset, dims=(), val=end.meta["val"]) if place.offset else end
+
+    def between(self, begin: Place, end: Place, like: torch.Tensor) -> tuple[int, Size | None]:
+        """How far a place is behind another one, as it has to be: a number of the new graph, and the size that decides it."""
+        behind = end.offset - begin.offset
+        if begin.base is end.base:
+            if behind < 0:
+                raise NotBoundedError("nothing between two places")
+            return behind, None
+        if begin.base is None:
+            assert end.base is not None, "the other one is behind what counts"
+            self.require(end.base, -behind)
+            size = self.sum_of([(end.base.bound, end.base), *([(behind, None)] if behind else [])], like)
+            return size.bound, size
+        if end.base is None or begin.offset or end.offset:
+            raise NotBoundedError("places in different parts")
+        return self.length(tuple(b - a for a, b in zip(begin.base.numbers, end.base.numbers, strict=True)))
 
     def numbers_at(self, node: fx.Node, place: int, default: int) -> Numbers:
         """A number among the arguments in all traces."""
@@ -325,22 +400,6 @@ class Writer:
             spread = self.call(aten.view.default, size.outside, shape, dims=(None,) * len(dims), val=flags)
             written = self.call(aten.masked_fill.Scalar, written, spread, fill, dims=dims, val=value)
         return written
-
-
-def _plain(value: Any) -> Any:
-    """The dimensions of a value that has nothing to do with sizes."""
-    if isinstance(value, torch.Tensor):
-        return (None,) * value.dim()
-    return [_plain(one) for one in value] if isinstance(value, list | tuple) else ()
-
-
-def _in_bounds(value: Any, dims: Any) -> Any:
-    """A fake tensor, or a list of them, in the shape of the new graph."""
-    if isinstance(value, list | tuple) and isinstance(dims, list):
-        return type(value)(_in_bounds(one, of_one) for one, of_one in zip(value, dims, strict=True))
-    if not isinstance(value, torch.Tensor) or all(size is None for size in dims):
-        return value
-    return value.new_empty([n if size is None else size.bound for n, size in zip(value.shape, dims, strict=True)])
 
 
 def _same(node: fx.Node, twin: fx.Node) -> bool:
