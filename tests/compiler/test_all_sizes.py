@@ -298,10 +298,6 @@ BOUNDED: dict[str, Body] = {
     "a norm": lambda m, x, y: m(x)[chosen(x)].norm(),
 }  # fmt: skip
 """By name: losses that get one program for all sizes from two on."""
-NEEDY = (
-    "largest", "two largest", "first in order", "ends", "in order", "varied", "standardised", "of pairs", "normalised", "distances",
-)  # fmt: skip
-"""Of nothing, or of one element, there is no such loss."""
 
 
 def top_half(model: nn.Module, x: T, y: T) -> T:
@@ -434,16 +430,28 @@ OFTEN = ("mse", "written back", "several masks", "divided by its length")
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.tables if name in OFTEN else pytest.mark.slow)
-        for name in BOUNDED
-        if name not in NEEDY
-    ],
+    "name", [pytest.param(name, marks=pytest.mark.tables if name in OFTEN else pytest.mark.slow) for name in BOUNDED]
 )
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom is <= 0")
 def test_of_one_element_and_of_none_the_results_are_pytorchs_own(name: str) -> None:
-    given = [*batches(3), few(1), batches(2)[1], few(1), few(0)]
+    given = batches(3)
+    for batch in (few(1), batches(2)[1], few(1), few(0)):
+        try:
+            BOUNDED[name](nn.Linear(FEATURES, 3).double(), *batch)
+        except (RuntimeError, IndexError, ValueError):
+            compiled = require_equal(BOUNDED[name], given)
+            with pytest.raises((RuntimeError, IndexError, ValueError)):
+                compiled(*batch)
+        else:
+            given.append(batch)
     require_equal(BOUNDED[name], given)
+
+
+@pytest.mark.thin(2)
+@pytest.mark.parametrize("name", ["mse", "cross-entropy", "summed by index", "an expert", "normed", "a norm"])
+def test_one_element_and_none_need_no_program_of_their_own(name: str) -> None:
+    compiled = require_equal((BOUNDED | BRANCHING)[name], [*batches(4), few(1), few(0)])
+    assert len(compiled.compiles) <= 3, [one.reason for one in compiled.compiles]
 
 
 @pytest.mark.thin(5, 3)

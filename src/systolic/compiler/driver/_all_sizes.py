@@ -132,7 +132,7 @@ class _SizeTest:
 
 @dataclass(frozen=True)
 class _FitsAllSizes:
-    """In place of the condition that a mask selects so many elements: that it selects two or more, or what the graph needs.
+    """In place of the condition that a mask selects so many elements: that it selects as many as the graph needs.
 
     Besides, Python's comparisons have to come out as they did.
 

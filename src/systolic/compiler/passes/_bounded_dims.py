@@ -31,8 +31,7 @@ class Size:
         count: the number in the written graph.
         outside: which of `bound` elements are none of the first `count`.
         last: by element its place, or that of the last one which counts.
-        fewest: how many there are at least; batches of which a mask selects fewer than two, or fewer than the graph needs, have
-            programs of their own.
+        fewest: how many a mask selects at least in batches that the graph holds for.
         most: how many there are at most, as far as the graph needs it; None for `bound`.
         added: of a sum: what is always the same of it, and the sizes that are added, with how often each is.
         inner: where parts of a sum end, which is never behind its own end.
@@ -44,10 +43,18 @@ class Size:
     count: fx.Node | None = None
     outside: fx.Node | None = None
     last: fx.Node | None = None
-    fewest: int = 2
+    fewest: int = 0
     most: int | None = None
     added: tuple[int, tuple[tuple[Size, int], ...]] | None = None
     inner: set[Numbers] = field(default_factory=set)
+
+    @property
+    def least(self) -> int:
+        """How many there are at least, of a sum, too."""
+        if self.added is None:
+            return self.fewest
+        fixed, added = self.added
+        return fixed + sum(one.least * often for one, often in added)
 
 
 @dataclass(frozen=True)

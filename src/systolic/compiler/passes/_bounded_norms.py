@@ -194,6 +194,7 @@ def _statistics(writer: Writer, source: fx.Node) -> tuple[Callable[[fx.Node, fx.
     like = value.new_empty([n if place == 1 else 1 for place, n in enumerate(value.shape)])
     size = own[0]
     assert size is not None, "batches of other sizes are refused"
+    writer.require(size, 2)
 
     def by(written: fx.Node, divisor: fx.Node) -> fx.Node:
         filled = writer.put_out(written, own, value, 0)

@@ -44,6 +44,8 @@ def _along(writer: Writer, node: fx.Node) -> None:
             _require(writer, own[place], args_of(node)[1])
         dims = tuple(None if place in gone else size for place, size in enumerate(own))
     else:
+        for place in sized if node.target is not aten.logsumexp.default else ():
+            _require(writer, own[place], 1)
         keeps = len(args_of(node)) > 2 and bool(args_of(node)[2])
         dims = tuple(None if place in gone else size for place, size in enumerate(own) if keeps or place not in gone)
     result: Any = [dims, dims] if node.target in _PAIRS else dims

@@ -135,6 +135,7 @@ def _view(writer: Writer, node: fx.Node) -> None:
         refuse_unless(until[at] == before and (before == 1 or tail == behind), "a size that is joined with one before it")
         size = own[sized[0]]
         assert size is not None
+        writer.require(size, 1)  # of nothing PyTorch does not know what -1 stands for
         dims += [*[None] * at, writer.scaled(size, behind, tail, value), *[None] * (len(target) - at - 1)]
     sizes = [n if size is None else size.bound for n, size in zip(result, dims, strict=True)]
     written = writer.call(node.target, writer.nodes[node_of(args_of(node)[0])], sizes, dims=tuple(dims))

@@ -46,6 +46,9 @@ def _reduced(writer: Writer, node: fx.Node) -> None:
     keeps = bool(args_of(node)[2]) if len(args_of(node)) > 2 else False
     dims = tuple(None if p in gone else one for p, one in enumerate(own) if keeps or p not in gone)
     counted = [own[p] for p in sorted(gone) if own[p] is not None]
+    for size in counted if node.target in (*_LARGEST, *_SMALLEST) else ():
+        assert size is not None
+        writer.require(size, 1)  # of nothing there is no largest
     kept = writer.kept(source, _neutral(op_of(node), value_of(source).dtype), sorted(gone))
     if node.target not in (aten.mean.default, aten.mean.dim) or not counted:
         writer.put(node, writer.call(node.target, kept, *writer.arguments(node)[1:], dims=dims, **options), dims)

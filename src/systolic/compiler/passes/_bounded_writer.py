@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
@@ -181,6 +182,7 @@ class Writer:
                 return self.call(aten.mul.Tensor, many, by, dims=(), val=by.meta["val"])
         for size in self.sizes:
             if numbers == tuple(n - 1 for n in size.numbers):
+                self.require(size, 1)
                 return self._added_up([(size.numbers, 1)], -1)
         raise NotBoundedError(f"{node.target}: {numbers}")
 
@@ -197,6 +199,7 @@ class Writer:
             times = round((2 / numbers[0] + fewer) / max(1, size.numbers[0]))
             divisors = [times * n - fewer for n in size.numbers]
             if times > 0 and all(n > 0 and 2 / n == one for n, one in zip(divisors, numbers, strict=True)):
+                self.require(size, 1 + fewer)
                 many = self.elements(size, times)
                 return self.call(aten.sub.Scalar, many, fewer, dims=(), val=many.meta["val"]) if fewer else many
         return None
@@ -285,8 +288,7 @@ class Writer:
             total = self.call(aten.add.Tensor, total, one, dims=(), val=number)
         total = self.call(aten.add.Scalar, total, fixed, dims=(), val=number)
         bound = fixed + sum(one.bound * often for one, often in added[1])
-        fewest = fixed + sum(one.fewest * often for one, often in added[1])
-        size = Size(bound, numbers, fewest=fewest, added=added)
+        size = Size(bound, numbers, added=added)
         self._counted(size, total)
         self.sizes.append(size)
         return size
@@ -294,11 +296,15 @@ class Writer:
     def require(self, size: Size, fewest: int = 0, most: int | None = None) -> None:
         """Have the graph hold for batches of which a mask selects so many at least and at most; all traces have to.
 
-        Of a sum nothing can be required that is not so for all batches.
+        Of what is added up to a sum, one part alone is required to be as many as the sum needs.
         """
         if size.added is not None:
-            if fewest > size.fewest or (most is not None and most < size.bound):
+            (part, often), *others = size.added[1]
+            missing = fewest - size.least
+            if (others and missing > 0) or (most is not None and most < size.bound):
                 raise NotBoundedError("a condition on a sum of sizes")
+            if missing > 0:
+                self.require(part, part.least + math.ceil(missing / often))
             return
         if not all(fewest <= n and (most is None or n <= most) for n in size.numbers):
             raise NotBoundedError(f"{fewest} to {most} of {size.numbers}")
@@ -376,11 +382,12 @@ class Writer:
         return self.put_out(self.nodes[node], self.dims[node], node.meta["val"], fill, only)
 
     def repeated(self, node: fx.Node) -> fx.Node:
-        """A traced node's value with the last row that counts again in place of those that do not."""
+        """A traced node's value with the last row that counts, which there has to be, in place of those that do not."""
         written, dims = self.nodes[node], self.dims[node]
         for place, size in enumerate(dims):
             if size is None:
                 continue
+            self.require(size, 1)
             self._count(size)
             assert size.last is not None
             written = self.call(aten.index_select.default, written, place, size.last, dims=dims, val=node.meta["val"])
