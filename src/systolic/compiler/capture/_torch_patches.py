@@ -41,6 +41,7 @@ from ..kernels import (
     scanning_in_pairs,
 )
 from ._checkpointing import marking_recomputations
+from ._decided import decided_at_once
 from ._host_calls import deferred_handle, deferred_print, formatted, shown
 from ._host_math import symbolic_math
 from ._made_tensors import tensors_of_values
@@ -72,6 +73,12 @@ _FUNCTIONS: list[tuple[Any, str, Any]] = [
     ),
     *((kind, name, lambda self: shown(self)) for kind in SYMBOLS for name in ("__str__", "__repr__")),
     *((kind, "__format__", lambda self, spec: formatted(self, spec)) for kind in SYMBOLS),
+    # of what the host knows: Python and PyTorch take a condition for an argument that is a bool, an index, a number
+    *(
+        (kind, name, decided_at_once(getattr(kind, name)))
+        for kind in (torch.SymInt, torch.SymFloat)
+        for name in ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__")
+    ),
     # PyTorch takes a double from a floating tensor, of which it makes no symbol
     (torch.Tensor, "__int__", lambda self: int(self.item())),
     # the gradient of all rows, of which those that were not looked up are zero
