@@ -2,9 +2,9 @@
 
 Usage: python benchmarks/cores.py [--models NAME ...] [--rounds 5]
 
-Every contender is a process of its own, alone on the machine, which fits the same module from the same data; they take their turn in
-each round, and medians over epochs are written to RESULTS.md. The eight cores share the processors that one has for itself, and each updates
-the whole state: that part of a step is done eight times, and counts less the larger the batch is.
+Every contender is a process of its own, alone on the machine, which fits the same module from the same data; they take their
+turn in each round, and medians over epochs are written to RESULTS.md. The eight cores share the processors that one has for
+itself, and each updates the whole state: that part of a step is done eight times, and counts less the larger the batch is.
 """
 
 from __future__ import annotations

@@ -162,3 +162,6 @@ def primitive_as_aten(op: OpOverload) -> Callable[..., Any]:
 def torch_numpy() -> Any:
     """NumPy over tensors, which stands for NumPy in a trace; few steps need it, and its import takes 10 ms."""
     return importlib.import_module("torch._numpy")
+
+assume: Any = torch._check
+"""Tells the tracer what a condition on symbolic numbers is, which it takes for granted from there on."""

@@ -51,10 +51,17 @@ def _repetition(repeats: torch.Tensor, *, output_size: int | None = None) -> str
 
 
 def _computed_bounds(x: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> str | None:
-    # even for x[i : i + 2] PyTorch's tracer does not know the length
-    if free_unbacked_symbols(start) or free_unbacked_symbols(end):
+    if (free_unbacked_symbols(start) or free_unbacked_symbols(end)) and not (step == 1 and is_always_as_long(start, end)):
         return _SHAPE.format("x.index_select(dim, start + torch.arange(length)), or a mask")
     return None
+
+
+def is_always_as_long(start: Any, end: Any) -> bool:
+    """Whether a slice has as many elements for all values that its bounds are computed of, as `[pointer : pointer + 8]` has."""
+    if start is None or end is None:
+        return False
+    length = end - start
+    return isinstance(length, int) or bool(length.node.expr.is_Integer)
 
 
 def is_mask(index: torch.Tensor | None) -> bool:

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from ...utilities._torch_internals import OpOverload, free_unbacked_symbols
-from ._refused import is_mask
+from ...utilities._torch_internals import OpOverload, assume, free_unbacked_symbols
+from ._refused import is_always_as_long, is_mask
 from ._size_reads import asked_size
 
 aten = torch.ops.aten
@@ -122,7 +122,18 @@ def _runs(
 def _slice(x: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
     if not _is_of_values((start, end)):
         return NotImplemented
+    if step == 1 and is_always_as_long(start, end) and bool(start >= 0) and bool(end <= x.shape[dim]):
+        # its place alone is computed; PyTorch's tracer is told what has been asked, or it would invent a length
+        assume(start >= 0)
+        assume(end <= x.shape[dim])
+        return NotImplemented
     return aten.slice.Tensor(x, dim, *_decided((start, end)), step)
+
+
+def _slice_backward(grad: torch.Tensor, sizes: Sequence[int], dim: int, start: Any, end: Any, step: int) -> Any:
+    if not _is_of_values((start, end)) or (step == 1 and is_always_as_long(start, end)):
+        return NotImplemented
+    return aten.slice_backward.default(grad, sizes, dim, *_decided((start, end)), step)
 
 
 def _split(x: torch.Tensor, sizes: Sequence[Any], dim: int = 0) -> Any:
@@ -157,6 +168,7 @@ SIZED: dict[OpOverload, Callable[..., Any]] = {
     aten.index_put.default: _index_put,
     aten._unsafe_index_put.default: _index_put,
     aten.slice.Tensor: _slice,
+    aten.slice_backward.default: _slice_backward,
     aten.split_with_sizes.default: _split,
     aten.constant_pad_nd.default: _pad,
     aten.multinomial.default: _multinomial,

@@ -41,7 +41,7 @@ from ..kernels import (
     scanning_in_pairs,
 )
 from ._checkpointing import marking_recomputations
-from ._decided import decided_at_once
+from ._decided import decided_at_once, hashed
 from ._host_calls import deferred_handle, deferred_print, formatted, shown
 from ._host_math import symbolic_math
 from ._made_tensors import tensors_of_values
@@ -79,14 +79,13 @@ _FUNCTIONS: list[tuple[Any, str, Any]] = [
         for kind in (torch.SymInt, torch.SymFloat)
         for name in ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__")
     ),
-    # PyTorch takes a double from a floating tensor, of which it makes no symbol
-    (torch.Tensor, "__int__", lambda self: int(self.item())),
     # the gradient of all rows, of which those that were not looked up are zero
     (
         functional,
         "embedding",
         lambda *args, original=functional.embedding, **kwargs: _dense_embedding(original, *args, **kwargs),
     ),
+    (torch.SymInt, "__hash__", hashed),
     # sizes that are made of values: PyTorch takes no symbols for them, and asks for no values
     (
         functional,

@@ -15,6 +15,7 @@ from torch import fx, nn
 
 from ...runtime import DeviceTensor
 from ...utilities._torch_internals import FakeTensorMode, decompose, dispatch_functionalize, make_fx
+from ._asked_numbers import Asker, NumberIsAskedError, traced_numbers
 from ._attribute_reads import AttributeReads
 from ._clocks import clocks_told
 from ._closed_over import ClosedOverTensors
@@ -22,7 +23,6 @@ from ._effects import Append, Effect, Gradient, OptimizerState, RequiresGrad, Se
 from ._explain import explained
 from ._final_tensors import FinalTensors
 from ._fixed_shapes import fix_shapes
-from ._floats import FloatIsAskedError, Scope, traced_floats
 from ._graph import SlotInput, TensorInput, clean_graph
 from ._grown_lists import GrownLists
 from ._hook_tables import hook_effects, share_hooks
@@ -111,7 +111,7 @@ class Call:
             trace, except between going on and raising.
         forced: the answers to the first questions about values.
         decides_text: whether text that is formatted of a whole number is that of this batch's.
-        floats: modules in which `float` takes values of the trace.
+        askers: modules in which `float` or `int` takes values of the trace.
         put_off: functions of libraries that are called after the step.
     """
 
@@ -126,7 +126,7 @@ class Call:
     values: Callable[[], list[torch.Tensor]] | None = None
     forced: tuple[Answer | None, ...] = ()
     decides_text: bool = False
-    floats: tuple[Scope, ...] = ()
+    askers: tuple[Asker, ...] = ()
     put_off: tuple[LibraryCall, ...] = ()
 
 
@@ -142,8 +142,8 @@ def capture(call: Call) -> Captured:
             return _captured(call)
         except TextIsKeyError:
             call = dataclasses.replace(call, decides_text=True)
-        except FloatIsAskedError as error:
-            call = dataclasses.replace(call, floats=(*call.floats, error.scope))
+        except NumberIsAskedError as error:
+            call = dataclasses.replace(call, askers=(*call.askers, error.asker))
         except LibraryIsAskedError as error:
             call = dataclasses.replace(call, put_off=(*call.put_off, error.call))
 
@@ -276,7 +276,7 @@ class _Tracing:
             clocks_told(),
             self.draws.noted(),
             self.reads.noted(),
-            traced_floats(self.call.floats),
+            traced_numbers(self.call.askers),
             put_off(self.call.put_off),
             watching(self.closed_over.sizes),
         ):

@@ -1,0 +1,189 @@
+"""`float(x.max())` and `int(pointer)` in a step: numbers of the program, in modules that ask for them.
+
+Python's `float` gives a real number or an error, and its `int` a whole number, which no method of a tensor can change. A trace
+that meets one is made again, and in the module that asked, the name then means a kind of it that leaves numbers of the trace as
+they are. Without that `float` would be an error, and each value of `int` would have a program of its own.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import inspect
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...utilities._torch_internals import FunctionalTensor, free_unbacked_symbols
+from .._capture_thread import is_capture_thread, replaced
+from .._errors import is_user_frame
+from ._speculation import known_number
+from ._traced_arrays import is_traced_array
+
+
+@dataclass(frozen=True, eq=False)
+class Asker:
+    """A module that asks for numbers of the trace.
+
+    Attributes:
+        scope: its variables.
+        name: what it says to ask: "float" or "int".
+    """
+
+    scope: dict[str, Any]
+    name: str
+
+
+class NumberIsAskedError(Exception):
+    """A module asks for the number that a traced value is."""
+
+    def __init__(self, asker: Asker) -> None:
+        super().__init__(f"{asker.name}() of a value that is being traced")
+        self.asker = asker
+
+
+class _FloatKind(type):
+    """Class of `_Float`: in all but calls with values of a trace it is Python's `float`."""
+
+    def __call__(cls, *args: Any) -> Any:
+        value: Any = args[0] if args else None
+        if is_traced_array(value):
+            value = value.tensor
+        if isinstance(value, FunctionalTensor):
+            value = value.item()
+        numbers = torch.SymFloat | torch.SymInt
+        return torch.sym_float(value) if isinstance(value, numbers) and is_capture_thread() else float(*args)
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, float)
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        return issubclass(subclass, float)
+
+
+class _Float(float, metaclass=_FloatKind):
+    """Python's `float`, for modules that give it values of a trace."""
+
+
+class _IntKind(type):
+    """Class of `_Int`: in all but calls with whole numbers of a trace it is Python's `int`."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        value: Any = args[0] if len(args) == 1 and not kwargs else None
+        if is_traced_array(value):
+            value = value.tensor
+        if _is_whole(value) and is_capture_thread():
+            value = value.item()
+        if isinstance(value, torch.SymInt) and is_capture_thread():
+            known = known_number(value)
+            return value if known is None else known
+        return int(*args, **kwargs)
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, int | torch.SymInt)
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        return issubclass(subclass, int)
+
+
+class _Int(int, metaclass=_IntKind):
+    """Python's `int`, for modules that give it values of a trace."""
+
+
+_KINDS = {"float": _Float, "int": _Int}
+
+
+@contextlib.contextmanager
+def traced_numbers(askers: Sequence[Asker]) -> Iterator[None]:
+    """Inside the block, `float` and `int` take values of the trace in modules that ask; in others they name the module."""
+    for asker in askers:
+        asker.scope[asker.name] = _KINDS[asker.name]
+    try:
+        with (
+            replaced(torch.Tensor, "__float__", _of_tensor),
+            replaced(torch.SymFloat, "__float__", _of_number),
+            # PyTorch takes a double from a floating tensor, of which it makes no symbol
+            replaced(torch.Tensor, "__int__", _whole_of_tensor),
+            replaced(torch.SymInt, "__int__", _whole_of_number),
+        ):
+            yield
+    finally:
+        for asker in askers:
+            del asker.scope[asker.name]
+
+
+_tensors_float: Any = torch.Tensor.__float__
+_numbers_float: Any = torch.SymFloat.__float__
+
+
+def _of_tensor(tensor: torch.Tensor) -> float:
+    if isinstance(tensor, FunctionalTensor) and tensor.is_floating_point() and tensor.numel() == 1:
+        _require_no_asker("float")
+    return _tensors_float(tensor)
+
+
+def _of_number(number: torch.SymFloat) -> float:
+    if free_unbacked_symbols(number):
+        _require_no_asker("float")
+    return _numbers_float(number)
+
+
+def _whole_of_tensor(tensor: torch.Tensor) -> int:
+    number = tensor.item()
+    if _is_whole(tensor) and isinstance(number, torch.SymInt) and known_number(number) is None:
+        _require_no_asker("int")
+    return int(number)
+
+
+_numbers_int: Any = torch.SymInt.__int__
+
+
+def _whole_of_number(number: torch.SymInt) -> int:
+    if is_user_frame(sys._getframe(2).f_code.co_filename) and free_unbacked_symbols(number) and known_number(number) is None:
+        _require_no_asker("int")
+    return _numbers_int(number)
+
+
+def _is_whole(value: Any) -> bool:
+    """Whether a value is a traced tensor of one whole number."""
+    if not isinstance(value, FunctionalTensor) or value.numel() != 1:
+        return False
+    return not value.is_floating_point() and not value.is_complex() and value.dtype is not torch.bool
+
+
+def _require_no_asker(name: str) -> None:
+    """Raise where the user's code that is running says `float` or `int`, and means Python's."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and not is_user_frame(frame.f_code.co_filename):
+        frame = frame.f_back
+    if name not in frame.f_code.co_names or name in frame.f_globals:
+        return
+    if name == "float" or _only_calls(name, str(frame.f_globals.get("__name__"))):
+        raise NumberIsAskedError(Asker(frame.f_globals, name))
+
+
+@functools.cache
+def _only_calls(name: str, module: str) -> bool:
+    """Whether a module calls a class of Python's, tests for its instances and annotates with it, and does nothing else.
+
+    `type(x) is int` and `dtype=int` want Python's own.
+    """
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except (KeyError, TypeError, OSError, SyntaxError):  # no file, as in a notebook: nobody knows what it does
+        return False
+    harmless: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            harmless.add(node.func)
+            if isinstance(node.func, ast.Name) and node.func.id == "isinstance":
+                harmless.update(one for kind in node.args[1:] for one in ast.walk(kind))
+            if isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
+                harmless.update(option.value for option in node.keywords if option.arg == "type")
+        for part in (getattr(node, "annotation", None), getattr(node, "returns", None)):
+            harmless.update(ast.walk(part) if part is not None else ())
+    return all(node in harmless for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == name)
