@@ -121,6 +121,9 @@ FUNCTIONAL_MODE = _C._TorchDispatchModeKey.FUNCTIONAL
 nn_functions = _C._nn
 autograd_functions = _C._autograd
 
+# tells the tracer what a condition on symbolic numbers is, which it takes for granted from there on
+assume: Any = _torch._check
+
 # `DeviceTensor`: torch functions see it without its own `__torch_function__`, and it is swapped for the user's tensor.
 disabled_torch_function = _C._disabled_torch_function_impl
 torch_function_depth = _C._len_torch_function_stack
@@ -162,6 +165,3 @@ def primitive_as_aten(op: OpOverload) -> Callable[..., Any]:
 def torch_numpy() -> Any:
     """NumPy over tensors, which stands for NumPy in a trace; few steps need it, and its import takes 10 ms."""
     return importlib.import_module("torch._numpy")
-
-assume: Any = torch._check
-"""Tells the tracer what a condition on symbolic numbers is, which it takes for granted from there on."""

@@ -26,6 +26,11 @@ _SYMBOLIC: dict[str, Callable[[Any], Any]] = {
 }
 # what NumPy calls some of them
 _NUMPY_NAMES = {"arcsin": "asin", "arccos": "acos", "arctan": "atan"}
+# which Python asks for `divmod`
+_DIVISIONS: dict[str, Callable[..., Any]] = {
+    "__divmod__": lambda x, other: (x // other, x % other),
+    "__rdivmod__": lambda x, other: (other // x, other % x),
+}
 
 
 @contextlib.contextmanager
@@ -35,7 +40,7 @@ def symbolic_math() -> Iterator[None]:
         for name, symbolic in _SYMBOLIC.items():
             stack.enter_context(replaced(math, name, _either(getattr(math, name), symbolic)))
         # NumPy asks an object for a method of the function's name
-        methods = _SYMBOLIC | {name: _SYMBOLIC[ours] for name, ours in _NUMPY_NAMES.items()}
+        methods = _SYMBOLIC | {name: _SYMBOLIC[ours] for name, ours in _NUMPY_NAMES.items()} | _DIVISIONS
         for kind in (torch.SymInt, torch.SymFloat):
             for name, symbolic in methods.items():
                 stack.enter_context(_method(kind, name, symbolic))
@@ -51,10 +56,10 @@ def _either(original: Callable[..., Any], symbolic: Callable[[Any], Any]) -> Cal
 
 
 @contextlib.contextmanager
-def _method(kind: type, name: str, symbolic: Callable[[Any], Any]) -> Iterator[None]:
-    def method(self: object) -> Any:
+def _method(kind: type, name: str, symbolic: Callable[..., Any]) -> Iterator[None]:
+    def method(self: object, *others: object) -> Any:
         assert is_capture_thread(), "symbolic numbers live in the thread that captures"
-        return symbolic(self)
+        return symbolic(self, *others)
 
     setattr(kind, name, method)
     try:

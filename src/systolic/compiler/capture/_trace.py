@@ -19,6 +19,7 @@ from ._asked_numbers import Asker, NumberIsAskedError, traced_numbers
 from ._attribute_reads import AttributeReads
 from ._clocks import clocks_told
 from ._closed_over import ClosedOverTensors
+from ._decided import deciding_conditions, wants_booleans
 from ._effects import Append, Effect, Gradient, OptimizerState, RequiresGrad, SetItem, container_effects
 from ._explain import explained
 from ._final_tensors import FinalTensors
@@ -112,6 +113,7 @@ class Call:
         forced: the answers to the first questions about values.
         decides_text: whether text that is formatted of a whole number is that of this batch's.
         askers: modules in which `float` or `int` takes values of the trace.
+        decides_conditions: whether comparisons of values of the devices are plain booleans of this batch's.
         put_off: functions of libraries that are called after the step.
     """
 
@@ -127,6 +129,7 @@ class Call:
     forced: tuple[Answer | None, ...] = ()
     decides_text: bool = False
     askers: tuple[Asker, ...] = ()
+    decides_conditions: bool = False
     put_off: tuple[LibraryCall, ...] = ()
 
 
@@ -146,6 +149,10 @@ def capture(call: Call) -> Captured:
             call = dataclasses.replace(call, askers=(*call.askers, error.asker))
         except LibraryIsAskedError as error:
             call = dataclasses.replace(call, put_off=(*call.put_off, error.call))
+        except Exception as error:
+            if call.decides_conditions or not wants_booleans(error):
+                raise
+            call = dataclasses.replace(call, decides_conditions=True)
 
 
 def _captured(call: Call) -> Captured:
@@ -277,6 +284,7 @@ class _Tracing:
             self.draws.noted(),
             self.reads.noted(),
             traced_numbers(self.call.askers),
+            deciding_conditions(self.call.decides_conditions),
             put_off(self.call.put_off),
             watching(self.closed_over.sizes),
         ):

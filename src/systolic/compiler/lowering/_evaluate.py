@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from torch import fx
 
 from ...runtime import jax_dtype
-from ...utilities._torch_internals import OpOverload
+from ...utilities._torch_internals import OpOverload, sym_functions
 from ._channels_last import ChannelsLast, layout_aware, ordinary
 from ._context import LoweringContext
 from ._node_meta import LINE, SCOPE
@@ -66,6 +67,20 @@ def _symbolic(target: object) -> Any:
     return _SYMBOLIC.get(target, target)
 
 
+def _of_arrays(original: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of symbolic numbers, which are arrays where the program computes them and Python's numbers elsewhere."""
+    return lambda x: function(x) if isinstance(x, jax.Array) else original(x)
+
+
+_ROUNDED: dict[Callable[..., Any], Callable[..., Any]] = {
+    math.floor: lambda x: jnp.floor(x).astype(jnp.int64),
+    math.ceil: lambda x: jnp.ceil(x).astype(jnp.int64),
+    math.trunc: lambda x: jnp.trunc(x).astype(jnp.int64),
+}
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "sqrt": jnp.sqrt, "log2": jnp.log2, "cos": jnp.cos, "cosh": jnp.cosh, "sin": jnp.sin, "sinh": jnp.sinh, "tan": jnp.tan,
+    "tanh": jnp.tanh, "asin": jnp.arcsin, "acos": jnp.arccos, "atan": jnp.arctan,
+}  # fmt: skip
 _SYMBOLIC: dict[Any, Any] = {
     torch.sym_float: lambda x: x.astype(jnp.float32) if isinstance(x, jax.Array) else float(x),
     torch.sym_int: lambda x: x.astype(jnp.int64) if isinstance(x, jax.Array) else int(x),
@@ -73,6 +88,8 @@ _SYMBOLIC: dict[Any, Any] = {
     torch.sym_min: jnp.minimum,
     torch.sym_ite: jnp.where,
     torch.sym_not: jnp.logical_not,
+    **{name: _of_arrays(name, to_whole) for name, to_whole in _ROUNDED.items()},
+    **{sym_functions[name]: _of_arrays(sym_functions[name], function) for name, function in _FUNCTIONS.items()},
 }
 
 

@@ -1,0 +1,111 @@
+"""Conditions on the host's numbers as arguments: each answer has its program, and fit ends where Lightning's does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import lightning
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import systolic
+
+T = torch.Tensor
+Body = Callable[[Any, T, int], T]
+
+
+def frozen_at_first(module: Any, x: T, i: int) -> T:
+    for parameter in module.inner.parameters():
+        parameter.requires_grad = module.current_epoch >= 1
+    return module(x)
+
+
+def frozen_as_a_module(module: Any, x: T, i: int) -> T:
+    module.inner.requires_grad_(module.current_epoch >= 1)
+    module.outer.bias.requires_grad_(module.global_step > 2)
+    return module(x)
+
+
+def trained_later(module: Any, x: T, i: int) -> T:
+    module.norm.train(module.current_epoch >= 1)
+    return module(x)
+
+
+def without_gradients(module: Any, x: T, i: int) -> T:
+    with torch.set_grad_enabled(module.current_epoch >= 1):
+        h = module.inner(x)
+    with torch.autocast("cpu", enabled=module.current_epoch < 0):
+        return module.outer(h).square().mean()
+
+
+def chosen_by_a_list(module: Any, x: T, i: int) -> T:
+    late = module.current_epoch >= 1
+    weight = [1.0, 0.5][late] + float(late) + (late ^ (i > 0)) + int(i > 0) + (late & (i > 0))
+    return module(x) * weight
+
+
+def logged(module: Any, x: T, i: int) -> T:
+    module.log("warm", module.current_epoch >= 1)
+    module.note = f"{module.current_epoch >= 1}"
+    return torch.where(torch.tensor(module.current_epoch >= 1), module(x), module.outer.weight.sum())
+
+
+def options(module: Any, x: T, i: int) -> T:
+    late, later = module.current_epoch >= 1, i > 0
+    h = module.inner(x)
+    h = F.batch_norm(F.dropout(h, 0.0, training=late), module.norm.running_mean, module.norm.running_var, training=i % 2 == 0)
+    ordered = h.sort(0, descending=late).values * torch.arange(8.0)
+    spread = h.std(0, unbiased=late).mean() + torch.linalg.norm(h, dim=1, keepdim=later).mean()
+    written = h.index_put((torch.tensor([0]),), torch.ones(8), accumulate=later).square().mean()
+    return ordered.square().mean() * 1e-3 + h.topk(2, dim=1, largest=later).values.mean() + spread + written
+
+
+BODIES: dict[str, Body] = {
+    body.__name__: body
+    for body in (
+        frozen_at_first, frozen_as_a_module, trained_later, without_gradients, chosen_by_a_list, logged, options,
+    )
+}  # fmt: skip
+
+
+def fitted(framework: Any, body: Body) -> tuple[Any, Any]:
+    class Module(framework.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.inner, self.norm, self.outer = nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 1)
+
+        def forward(self, x: T) -> T:
+            return self.outer(self.norm(self.inner(x))).square().mean()
+
+        def training_step(self, batch: list[T], batch_idx: int) -> T:
+            return body(self, batch[0], batch_idx)
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), 0.1)
+
+    module = Module()
+    x = torch.randn(48, 4, generator=torch.Generator().manual_seed(1))
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = framework.Trainer(max_epochs=3, accelerator="cpu", devices=1, **quiet)
+    trainer.fit(module, DataLoader(TensorDataset(x), batch_size=16))
+    return module, trainer
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", BODIES)
+def test_a_condition_is_a_boolean(name: str) -> None:
+    mine, trainer = fitted(systolic, BODIES[name])
+    theirs, reference = fitted(lightning, BODIES[name])
+    for (path, one), other in zip(mine.state_dict().items(), theirs.state_dict().values(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6, msg=lambda text, path=path: f"{path}: {text}")
+    assert [p.requires_grad for p in mine.parameters()] == [p.requires_grad for p in theirs.parameters()]
+    assert {key: float(value) for key, value in trainer.callback_metrics.items()} == {
+        key: float(value) for key, value in reference.callback_metrics.items()
+    }
+    assert getattr(mine, "note", None) == getattr(theirs, "note", None)
+    assert mine.norm.training is theirs.norm.training
