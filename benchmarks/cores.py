@@ -1,6 +1,6 @@
 """Time eight simulated cores against one, and huge pages against small ones, for the same global batch on the same processors.
 
-Usage: python benchmarks/cores.py [--models NAME ...] [--rounds 5]
+Usage: python benchmarks/cores.py [--models NAME ...] [--rounds 3] [--times 1 8]
 
 Every contender is a process of its own, alone on the machine, which fits the same module from the same data; they take their
 turn in each round, and medians over epochs are written to RESULTS.md. The eight cores share the processors that one has for
@@ -88,6 +88,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", nargs="*", default=list(STEPS))
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--times", nargs="*", type=int, default=TIMES, help="batches, in those of `make bench`")
     parser.add_argument("--contend", nargs=2, type=int)
     arguments = parser.parse_args()
     if arguments.contend:
@@ -98,7 +99,7 @@ def main() -> None:
         head += [f"{cores}: small, ms", "huge, ms", "huge / small", "small, MB", "huge, MB"]
     rows = [[*head, f"{CORES} / 1 (goal {GOAL}), small", "huge"]]
     for name in arguments.models:
-        for times in TIMES:
+        for times in arguments.times:
             rows.append(compare(name, times, arguments.rounds))
             print(rows[-1], flush=True)
     write_section(

@@ -251,7 +251,13 @@ def counted_by_len(model: nn.Module, x: T, y: T) -> T:
     return h.sum()
 
 
+def by_count(model: nn.Module, x: T, y: T) -> T:
+    few = int(chosen(x).sum()) // 5
+    return model(x)[chosen(x)].square().mean() * (1 + few)
+
+
 BOUNDED: dict[str, Body] = {
+    "counted": by_count,
     "of pairs": of_pairs,
     "distances": distances,
     "normalised": normalised,
@@ -315,11 +321,6 @@ def two_sizes(model: nn.Module, x: T, y: T) -> T:
     return h.mean() * (3 if h.shape[0] > other.shape[0] else 2) + other.mean() * h.sum()
 
 
-def by_count(model: nn.Module, x: T, y: T) -> T:
-    few = int(chosen(x).sum()) // 5
-    return model(x)[chosen(x)].square().mean() * (1 + few)
-
-
 def rest_of_two(model: nn.Module, x: T, y: T) -> T:
     """A size of nothing in one batch is compared."""
     rest = model(x)[chosen(x)][2:]
@@ -339,7 +340,6 @@ BRANCHING: dict[str, Body] = {
 READING: dict[str, Body] = {
     "as many as others": lambda m, x, y: m(x)[chosen(x)][: x[x[:, 1] > 0].shape[0]].square().sum(),
     "half of them": top_half,
-    "counted": by_count,
     "len": lambda m, x, y: m(x)[chosen(x)].square().sum() * (len(x[chosen(x)]) // 4),
     "numel": lambda m, x, y: m(x)[chosen(x)].square().sum() * (x[chosen(x)].numel() // 30),
     "flat": lambda m, x, y: m(x)[chosen(x)].square().sum() * (x[chosen(x)].flatten().shape[0] // 30),

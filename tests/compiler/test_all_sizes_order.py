@@ -73,3 +73,21 @@ def test_fewer_than_are_asked_for_are_an_error_as_in_pytorch(body: Callable[[T],
     with pytest.raises((IndexError, RuntimeError), match="out of|not in range"):
         compiled(*few)
     torch.testing.assert_close(compiled(*enough), step(*enough))
+
+
+def test_two_sizes_whose_product_is_the_same_by_chance() -> None:
+    """The mean over all pairs divides by 6 * 4, by 4 * 6, and then by something else."""
+
+    def body(model: nn.Module, x: T, y: T) -> T:
+        h = model(x)
+        near, far = h[x[:, 0] > 0], h[x[:, 1] > 0]
+        return (near[:, None] - far[None]).square().sum(-1).mean()
+
+    given = []
+    for near, far in ((6, 4), (4, 6), (5, 7), (3, 8), (7, 2)):
+        x, y = batches(1)[0]
+        x = -x.abs()
+        x[:near, 0] *= -1
+        x[-far:, 1] *= -1
+        given.append((x, y))
+    require_equal(body, given)

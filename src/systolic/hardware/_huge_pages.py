@@ -19,8 +19,8 @@ _MODE = "sys/kernel/mm/transparent_hugepage/enabled"
 def wants_huge_pages(environment: Mapping[str, str], root: Path = Path("/")) -> bool:
     """Whether a run on this machine's processor would have its memory in huge pages if the environment asked for them.
 
-    A step takes and frees hundreds of megabytes, each time in pages that the system has to clear: of 4 KB, a quarter to a
-    third of a step's time goes there, of 2 MB next to nothing (`benchmarks/RESULTS.md`, "Simulated cores and huge pages").
+    A step takes and frees hundreds of megabytes, each time in pages that the system has to clear: of 4 KB, a tenth to a
+    quarter of a step's time goes there, of 2 MB next to nothing (`benchmarks/RESULTS.md`, "Simulated cores and huge pages").
 
     Args:
         environment: the variables of the process, which the C library has read when it began.

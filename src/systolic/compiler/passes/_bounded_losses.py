@@ -25,12 +25,12 @@ def _target(writer: Writer, target: Any, ignored: Any) -> fx.Node:
     return writer.kept(node_of(target), ignored)
 
 
-def _logits(writer: Writer, logits: fx.Node, target: fx.Node, at: int) -> tuple[fx.Node, Dims]:
+def _logits(writer: Writer, logits: fx.Node, target: fx.Node, weight: Any, at: int) -> tuple[fx.Node, Dims]:
     """Logits, without what does not count among the classes, and the dimensions of classes for them."""
     dims = writer.dims[logits]
     size, of_target = dims[at], (*dims[:at], *dims[at + 1 :])
     refuse_unless(writer.dims[target] == of_target, "classes")
-    refuse_unless(size is None or is_position(writer, target, size), "one class of many")
+    refuse_unless(size is None or (weight is None and is_position(writer, target, size)), "one class of many")
     return writer.kept(logits, -math.inf, [at]), of_target
 
 
@@ -38,7 +38,7 @@ def _logits(writer: Writer, logits: fx.Node, target: fx.Node, at: int) -> tuple[
 def _cross_entropy(writer: Writer, node: fx.Node) -> None:
     writer.same(node)
     logits, target, weight, reduction, ignored = args_of(node)
-    kept, of_target = _logits(writer, node_of(logits), node_of(target), min(1, len(dims_of(writer, logits)) - 1))
+    kept, of_target = _logits(writer, node_of(logits), node_of(target), weight, min(1, len(dims_of(writer, logits)) - 1))
     of_loss = of_target if reduction == 0 else ()
     written = writer.call(
         node.target,
@@ -57,7 +57,7 @@ def _cross_entropy_backward(writer: Writer, node: fx.Node) -> None:
     writer.same(node)
     grad, logits, target, weight, reduction, ignored, total = args_of(node)
     dims = dims_of(writer, logits)
-    kept, of_target = _logits(writer, node_of(logits), node_of(target), min(1, len(dims) - 1))
+    kept, of_target = _logits(writer, node_of(logits), node_of(target), weight, min(1, len(dims) - 1))
     refuse_unless(dims_of(writer, grad) == (of_target if reduction == 0 else ()), "a gradient of another size")
     written = writer.call(
         node.target,

@@ -169,6 +169,7 @@ class Writer:
         if len(set(map(type, numbers))) > 1 or not isinstance(numbers[0], int | float):
             raise NotBoundedError(f"{node.target}: a number")
         if len(set(numbers)) == 1:
+            self._require_no_product(numbers)
             return None
         if all(one == int(one) for one in numbers) and (found := self._sum_of(tuple(map(int, numbers)))) and found[0]:
             return self._added_up(*found)
@@ -185,6 +186,13 @@ class Writer:
                 self.require(size, 1)
                 return self._added_up([(size.numbers, 1)], -1)
         raise NotBoundedError(f"{node.target}: {numbers}")
+
+    def _require_no_product(self, numbers: Sequence[float]) -> None:
+        """Require that a number which is the same in all traces is none by chance: of two sizes that differ, as 6 * 4 and 4 * 6."""
+        for one, other in itertools.combinations(self.sizes, 2):
+            products = {a * b for a, b in zip(one.numbers, other.numbers, strict=True)}
+            if len(products) == 1 and (product := products.pop()) and numbers[0] % product == 0:
+                raise NotBoundedError(f"{numbers[0]}, or a product of two sizes")
 
     def divisor_of_two(self, node: fx.Node, place: int) -> fx.Node | None:
         """The number of elements, or one fewer, where two by it is among the arguments, as the gradient of a variance has it.
@@ -309,7 +317,8 @@ class Writer:
         if not all(fewest <= n and (most is None or n <= most) for n in size.numbers):
             raise NotBoundedError(f"{fewest} to {most} of {size.numbers}")
         size.fewest = max(size.fewest, fewest)
-        size.most = most if size.most is None or most is None else min(size.most, most)
+        if most is not None:
+            size.most = most if size.most is None else min(size.most, most)
 
     def place_in(self, size: Size, numbers: Numbers) -> Place:
         """A place in a dimension, as Python gives it to a slice, in all traces."""
