@@ -72,7 +72,5 @@ def check_huge_pages(environment: Mapping[str, str], root: Path = Path("/")) -> 
     """
     if not wants_huge_pages(environment, root):
         return []
-    text = (
-        "memory comes in pages of 4 KB: steps on this machine's processor may take a tenth to a third longer than with huge pages"
-    )
+    text = "memory comes in pages of 4 KB: steps on this processor may take a tenth to a third longer than with huge pages"
     return [Finding(Level.WARNING, text, f"start Python with {HUGE_PAGES} in the environment (docs/memory.md)")]

@@ -188,7 +188,7 @@ class Writer:
         raise NotBoundedError(f"{node.target}: {numbers}")
 
     def _require_no_product(self, numbers: Sequence[float]) -> None:
-        """Require that a number which is the same in all traces is none by chance: of two sizes that differ, as 6 * 4 and 4 * 6."""
+        """Require that a number which is the same in all traces is none by chance: of two sizes, as 6 * 4 and 4 * 6."""
         for one, other in itertools.combinations(self.sizes, 2):
             products = {a * b for a, b in zip(one.numbers, other.numbers, strict=True)}
             if len(products) == 1 and (product := products.pop()) and numbers[0] % product == 0:
