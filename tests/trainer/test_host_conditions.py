@@ -1,7 +1,8 @@
-"""Conditions on the host's numbers as arguments: each answer has its program, and fit ends where Lightning's does."""
+"""Conditions on the host's numbers, and these themselves, as arguments: fit ends where Lightning's does."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -64,10 +65,28 @@ def options(module: Any, x: T, i: int) -> T:
     return ordered.square().mean() * 1e-3 + h.topk(2, dim=1, largest=later).values.mean() + spread + written
 
 
+def instances(module: Any, x: T, i: int) -> T:
+    assert isinstance(i, int)
+    assert not isinstance(i, bool | float)
+    assert isinstance(module.global_step, int)
+    assert isinstance(module(x).item(), float)
+    return module(x) * random.Random(i).random()
+
+
+def shapes(module: Any, x: T, i: int) -> T:
+    """Sizes, ranges and diagonals that the program has to know."""
+    h = module.inner(x)
+    near = (h @ h.T).tril(i).sum() * 1e-2 + h.norm(p=i + 1, dim=1).mean()
+    many = (
+        x.repeat(module.current_epoch + 1, 1).mean() * module.outer.bias.sum() + h.view(2 ** (i + 1), -1).sum(0).square().mean()
+    )
+    return module(x) * torch.arange(i, i + 3).float().mean() + near + many * 1e-2 + torch.eye(i + 2).sum() * h[i:].mean()
+
+
 BODIES: dict[str, Body] = {
     body.__name__: body
     for body in (
-        frozen_at_first, frozen_as_a_module, trained_later, without_gradients, chosen_by_a_list, logged, options,
+        frozen_at_first, frozen_as_a_module, trained_later, without_gradients, chosen_by_a_list, logged, options, instances, shapes,
     )
 }  # fmt: skip
 
@@ -109,3 +128,16 @@ def test_a_condition_is_a_boolean(name: str) -> None:
     }
     assert getattr(mine, "note", None) == getattr(theirs, "note", None)
     assert mine.norm.training is theirs.norm.training
+
+
+def test_a_generator_of_ones_own_is_refused() -> None:
+    def noisy(module: Any, x: T, i: int) -> T:
+        return module(x + torch.randn(x.shape, generator=module.generator))
+
+    class Given:
+        def __call__(self, module: Any, x: T, i: int) -> T:
+            module.generator = torch.Generator().manual_seed(5)
+            return noisy(module, x, i)
+
+    with pytest.raises(systolic.UnsupportedOpError, match="draws from a generator of its own"):
+        fitted(systolic, Given())

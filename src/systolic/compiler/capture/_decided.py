@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import sysconfig
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from ...utilities._installed import is_in_packages
 from ...utilities._torch_internals import free_unbacked_symbols
 from .._errors import is_user_frame
 
@@ -54,8 +57,48 @@ def decided_at_once(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], 
 
 
 def hashed(number: torch.SymInt) -> int:
-    """The hash of a number that the user's code looks up (`self.names[int(t)]`); PyTorch's own is to find none, as before."""
-    return hash(int(number)) if is_user_frame(sys._getframe(2).f_code.co_filename) else _hash(number)
+    """The hash of a number that is looked up (`self.names[int(t)]`); PyTorch's own code is to find none, as before."""
+    return _hash(number) if sys._getframe(2).f_code.co_filename.startswith(_TORCH) else hash(int(number))
+
+
+@contextlib.contextmanager
+def instances_of_pythons() -> Iterator[None]:
+    """Inside the block, `isinstance(batch_idx, int)` holds for symbolic numbers in the user's code, and there alone."""
+    kinds = {torch.SymInt: int, torch.SymFloat: float}
+    for kind, plain in kinds.items():
+        kind.__getattribute__ = _with_class(plain)
+    try:
+        yield
+    finally:
+        for kind in kinds:
+            del kind.__getattribute__
+
+
+def _with_class(plain: type) -> Callable[[Any, str], Any]:
+    # `isinstance` asks an object for its class where its type is another one
+    def get(self: Any, name: str) -> Any:
+        if name == "__class__" and _is_asked_by_user():
+            return plain
+        return object.__getattribute__(self, name)
+
+    return get
+
+
+def _is_asked_by_user() -> bool:
+    """Whether the user's code asks, be it through the standard library, as `random.Random(batch_idx)` does."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and _is_pythons(frame.f_code.co_filename):
+        frame = frame.f_back
+    return is_user_frame(frame.f_code.co_filename)
+
+
+def _is_pythons(filename: str) -> bool:
+    # packages lie below the standard library, unless there is a virtual environment
+    return filename.startswith(_PYTHON) and not is_in_packages(filename)
+
+
+_PYTHON = f"{sysconfig.get_path('stdlib')}/"
+_TORCH = str(Path(torch.__file__).parent)
 
 
 _hash: Any = torch.SymInt.__hash__

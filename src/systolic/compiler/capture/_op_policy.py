@@ -13,7 +13,9 @@ from ...utilities._torch_internals import COMPOSITE, OpOverload, core_aten_decom
 from .._errors import UnsupportedOpError, user_line_of
 from ..lowering import find_lowering
 from ._foreach_ops import rule_for_lists
+from ._generators import own_generator, takes_generator
 from ._op_origins import current_module
+from ._plain_numbers import PLAIN, with_plain_numbers
 from ._refused import CONDITIONS, REFUSED
 from ._sized_ops import SIZED
 
@@ -39,10 +41,17 @@ class OpPolicy(Mapping[OpOverload, Callable[..., Any]]):
     def __contains__(self, op: object) -> bool:
         if not isinstance(op, OpOverload) or _is_internal(op):
             return False
-        ruled = op in REFUSED or op in CONDITIONS or op in self._sized or op in _MEANS
-        return ruled or find_lowering(op) is None
+        ruled = op in REFUSED or op in CONDITIONS or op in self._sized or op in _MEANS or op in PLAIN
+        return ruled or takes_generator(op) or find_lowering(op) is None
 
     def __getitem__(self, op: OpOverload) -> Callable[..., Any]:
+        if takes_generator(op):
+            return _first(_conditional(op, own_generator), self._rule(op))
+        return self._rule(op)
+
+    def _rule(self, op: OpOverload) -> Callable[..., Any]:
+        if op in PLAIN:
+            return with_plain_numbers(op)
         if op in self._sized:
             rule = self._sized[op]
             if op in CONDITIONS:
@@ -54,6 +63,8 @@ class OpPolicy(Mapping[OpOverload, Callable[..., Any]]):
             return _refusal(op, REFUSED[op])
         if op in CONDITIONS:
             return _conditional(op, CONDITIONS[op])
+        if find_lowering(op) is not None:
+            return lambda *_, **__: NotImplemented  # PyTorch then records the op
         if op in _rules():
             return _rules()[op]
         if has_kernel(op.name(), COMPOSITE):

@@ -41,7 +41,7 @@ from ..kernels import (
     scanning_in_pairs,
 )
 from ._checkpointing import marking_recomputations
-from ._decided import decided_at_once, hashed
+from ._decided import decided_at_once, hashed, instances_of_pythons
 from ._host_calls import deferred_handle, deferred_print, formatted, shown
 from ._host_math import symbolic_math
 from ._made_tensors import tensors_of_values
@@ -153,6 +153,7 @@ def capturing() -> Iterator[None]:
             stack.enter_context(replaced(owner, name, replacement))
         stack.enter_context(_symbolic_extrema())
         stack.enter_context(symbolic_math())
+        stack.enter_context(instances_of_pythons())
         stack.enter_context(fresh_flat_weights())
         stack.enter_context(padding_packed())
         stack.enter_context(assigning_inside())
