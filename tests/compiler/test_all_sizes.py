@@ -227,7 +227,8 @@ def of_pairs(model: nn.Module, x: T, y: T) -> T:
     alone = (h @ h.T).masked_fill(torch.eye(h.shape[0], dtype=torch.bool), -1e3).logsumexp(1).mean()
     named = F.cross_entropy(scores, torch.arange(len(scores)))
     halves = scores.tril().sum() + torch.triu(scores, diagonal=1).square().sum() + scores.diag().log_softmax(0)[0]
-    return alone + named + halves / 9 + scores.diagonal().mean() + (h @ h.T * (1 - torch.eye(h.size(0)))).mean()
+    ranked = scores.sort(1).values[:, 1].mean() + (scores.sort(0, descending=True).values * scores.detach()).mean()
+    return alone + named + halves / 9 + scores.diagonal().mean() + (h @ h.T * (1 - torch.eye(h.size(0)))).mean() + ranked
 
 
 def distances(model: nn.Module, x: T, y: T) -> T:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -111,6 +112,7 @@ EACH: dict[str, Callable[[T, T], T]] = {
     "a key": lambda h, t: h.sum() * ROWS.get(int(t), 1.0),
     "an element of a list": lambda h, t: h.sum() * [1.0, 0.5, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0][int(t)],
     "a range": lambda h, t: sum((h[i].sum() * i for i in range(int(t))), h.mean()),
+    "text": lambda h, t: h.sum() * len(json.dumps({"n": 10 ** int(t)})) * 0.1,
     "a length": lambda h, t: h[: int(t) + 1].square().sum(),
 }
 

@@ -78,7 +78,7 @@ class _IntKind(type):
             value = value.tensor
         if _is_whole(value) and is_capture_thread():
             value = value.item()
-        if isinstance(value, torch.SymInt) and is_capture_thread():
+        if isinstance(value, torch.SymInt) and free_unbacked_symbols(value) and is_capture_thread():
             known = known_number(value)
             return value if known is None else known
         return int(*args, **kwargs)
@@ -98,8 +98,15 @@ _KINDS = {"float": _Float, "int": _Int}
 
 
 @contextlib.contextmanager
-def traced_numbers(askers: Sequence[Asker]) -> Iterator[None]:
-    """Inside the block, `float` and `int` take values of the trace in modules that ask; in others they name the module."""
+def traced_numbers(askers: Sequence[Asker], plain_ints: bool) -> Iterator[None]:
+    """Inside the block, `float` and `int` take values of the trace in modules that ask; in others they name the module.
+
+    Args:
+        askers: the modules.
+        plain_ints: whether `int` gives a plain number, that of this batch, to all of them.
+    """
+    global _plain_ints
+    _plain_ints = plain_ints
     for asker in askers:
         asker.scope[asker.name] = _KINDS[asker.name]
     try:
@@ -116,6 +123,7 @@ def traced_numbers(askers: Sequence[Asker]) -> Iterator[None]:
             del asker.scope[asker.name]
 
 
+_plain_ints = False
 _tensors_float: Any = torch.Tensor.__float__
 _numbers_float: Any = torch.SymFloat.__float__
 
@@ -160,7 +168,7 @@ def _require_no_asker(name: str) -> None:
     frame = sys._getframe(1)
     while frame.f_back is not None and not is_user_frame(frame.f_code.co_filename):
         frame = frame.f_back
-    if name not in frame.f_code.co_names or name in frame.f_globals:
+    if name not in frame.f_code.co_names or name in frame.f_globals or (name == "int" and _plain_ints):
         return
     if name == "float" or _only_calls(name, str(frame.f_globals.get("__name__"))):
         raise NumberIsAskedError(Asker(frame.f_globals, name))

@@ -15,6 +15,9 @@ from ...utilities._installed import is_in_packages
 from ...utilities._torch_internals import free_unbacked_symbols
 from .._errors import is_user_frame
 
+_TORCH = str(Path(torch.__file__).parent)
+_PYTHON = f"{sysconfig.get_path('stdlib')}/"
+_hash: Any = torch.SymInt.__hash__
 _decides_all = False
 
 
@@ -50,6 +53,7 @@ def decided_at_once(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], 
         result = compare(number, other)
         if not isinstance(result, torch.SymBool):
             return result
+        # who compares is two frames away: the function that chooses between threads is in between
         decides = _decides_all and is_user_frame(sys._getframe(2).f_code.co_filename)
         return bool(result) if decides or not free_unbacked_symbols(result) else result
 
@@ -95,10 +99,3 @@ def _is_asked_by_user() -> bool:
 def _is_pythons(filename: str) -> bool:
     # packages lie below the standard library, unless there is a virtual environment
     return filename.startswith(_PYTHON) and not is_in_packages(filename)
-
-
-_PYTHON = f"{sysconfig.get_path('stdlib')}/"
-_TORCH = str(Path(torch.__file__).parent)
-
-
-_hash: Any = torch.SymInt.__hash__

@@ -113,6 +113,7 @@ class Call:
         forced: the answers to the first questions about values.
         decides_text: whether text that is formatted of a whole number is that of this batch's.
         askers: modules in which `float` or `int` takes values of the trace.
+        plain_ints: whether `int` of a value of the trace is a plain number, that of this batch.
         decides_conditions: whether comparisons of values of the devices are plain booleans of this batch's.
         put_off: functions of libraries that are called after the step.
     """
@@ -129,6 +130,7 @@ class Call:
     forced: tuple[Answer | None, ...] = ()
     decides_text: bool = False
     askers: tuple[Asker, ...] = ()
+    plain_ints: bool = False
     decides_conditions: bool = False
     put_off: tuple[LibraryCall, ...] = ()
 
@@ -150,9 +152,13 @@ def capture(call: Call) -> Captured:
         except LibraryIsAskedError as error:
             call = dataclasses.replace(call, put_off=(*call.put_off, error.call))
         except Exception as error:
-            if call.decides_conditions or not wants_booleans(error):
+            floats = tuple(asker for asker in call.askers if asker.name != "int")
+            if not call.decides_conditions and wants_booleans(error):
+                call = dataclasses.replace(call, decides_conditions=True)
+            elif floats != call.askers:  # something may want an `int` of Python's, as `json.dumps` does
+                call = dataclasses.replace(call, askers=floats, plain_ints=True)
+            else:
                 raise
-            call = dataclasses.replace(call, decides_conditions=True)
 
 
 def _captured(call: Call) -> Captured:
@@ -283,7 +289,7 @@ class _Tracing:
             clocks_told(),
             self.draws.noted(),
             self.reads.noted(),
-            traced_numbers(self.call.askers),
+            traced_numbers(self.call.askers, self.call.plain_ints),
             deciding_conditions(self.call.decides_conditions),
             put_off(self.call.put_off),
             watching(self.closed_over.sizes),

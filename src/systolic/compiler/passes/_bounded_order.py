@@ -109,3 +109,11 @@ def place_among(writer: Writer, node: fx.Node) -> Size | None:
         return None
     along = _dims_along(writer, node)
     return dims_of(writer, args_of(node)[0])[along[0]] if len(along) == 1 else None
+
+
+def is_order_along(writer: Writer, node: fx.Node, along: int) -> bool:
+    """Whether an index is an order of all that there is along this dimension: no place is in it twice."""
+    if node.target is not operator.getitem or args_of(node)[1] != 1:
+        return False
+    source = node_of(args_of(node)[0])
+    return source.target in _SORTING and _dims_along(writer, source) == [along]

@@ -10,7 +10,7 @@ from torch import fx
 
 from ..kernels import within
 from ._bounded_dims import Dims, Size
-from ._bounded_order import place_among
+from ._bounded_order import is_order_along, place_among
 from ._bounded_table import args_of, dims_of, node_of, place_of, refuse_unless, rule_for, together, value_of
 from ._bounded_writer import Writer
 
@@ -165,8 +165,8 @@ def _reaches(writer: Writer, tensor: fx.Node, index: fx.Node, along: int) -> boo
     if len(dims) != len(of_index):
         return False
     size = dims[along]
-    within = (*dims[:along], None, *dims[along + 1 :])
-    return _fits_along(within, of_index, along) and (size is None or is_position(writer, index, size))
+    others = (*dims[:along], None, *dims[along + 1 :])
+    return _fits_along(others, of_index, along) and (size is None or is_position(writer, index, size))
 
 
 @rule_for(aten.scatter.src)
@@ -181,7 +181,7 @@ def _scatter(writer: Writer, node: fx.Node) -> None:
     along = place_of(args_of(node)[1], len(dims))
     refuse_unless(writer.dims[index] == writer.dims[source] and _reaches(writer, target, index, along), "sizes")
     ordered = dims[along] is not None and writer.dims[index][along] is dims[along]
-    refuse_unless(not ordered or place_among(writer, index) is dims[along], "one of many")
+    refuse_unless(not ordered or is_order_along(writer, index, along), "one of many")
     given = (writer.nodes[index], writer.nodes[source]) if ordered else (writer.repeated(index), writer.repeated(source))
     writer.put(node, writer.call(node.target, writer.nodes[target], along, *given, dims=dims), dims)
 
