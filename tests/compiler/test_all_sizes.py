@@ -245,6 +245,12 @@ def normalised(model: nn.Module, x: T, y: T) -> T:
     return (h * y[chosen(x)]).sum() + (left * right).mean() + first.square().mean() + torch.cov(model(x)[chosen(x)].T).sum()
 
 
+def with_running_statistics(model: nn.Module, x: T, y: T) -> T:
+    h, mean, variance = model(x)[chosen(x)], torch.zeros(3).double(), torch.ones(3).double()
+    normal = F.batch_norm(h, mean, variance, h.detach()[0] + 1, h.detach()[1], training=True, momentum=0.3)
+    return (normal * y[chosen(x)]).sum() + mean.sum() * h.mean() + variance.sum() * h.square().mean()
+
+
 def counted_by_len(model: nn.Module, x: T, y: T) -> T:
     h = model(x)[chosen(x)]
     if len(x[chosen(x)]) > 0:
@@ -262,6 +268,7 @@ BOUNDED: dict[str, Body] = {
     "of pairs": of_pairs,
     "distances": distances,
     "normalised": normalised,
+    "with running statistics": with_running_statistics,
     "counted by len": counted_by_len,
     "varied": varied,
     "standardised": standardised,

@@ -5,13 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import lightning
 import numpy as np
 import pytest
 import torch
-from test_host_conditions import fitted
-
-import systolic
+from test_host_conditions import require_as_lightning
 
 T = torch.Tensor
 
@@ -65,15 +62,4 @@ BODIES = {body.__name__: body for body in (options, looked_up, modes, kept, roun
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", BODIES)
 def test_it_is_what_python_wants(name: str) -> None:
-    mine, trainer = fitted(systolic, BODIES[name])
-    theirs, reference = fitted(lightning, BODIES[name])
-    for (path, one), other in zip(mine.state_dict().items(), theirs.state_dict().values(), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5, msg=lambda text, path=path: f"{path}: {text}")
-    assert [p.requires_grad for p in mine.parameters()] == [p.requires_grad for p in theirs.parameters()]
-    assert {key: float(value) for key, value in trainer.callback_metrics.items()} == {
-        key: float(value) for key, value in reference.callback_metrics.items()
-    }
-    assert [getattr(mine, name, None) for name in ("note", "count")] == [
-        getattr(theirs, name, None) for name in ("note", "count")
-    ]
-    assert mine.norm.training is theirs.norm.training
+    require_as_lightning(BODIES[name], rtol=1e-4, atol=1e-5)

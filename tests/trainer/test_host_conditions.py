@@ -115,29 +115,30 @@ def fitted(framework: Any, body: Body) -> tuple[Any, Any]:
     return module, trainer
 
 
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", BODIES)
-def test_a_condition_is_a_boolean(name: str) -> None:
-    mine, trainer = fitted(systolic, BODIES[name])
-    theirs, reference = fitted(lightning, BODIES[name])
+def require_as_lightning(body: Body, rtol: float, atol: float) -> None:
+    """Weights, frozen ones, modes, metrics and what the step notes at the module are Lightning's after fit."""
+    mine, trainer = fitted(systolic, body)
+    theirs, reference = fitted(lightning, body)
     for (path, one), other in zip(mine.state_dict().items(), theirs.state_dict().values(), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6, msg=lambda text, path=path: f"{path}: {text}")
+        torch.testing.assert_close(one, other, rtol=rtol, atol=atol, msg=lambda text, path=path: f"{path}: {text}")
     assert [p.requires_grad for p in mine.parameters()] == [p.requires_grad for p in theirs.parameters()]
     assert {key: float(value) for key, value in trainer.callback_metrics.items()} == {
         key: float(value) for key, value in reference.callback_metrics.items()
     }
-    assert getattr(mine, "note", None) == getattr(theirs, "note", None)
+    noted = [[getattr(module, name, None) for name in ("note", "count")] for module in (mine, theirs)]
+    assert noted[0] == noted[1]
     assert mine.norm.training is theirs.norm.training
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", BODIES)
+def test_a_condition_is_a_boolean(name: str) -> None:
+    require_as_lightning(BODIES[name], rtol=1e-5, atol=1e-6)
 
 
 def test_a_generator_of_ones_own_is_refused() -> None:
     def noisy(module: Any, x: T, i: int) -> T:
-        return module(x + torch.randn(x.shape, generator=module.generator))
-
-    class Given:
-        def __call__(self, module: Any, x: T, i: int) -> T:
-            module.generator = torch.Generator().manual_seed(5)
-            return noisy(module, x, i)
+        return module(x + torch.randn(x.shape, generator=torch.Generator().manual_seed(5)))
 
     with pytest.raises(systolic.UnsupportedOpError, match="draws from a generator of its own"):
-        fitted(systolic, Given())
+        fitted(systolic, noisy)

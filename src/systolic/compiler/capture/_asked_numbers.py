@@ -106,7 +106,7 @@ def traced_numbers(askers: Sequence[Asker], plain_ints: bool) -> Iterator[None]:
         plain_ints: whether `int` gives a plain number, that of this batch, to all of them.
     """
     global _plain_ints
-    _plain_ints = plain_ints
+    before, _plain_ints = _plain_ints, plain_ints
     for asker in askers:
         asker.scope[asker.name] = _KINDS[asker.name]
     try:
@@ -119,6 +119,7 @@ def traced_numbers(askers: Sequence[Asker], plain_ints: bool) -> Iterator[None]:
         ):
             yield
     finally:
+        _plain_ints = before
         for asker in askers:
             del asker.scope[asker.name]
 
@@ -126,6 +127,7 @@ def traced_numbers(askers: Sequence[Asker], plain_ints: bool) -> Iterator[None]:
 _plain_ints = False
 _tensors_float: Any = torch.Tensor.__float__
 _numbers_float: Any = torch.SymFloat.__float__
+_numbers_int: Any = torch.SymInt.__int__
 
 
 def _of_tensor(tensor: torch.Tensor) -> float:
@@ -145,9 +147,6 @@ def _whole_of_tensor(tensor: torch.Tensor) -> int:
     if _is_whole(tensor) and isinstance(number, torch.SymInt) and known_number(number) is None:
         _require_no_asker("int")
     return int(number)
-
-
-_numbers_int: Any = torch.SymInt.__int__
 
 
 def _whole_of_number(number: torch.SymInt) -> int:

@@ -13,30 +13,17 @@ import torch
 
 from ...utilities._torch_internals import PythonPrinter
 from ...utilities._torch_internals import functions as sympy_functions
+from ..lowering._array_math import ArrayMath
 
 HostExpression = Callable[[Sequence[Any]], Any]
 
 _NAMES = {name: getattr(sympy_functions, name) for name in dir(sympy_functions) if not name.startswith("_")}
 
 
-class _ArrayMath:
-    """`math` for JAX arrays, as far as symbolic numbers use it."""
-
-    trunc = staticmethod(lambda x: jnp.trunc(x).astype(jnp.int64))
-    floor = staticmethod(lambda x: jnp.floor(x).astype(jnp.int64))
-    ceil = staticmethod(lambda x: jnp.ceil(x).astype(jnp.int64))
-    sqrt, cos, cosh, sin, sinh, tan, tanh = map(
-        staticmethod, (jnp.sqrt, jnp.cos, jnp.cosh, jnp.sin, jnp.sinh, jnp.tan, jnp.tanh)
-    )
-    asin, acos, atan, exp, log, log2 = map(staticmethod, (jnp.arcsin, jnp.arccos, jnp.arctan, jnp.exp, jnp.log, jnp.log2))
-    pow = staticmethod(jnp.power)
-    inf, nan, pi, e = math.inf, math.nan, math.pi, math.e
-
-
 ARRAY_NAMES: dict[str, Any] = {
-    "math": _ArrayMath,
+    "math": ArrayMath,
     "float": lambda x: x.astype(jnp.float64),
-    "int": _ArrayMath.trunc,
+    "int": ArrayMath.trunc,
     "where": jnp.where,
     "round": lambda x: jnp.round(x).astype(jnp.int64),
     "max": lambda *values: functools.reduce(jnp.maximum, values),

@@ -71,7 +71,9 @@ def _sum_of(reads: Sequence[SizeReads], numbers: Numbers) -> tuple[list[tuple[Nu
     if not any(number in one.sums for one, number in zip(reads, numbers, strict=True)):
         return None
     sums = [one.sums.get(number) for one, number in zip(reads, numbers, strict=True)]
-    return (_parts([one for one in sums if one is not None]) if None not in sums else None) or ([], 0)
+    known = [one for one in sums if one is not None]
+    parts = _parts(known) if len(known) == len(sums) else None
+    return ([], 0) if parts is None else parts
 
 
 def _parts(sums: Sequence[SizeSum]) -> tuple[list[tuple[Numbers, int]], int] | None:

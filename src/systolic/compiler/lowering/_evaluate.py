@@ -14,6 +14,7 @@ from torch import fx
 
 from ...runtime import jax_dtype
 from ...utilities._torch_internals import OpOverload, sym_functions
+from ._array_math import ArrayMath
 from ._channels_last import ChannelsLast, layout_aware, ordinary
 from ._context import LoweringContext
 from ._node_meta import LINE, SCOPE
@@ -67,20 +68,12 @@ def _symbolic(target: object) -> Any:
     return _SYMBOLIC.get(target, target)
 
 
-def _of_arrays(original: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+def _of_arrays(original: Callable[..., Any], name: str) -> Callable[..., Any]:
     """A function of symbolic numbers, which are arrays where the program computes them and Python's numbers elsewhere."""
+    function = getattr(ArrayMath, name)
     return lambda x: function(x) if isinstance(x, jax.Array) else original(x)
 
 
-_ROUNDED: dict[Callable[..., Any], Callable[..., Any]] = {
-    math.floor: lambda x: jnp.floor(x).astype(jnp.int64),
-    math.ceil: lambda x: jnp.ceil(x).astype(jnp.int64),
-    math.trunc: lambda x: jnp.trunc(x).astype(jnp.int64),
-}
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "sqrt": jnp.sqrt, "log2": jnp.log2, "cos": jnp.cos, "cosh": jnp.cosh, "sin": jnp.sin, "sinh": jnp.sinh, "tan": jnp.tan,
-    "tanh": jnp.tanh, "asin": jnp.arcsin, "acos": jnp.arccos, "atan": jnp.arctan,
-}  # fmt: skip
 _SYMBOLIC: dict[Any, Any] = {
     torch.sym_float: lambda x: x.astype(jnp.float32) if isinstance(x, jax.Array) else float(x),
     torch.sym_int: lambda x: x.astype(jnp.int64) if isinstance(x, jax.Array) else int(x),
@@ -88,8 +81,8 @@ _SYMBOLIC: dict[Any, Any] = {
     torch.sym_min: jnp.minimum,
     torch.sym_ite: jnp.where,
     torch.sym_not: jnp.logical_not,
-    **{name: _of_arrays(name, to_whole) for name, to_whole in _ROUNDED.items()},
-    **{sym_functions[name]: _of_arrays(sym_functions[name], function) for name, function in _FUNCTIONS.items()},
+    **{function: _of_arrays(function, function.__name__) for function in (math.floor, math.ceil, math.trunc)},
+    **{function: _of_arrays(function, name) for name, function in sym_functions.items()},
 }
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import fx
 
 from ._bounded_dims import Dims, NotBoundedError
-from ._bounded_table import args_of, dims_of, node_of, place_of, refuse_unless, rule_for, value_of
+from ._bounded_table import args_of, dims_of, node_of, place_of, reduced, refuse_unless, rule_for, value_of
 from ._bounded_writer import Writer
 
 aten = torch.ops.aten
@@ -27,7 +27,7 @@ def _norm(writer: Writer, node: fx.Node) -> None:
     gone = set(range(len(own))) if given is None else {place_of(one, len(own)) for one in given}
     refuse_unless(isinstance(order, int | float) and order > 0, "a norm of this order")
     keeps = len(args_of(node)) > 3 and bool(args_of(node)[3])
-    dims = tuple(None if p in gone else size for p, size in enumerate(own) if keeps or p not in gone)
+    dims = reduced(own, gone, keeps)
     kept = writer.kept(node_of(args_of(node)[0]), 0, sorted(gone))
     writer.put(node, writer.call(node.target, kept, *writer.arguments(node)[1:], dims=dims, **writer.options(node)), dims)
 
@@ -42,7 +42,7 @@ def _variance(writer: Writer, node: fx.Node) -> None:
     gone = sorted({place_of(one, len(own)) for one in given}) if given else list(range(len(own)))
     counted = [size for place in gone if (size := own[place]) is not None]
     keeps = len(args_of(node)) > 2 and bool(args_of(node)[2]) or bool(node.kwargs.get("keepdim"))
-    dims = tuple(None if place in gone else size for place, size in enumerate(own) if keeps or place not in gone)
+    dims = reduced(own, gone, keeps)
     if not counted:
         writer.put(node, writer.call(node.target, *writer.arguments(node), dims=dims, **writer.options(node)), dims)
         return
@@ -51,7 +51,7 @@ def _variance(writer: Writer, node: fx.Node) -> None:
     if not isinstance(fewer, int):
         raise NotBoundedError("a correction that is no whole number")
     writer.require(counted[0], fewer + 1)
-    kept = tuple(None if place in gone else size for place, size in enumerate(own))
+    kept = reduced(own, gone, True)
     like = value.new_empty([1 if place in gone else n for place, n in enumerate(value.shape)])
     number = writer.elements(counted[0], math.prod(value.shape[place] for place in gone if own[place] is None))
 
@@ -110,11 +110,12 @@ def _batch_norm(writer: Writer, node: fx.Node) -> None:
     source, weight, bias, *running, training, momentum, epsilon = args_of(node)
     own, value = _of_batch(writer, source)
     refuse_unless(training is True and own[0] is not None, "statistics of other batches")
-    statistics, like, number = _statistics(writer, node_of(source))
-    mean = statistics(writer.nodes[node_of(source)], number)
+    totals, like, number = _totals(writer, node_of(source))
+    mean = _each(writer, aten.div.Tensor, totals(writer.nodes[node_of(source)]), number, like)
     off = writer.call(aten.sub.Tensor, writer.nodes[node_of(source)], mean, dims=own, val=value)
     squares = writer.call(aten.mul.Tensor, off, off, dims=own, val=value)
-    variance = statistics(squares, number)
+    total = totals(squares)
+    variance = _each(writer, aten.div.Tensor, total, number, like)
     inverse = _each(writer, aten.add.Scalar, variance, epsilon, like)
     inverse = writer.call(aten.rsqrt.default, inverse, dims=_plain(like), val=like)
     written = writer.call(aten.mul.Tensor, off, inverse, dims=own, val=value)
@@ -122,15 +123,11 @@ def _batch_norm(writer: Writer, node: fx.Node) -> None:
         if parameter is not None:
             written = writer.call(op, written, _spread(writer, parameter, like), dims=own, val=value)
     flat = like.new_empty(like.numel())
-    outputs = [
-        written,
-        *(writer.call(aten.view.default, one, [like.numel()], dims=(None,), val=flat) for one in (mean, inverse)),
-    ]
+    outputs = [written, _flat(writer, mean, flat), _flat(writer, inverse, flat)]
     if running:
         one_fewer = writer.call(aten.sub.Scalar, number, 1, dims=(), val=number.meta["val"])
-        for one, new in zip(running, (mean, statistics(squares, one_fewer)), strict=True):
-            new = writer.call(aten.view.default, new, [like.numel()], dims=(None,), val=flat)
-            new = _each(writer, aten.mul.Scalar, new, momentum, flat)
+        for one, new in zip(running, (mean, _each(writer, aten.div.Tensor, total, one_fewer, like)), strict=True):
+            new = _each(writer, aten.mul.Scalar, _flat(writer, new, flat), momentum, flat)
             old = _each(writer, aten.mul.Scalar, writer.nodes[node_of(one)], 1 - momentum, flat)
             outputs.append(writer.call(aten.add.Tensor, old, new, dims=(None,), val=flat))
     writer.put_each(node, outputs, [own, *((None,) for _ in outputs[1:])])
@@ -143,27 +140,24 @@ def _batch_norm_backward(writer: Writer, node: fx.Node) -> None:
     grad, source, weight, _, _, mean, inverse, training, _, _ = args_of(node)
     own, value = _of_batch(writer, source)
     refuse_unless(training is True and own[0] is not None and dims_of(writer, grad) == own, "statistics of other batches")
-    statistics, like, number = _statistics(writer, node_of(source))
-    flat, one = (
-        like.new_empty(like.numel()),
-        writer.call(aten.ones_like.default, _spread(writer, inverse, like), dims=_plain(like), val=like),
-    )
+    totals, like, number = _totals(writer, node_of(source))
     scale = _spread(writer, inverse, like)
     off = writer.call(aten.sub.Tensor, writer.nodes[node_of(source)], _spread(writer, mean, like), dims=own, val=value)
     normal = writer.call(aten.mul.Tensor, off, scale, dims=own, val=value)
     given = writer.nodes[node_of(grad)]
-    of_bias = statistics(given, one)
-    of_weight = statistics(writer.call(aten.mul.Tensor, given, normal, dims=own, val=value), one)
+    of_bias = totals(given)
+    of_weight = totals(writer.call(aten.mul.Tensor, given, normal, dims=own, val=value))
     rest = given
     for total, factor in ((of_weight, normal), (of_bias, None)):
-        share = writer.call(aten.div.Tensor, total, number, dims=_plain(like), val=like)
+        share = _each(writer, aten.div.Tensor, total, number, like)
         part = share if factor is None else writer.call(aten.mul.Tensor, factor, share, dims=own, val=value)
         rest = writer.call(aten.sub.Tensor, rest, part, dims=own, val=value)
     rest = writer.call(aten.mul.Tensor, rest, scale, dims=own, val=value)
     if weight is not None:
         rest = writer.call(aten.mul.Tensor, rest, _spread(writer, weight, like), dims=own, val=value)
-    totals = [writer.call(aten.view.default, total, [like.numel()], dims=(None,), val=flat) for total in (of_weight, of_bias)]
-    writer.put_each(node, [rest, *totals], [own, (None,), (None,)])
+    flat = like.new_empty(like.numel())
+    of_parameters = [_flat(writer, total, flat) for total in (of_weight, of_bias)]
+    writer.put_each(node, [rest, *of_parameters], [own, (None,), (None,)])
 
 
 def _of_batch(writer: Writer, source: Any) -> tuple[Dims, torch.Tensor]:
@@ -187,8 +181,13 @@ def _spread(writer: Writer, one: Any, like: torch.Tensor) -> fx.Node:
     return writer.call(aten.view.default, writer.nodes[node_of(one)], list(like.shape), dims=_plain(like), val=like)
 
 
-def _statistics(writer: Writer, source: fx.Node) -> tuple[Callable[[fx.Node, fx.Node], fx.Node], torch.Tensor, fx.Node]:
-    """A sum over what counts, for each channel, by a number; the shape of such sums; how many elements one has."""
+def _flat(writer: Writer, one: fx.Node, flat: torch.Tensor) -> fx.Node:
+    """A number for each channel, in the shape of statistics, as a vector."""
+    return writer.call(aten.view.default, one, [flat.numel()], dims=(None,), val=flat)
+
+
+def _totals(writer: Writer, source: fx.Node) -> tuple[Callable[[fx.Node], fx.Node], torch.Tensor, fx.Node]:
+    """A sum over what counts, for each channel; the shape of such sums; how many elements are in one."""
     own, value = writer.dims[source], value_of(source)
     places = [place for place in range(value.dim()) if place != 1]
     like = value.new_empty([n if place == 1 else 1 for place, n in enumerate(value.shape)])
@@ -196,9 +195,8 @@ def _statistics(writer: Writer, source: fx.Node) -> tuple[Callable[[fx.Node, fx.
     assert size is not None, "batches of other sizes are refused"
     writer.require(size, 2)
 
-    def by(written: fx.Node, divisor: fx.Node) -> fx.Node:
+    def total(written: fx.Node) -> fx.Node:
         filled = writer.put_out(written, own, value, 0)
-        total = writer.call(aten.sum.dim_IntList, filled, places, True, dims=_plain(like), val=like)
-        return writer.call(aten.div.Tensor, total, divisor, dims=_plain(like), val=like)
+        return writer.call(aten.sum.dim_IntList, filled, places, True, dims=_plain(like), val=like)
 
-    return by, like, writer.elements(size, math.prod(value.shape[2:]))
+    return total, like, writer.elements(size, math.prod(value.shape[2:]))

@@ -13,7 +13,7 @@ import torch
 from torch import fx
 
 from ._bounded_dims import Size
-from ._bounded_table import args_of, dims_of, node_of, op_of, place_of, refuse_unless, rule_for, value_of
+from ._bounded_table import args_of, dims_of, node_of, op_of, place_of, reduced, refuse_unless, rule_for, value_of
 from ._bounded_writer import Writer
 
 aten = torch.ops.aten
@@ -42,12 +42,12 @@ def _along(writer: Writer, node: fx.Node) -> None:
     elif node.target is aten.topk.default:
         for place in sized:
             _require(writer, own[place], args_of(node)[1])
-        dims = tuple(None if place in gone else size for place, size in enumerate(own))
+        dims = reduced(own, gone, True)
     else:
         for place in sized if node.target is not aten.logsumexp.default else ():
             _require(writer, own[place], 1)
         keeps = len(args_of(node)) > 2 and bool(args_of(node)[2])
-        dims = tuple(None if place in gone else size for place, size in enumerate(own) if keeps or place not in gone)
+        dims = reduced(own, gone, keeps)
     result: Any = [dims, dims] if node.target in _PAIRS else dims
     writer.put(node, writer.call(node.target, *arguments, dims=result, **options), result)
 

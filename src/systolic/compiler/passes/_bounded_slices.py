@@ -138,10 +138,8 @@ def _select_backward(writer: Writer, node: fx.Node) -> None:
     if size is None or (index := _element(writer, node, size, 3)).base is None:
         _with_sizes(writer, node, dims)
         return
-    value, (sizes, alone) = (
-        value_of(grad),
-        ([n for n, _ in writer.sizes_at(node, 1)], (*dims[:along], None, *dims[along + 1 :])),
-    )
+    value, alone = value_of(grad), (*dims[:along], None, *dims[along + 1 :])
+    sizes = [n for n, _ in writer.sizes_at(node, 1)]
     unsqueezed = writer.call(aten.unsqueeze.default, writer.nodes[grad], along, dims=alone, val=value.unsqueeze(along))
     spread = writer.call(aten.expand.default, unsqueezed, sizes, dims=dims)
     elsewhere = _compared(writer, aten.ne, writer.places(size.bound, value), writer.at(index))

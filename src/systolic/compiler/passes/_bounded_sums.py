@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from ._bounded_dims import Dims
-from ._bounded_table import args_of, node_of, op_of, place_of, refuse_unless, rule_for, together, value_of
+from ._bounded_table import args_of, node_of, op_of, place_of, reduced, refuse_unless, rule_for, together, value_of
 from ._bounded_writer import Writer
 
 aten = torch.ops.aten
@@ -44,7 +44,7 @@ def _reduced(writer: Writer, node: fx.Node) -> None:
     listed = given if isinstance(given, list | tuple) else [given]
     gone = {place_of(one, len(own)) for one in listed} if given is not None and given != [] else set(range(len(own)))
     keeps = bool(args_of(node)[2]) if len(args_of(node)) > 2 else False
-    dims = tuple(None if p in gone else one for p, one in enumerate(own) if keeps or p not in gone)
+    dims = reduced(own, gone, keeps)
     counted = [own[p] for p in sorted(gone) if own[p] is not None]
     for size in counted if node.target in (*_LARGEST, *_SMALLEST) else ():
         assert size is not None

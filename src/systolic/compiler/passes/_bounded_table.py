@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -61,6 +61,11 @@ def place_of(dim: Any, rank: int) -> int:
 def dim_of(node: fx.Node, rank: int) -> int:
     """The dimension that an op's second argument names, the first one by default."""
     return place_of(args_of(node)[1] if len(args_of(node)) > 1 else 0, rank)
+
+
+def reduced(own: Dims, gone: Collection[int], keeps: bool) -> Dims:
+    """The dimensions that are left of a tensor's when some are reduced, and stay as one element or do not."""
+    return tuple(None if place in gone else size for place, size in enumerate(own) if keeps or place not in gone)
 
 
 def together(parts: Iterable[tuple[Sequence[int], Dims]]) -> Dims:
