@@ -26,6 +26,7 @@ from .driver import CheckWatch as CheckWatch
 from .driver import Compile as Compile
 from .driver import Engine as Engine
 from .driver import JitFunction as JitFunction
+from .driver import ModulePrograms as ModulePrograms
 from .driver import MultiStepEngine as MultiStepEngine
 from .driver import Program as Program
 from .driver import RematPolicy as RematPolicy

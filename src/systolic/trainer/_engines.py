@@ -16,13 +16,14 @@ from ._compile_notice import CompileNotice
 from ._data_scope import datamodule_places
 from ._dispatch import multi_step, watcher_of_errors
 from ._eager import EagerEngine
+from ._evaluation_engine import EvaluationEngine
 from ._hooks import BETWEEN_STEPS
 from ._host_optimizer import HostOptimizerEngine
 from ._observed import ObservedEngine
 from ._stage import Stage
 from ._statics import tensor_name
 from ._step_engine import StepEngine
-from ._steps import Step, TrainStep
+from ._steps import EvaluationStep, Step, TrainStep
 
 if TYPE_CHECKING:
     from ..core import LightningModule
@@ -76,6 +77,8 @@ def make_engine(run: Run, step: Step, stage: Stage, results: Results) -> StepEng
     engine: StepEngine = EagerEngine(step) if run.placement is None else _compiled(run, run.placement, step, stage, results)
     if isinstance(engine, Engine) and isinstance(step, TrainStep) and run.steps_on_host:
         engine = HostOptimizerEngine(run, step, engine)
+    elif isinstance(engine, Engine) and isinstance(step, EvaluationStep) and not run.is_shared:
+        engine = EvaluationEngine(engine, step)
     if config.profiler is not None:
         strategy = name_of_strategy(config.sharding, config.platform, config.num_devices)
         engine = ObservedEngine(engine, config.profiler, stage, strategy)

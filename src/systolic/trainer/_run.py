@@ -14,6 +14,7 @@ import torch
 
 from ..compat import explain_torch_xla
 from ..compiler import VaryingNumbers
+from ..compiler import recorded as after_step
 from ..core import LightningDataModule, LightningModule, Ties
 from ..core._hparams import drop_what_cannot_be_pickled
 from ..data import BatchPadder, Processes, Sharing, batch_size_of
@@ -489,5 +490,5 @@ class Run:
         self.module_state.manual_steps += 1
 
     def print(self, *args: Any, **kwargs: Any) -> None:
-        """Print without disturbing the progress bar."""
-        _defaults.print_above_bar(self.config.callbacks, *args, **kwargs)
+        """Print without disturbing the progress bar; in a step that is being traced: after every step."""
+        after_step(_defaults.print_above_bar, self.config.callbacks, *args, **kwargs)

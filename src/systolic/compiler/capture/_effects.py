@@ -11,7 +11,7 @@ import torch
 
 from ._hook_tables import HookEffect
 from ._object_graph import IMPLEMENTATION_SWITCHES, ObjectGraph, Path
-from ._output_tree import OutputTree
+from ._output_tree import OutputTree, plain_key
 
 Fill = Callable[[OutputTree], Any]
 
@@ -213,7 +213,8 @@ def _deque_effects(path: Path, new: deque[Any], old: list[Any], finals: Finals) 
 
 def _dict_effects(path: Path, new: dict[Any, Any], old: dict[Any, Any], finals: Finals) -> list[Effect]:
     effects: list[Effect] = []
-    for key, now in new.items():
+    for traced, now in new.items():
+        key = plain_key(traced)
         here = (*path, key)
         unchanged = key in old and (old[key] is now or _all_in_place(here, old[key], now, finals))
         if not unchanged and key not in IMPLEMENTATION_SWITCHES:

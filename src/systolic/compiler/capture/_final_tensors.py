@@ -80,7 +80,7 @@ class FinalTensors:
 
     def tree(self, structure: object) -> OutputTree:
         """A value that the step left, with its tensors as outputs, or as the objects that were there before."""
-        return self._outputs.tree(structure, self._leaf)
+        return self._outputs.tree(structure, self._leaf, shares=True)
 
     def _canonical(self, tensor: torch.Tensor) -> torch.Tensor:
         index = self._slot_of.get(id(tensor))

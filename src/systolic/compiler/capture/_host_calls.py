@@ -16,22 +16,25 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeGuard
+from types import FrameType
+from typing import Any, NoReturn, TypeGuard
 
 import torch
 
 from ...utilities._torch_internals import tree_leaves
 from .._capture_thread import is_capture_thread
-from .._errors import is_user_frame, user_line_of
+from .._errors import CaptureError, is_user_frame, user_line_of
 from ._effects import HostCall, Kept
 from ._host_result import HostResult
+from ._module_scope import names_in
 from ._output_tree import DeferredText, OutputList
 from ._traced_arrays import is_traced_array
 
 Traced = torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool
 """Values that a trace has in place of tensors and numbers."""
 
-_MARK = re.compile("\x02value ([0-9]+)\x03")
+_MARK = re.compile("\x02value ([0-9]+) 0\\.0:0/0-0_0=0\x03")
+# with digits and signs: what splits text or replaces parts of it leaves no whole mark
 _print = builtins.print
 _handle = logging.Logger.handle
 _OURS = str(Path(__file__).parents[1])
@@ -42,6 +45,17 @@ _TRACERS = ("torch", "jax", "systolic")  # what these say while a step is traced
 class _Formatted:
     value: Any
     convert: Callable[[Any], str]
+    line: str
+    is_worked_on: bool
+
+
+_ALIGN_TEXT = frozenset({"ljust", "rjust", "center", "zfill", "rstrip", "lstrip"})
+_ON_MORE = frozenset({"len", "split", "replace"})  # of tensors, lists and modules, too
+# where a function that formats a value also uses one of these, it may want the text itself
+_WORK_ON_TEXT = _ALIGN_TEXT | _ON_MORE | {
+    "rsplit", "splitlines", "partition", "rpartition", "strip", "encode", "startswith", "endswith", "upper", "lower", "write",
+    "writelines", "writerow", "writerows", "findall", "search", "match", "fullmatch", "sub",
+}  # fmt: skip
 
 
 class TextIsKeyError(Exception):
@@ -54,6 +68,7 @@ class HostCalls:
     Args:
         outputs: the outputs of its graph.
         decides_text: whether text that is formatted of a whole number is that of this batch's, and no mark.
+        only_shows: whether functions that may work on text of a value are refused, and not only those that did.
 
     Attributes:
         calls: the calls, in order.
@@ -61,11 +76,12 @@ class HostCalls:
 
     active: HostCalls | None = None
 
-    def __init__(self, outputs: OutputList, decides_text: bool = False) -> None:
-        self._decides_text = decides_text
+    def __init__(self, outputs: OutputList, decides_text: bool = False, only_shows: bool = False) -> None:
+        self._decides_text, self._only_shows = decides_text, only_shows
         self.calls: list[HostCall] = []
         self._outputs = outputs
         self._formatted: list[_Formatted] = []
+        self._reached: set[int] = set()
         self._outer: HostCalls | None = None
         outputs.of_text = self.text
 
@@ -96,8 +112,34 @@ class HostCalls:
         """Text that stands for a value, until there is one."""
         if self._decides_text and _is_whole(value):
             return convert(int(value))
-        self._formatted.append(_Formatted(value, convert))
-        return f"\x02value {len(self._formatted) - 1}\x03"
+        names = _names_of_function()
+        self._formatted.append(_Formatted(value, convert, user_line_of(), not _WORK_ON_TEXT.isdisjoint(names)))
+        if not (_WORK_ON_TEXT - _ON_MORE if self._only_shows else _ALIGN_TEXT).isdisjoint(names):
+            self._refuse_work(user_line_of())
+        return f"\x02value {len(self._formatted) - 1} 0.0:0/0-0_0=0\x03"
+
+    @property
+    def was_asked(self) -> bool:
+        """Whether text was formatted of values, or calls were put off."""
+        return bool(self._formatted or self.calls)
+
+    def require_texts_kept(self) -> None:
+        """Refuse a step that works on text of a value: it saw a mark.
+
+        Raises:
+            CaptureError: text was neither shown nor kept, in a function that works on text.
+        """
+        for number, formatted in enumerate(self._formatted):
+            if formatted.is_worked_on and number not in self._reached:
+                self._refuse_work(formatted.line)
+
+    def _refuse_work(self, line: str) -> NoReturn:
+        raise CaptureError(
+            "The step works on text that is formatted of a value (its length, parts of it, writing it to a file of its own). "
+            f"The value exists only when the program runs.\n  used at {line}\n"
+            "Options: do it in a function of your own that systolic.host calls after every step, with the tensors as its "
+            "arguments; or in a hook such as on_train_batch_end, with what the step returns."
+        )
 
     def require_no_key(self, error: Exception) -> None:
         """Raise where text that stands for a value was looked up, and found nothing."""
@@ -136,6 +178,9 @@ class HostCalls:
     def text(self, text: str) -> Any:
         """The text, or what makes it after every step where it holds marks."""
         pieces = _MARK.split(text)
+        if any("\x02" in piece or "\x03" in piece for piece in pieces[::2]):
+            found = re.search("value ([0-9]+) ", text)
+            self._refuse_work(user_line_of() if found is None else self._formatted[int(found[1])].line)
         if len(pieces) == 1:
             return text
         parts: list[Any] = []
@@ -144,6 +189,7 @@ class HostCalls:
                 parts.append(piece)
             else:
                 formatted = self._formatted[int(piece)]
+                self._reached.add(int(piece))
                 parts.append((self._outputs.leaf(formatted.value, self._as_it_is), formatted.convert))
         return DeferredText(tuple(parts))
 
@@ -226,6 +272,16 @@ def _is_asked_by_user() -> bool:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_OURS):
         frame = frame.f_back
     return is_user_frame(frame.f_code.co_filename)
+
+
+def _names_of_function() -> frozenset[str]:
+    """The globals and attributes that the innermost function of user code mentions, its comprehensions and lambdas included."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not is_user_frame(frame.f_code.co_filename):
+        frame = frame.f_back
+    while frame is not None and frame.f_code.co_name.startswith("<") and frame.f_back is not None:
+        frame = frame.f_back
+    return frozenset() if frame is None else frozenset(names_in(frame.f_code))
 
 
 def _unmarked(value: Traced) -> str:

@@ -14,6 +14,7 @@ from torch import nn
 
 from .._users import is_the_users
 from ._object_graph import is_record
+from ._plain_objects import is_plain_object
 
 Place = tuple[Any, str | None]
 """Where a variable is: a mapping with the key in it, or a closure's cell with None."""
@@ -144,7 +145,7 @@ def cells_of(function: types.FunctionType) -> Iterator[tuple[str, types.CellType
 def _is_watched(value: object) -> bool:
     if isinstance(value, dict | list | tuple):
         return not is_large(value)
-    return isinstance(value, (*_PLAIN, types.SimpleNamespace)) or is_record(value)
+    return isinstance(value, (*_PLAIN, types.SimpleNamespace)) or is_record(value) or is_plain_object(value)
 
 
 def is_large(value: object) -> bool:

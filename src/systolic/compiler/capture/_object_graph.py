@@ -16,6 +16,7 @@ from torch import nn
 
 from .._users import is_the_users
 from ._hook_tables import RUN_IN_STEPS, Table, hook_tables
+from ._plain_objects import is_made, is_plain_object
 
 Path = tuple[Any, ...]
 Attribute = tuple[int, str]
@@ -52,10 +53,21 @@ class ObjectGraph:
         keys: which keys of a container matter.
         sets: every set with a copy of it.
         hooks: the tables of hooks of every module, optimizer and tensor, by the owner's path and the attribute.
+        plain: objects of the user's classes of which it has the numbers only.
+
+    Args:
+        roots: the objects that it begins with, by name.
+        opaque_lists: ids of lists that are only appended to.
+        left_out: attributes of modules that are not looked at.
+        opened: ids of objects of the user's classes that are walked whole, as steps keep more than numbers in them.
     """
 
     def __init__(
-        self, roots: MutableMapping[str, Any], opaque_lists: Iterable[int] = (), left_out: Collection[Attribute] = ()
+        self,
+        roots: MutableMapping[str, Any],
+        opaque_lists: Iterable[int] = (),
+        left_out: Collection[Attribute] = (),
+        opened: Collection[int] = (),
     ) -> None:
         self.tensors: dict[Path, torch.Tensor] = {}
         self.values: dict[Path, Any] = {}
@@ -68,6 +80,8 @@ class ObjectGraph:
         self._seen: dict[int, Path] = {}
         self._opaque = set(opaque_lists)
         self._left_out = left_out
+        self._opened = opened
+        self.plain: list[object] = []
         self._objects: dict[Path, Any] = {}
         self._visit_dict(roots, (), roots.keys())
 
@@ -90,14 +104,21 @@ class ObjectGraph:
             self.values[path] = frozenset(item)
             self.sets.append((item, frozenset(item)))
         else:
-            self.values[path] = item
-            if is_the_users(type(item).__module__) and hasattr(item, "__dict__") and not isinstance(item, type):
-                self._visit_numbers(item, path)
+            self._visit_other(item, path)
 
-    def _visit_numbers(self, item: object, path: Path) -> None:
-        """Numbers and flags of an object like any other; what else it holds (data, files, tensors) is left alone."""
-        if id(item) not in self._seen:
+    def _visit_other(self, item: object, path: Path) -> None:
+        """Numbers and flags of an object like any other; what else it holds (data, files, tensors) is left alone, at first."""
+        self.values[path] = item
+        if not is_the_users(type(item).__module__) or not hasattr(item, "__dict__") or isinstance(item, type):
+            return
+        if id(item) in self._opened or is_made(item):
+            self.values[path] = type(item)  # what it holds is compared instead of which object it is
+            self._visit_once(item, path)
+        elif id(item) in self._seen:
+            self.values[path] = SameAs(self._seen[id(item)])
+        else:
             self._seen[id(item)] = path
+            self.plain.append(item)
             self._visit_dict(vars(item), path, [k for k, v in vars(item).items() if type(v) in (bool, int, float)])
 
     def _visit_once(self, item: object, path: Path) -> None:
@@ -135,6 +156,20 @@ class ObjectGraph:
             self.hooks[*path, kind] = table
             if table and kind in RUN_IN_STEPS:
                 self.values[*path, kind] = tuple(table.items())
+                for number, hook in table.items():
+                    self._visit_hook(hook, (*path, kind, number))
+
+    def _visit_hook(self, hook: object, path: Path) -> None:
+        """Visit the places where a hook of the user's may keep what it is given: its object, and what its closure holds."""
+        owner = getattr(hook, "__self__", None)
+        if is_plain_object(owner):
+            self._visit(owner, (*path, "owner"))
+        function = getattr(hook, "__func__", hook)
+        if isinstance(function, types.FunctionType) and is_the_users(function.__module__):
+            for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+                value = None if cell == types.CellType() else cell.cell_contents
+                if type(value) in (list, dict) or is_plain_object(value):
+                    self._visit(value, (*path, name))
 
     def _visit_optimizer(self, optimizer: torch.optim.Optimizer, path: Path) -> None:
         self.values[(*path, "class")] = type(optimizer)
@@ -165,6 +200,10 @@ class ObjectGraph:
         self.keys[path] = list(keys)
         for key in self.keys[path]:
             self._visit(dict.__getitem__(item, key) if isinstance(item, dict) else item[key], (*path, key))
+
+    def walked(self) -> Collection[int]:
+        """The ids of the objects and containers that it has looked into."""
+        return self._seen.keys()
 
     def every_container(self) -> Iterator[tuple[Path, Any]]:
         """The containers, and the lists that are only appended to."""
@@ -220,7 +259,8 @@ def _items(container: MutableMapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
     """The entries of a dict as they are: subclasses compute theirs, or forbid what changes them."""
     if not isinstance(container, dict):
         return iter(container.items())
-    return ((key, dict.__getitem__(container, key)) for key in dict.__iter__(container))
+    base: Any = OrderedDict if isinstance(container, OrderedDict) else dict
+    return iter(base.items(container))  # no key is looked up: a failed trace leaves some that have no hash outside of it
 
 
 def entries(container: Container) -> list[tuple[Any, Any]]:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import copy
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 
-from ...utilities._torch_internals import TreeSpec, functorch_value, is_functorch_tensor, tree_flatten, tree_unflatten
+from ...utilities._torch_internals import (
+    TreeSpec,
+    functorch_value,
+    is_functorch_tensor,
+    tree_flatten,
+    tree_leaves,
+    tree_unflatten,
+)
 from ._grown_lists import GrownList
 from ._host_result import HostResult
+from ._plain_objects import attributes_of, has_attributes, note_made
 from ._size_reads import plain
 from ._symbols import HostExpression, Number, SymbolTable
 from ._traced_arrays import TracedArray, is_traced_array, stands_for_number, stands_for_scalar
@@ -97,6 +107,47 @@ class HostNumber:
 
 
 @dataclass(frozen=True)
+class ComputedNumber:
+    """Number that Python computed of values of the step (`round(loss.item(), 4)`): the host does so again, in its numbers.
+
+    Attributes:
+        expression: from the values of `parts`.
+        parts: leaves: outputs, and symbolic numbers of the step.
+    """
+
+    expression: HostExpression
+    parts: tuple[NumberOutput | HostNumber, ...]
+
+
+@dataclass
+class MadeObject:
+    """An object of a class of the user's that the step makes and that holds values: made anew after every step.
+
+    Attributes:
+        traced: the one that the trace made; its class and identity count.
+        attributes: a dict of what it holds.
+    """
+
+    traced: object
+    attributes: OutputTree | None = None
+
+
+@dataclass(frozen=True)
+class MadeContainer:
+    """A list, dict, set and the like that the step makes: made anew after every step, and one object wherever it is kept.
+
+    Attributes:
+        traced: the one that the trace made, whose identity counts.
+        empty: one like it.
+        contents: a list of elements, or a dict.
+    """
+
+    traced: Any
+    empty: Any
+    contents: OutputTree
+
+
+@dataclass(frozen=True)
 class DeferredText:
     """Text that is formatted of values: plain pieces, and leaves with what makes text of their values."""
 
@@ -110,15 +161,23 @@ class OutputTree:
     leaves: tuple[Any, ...]
     spec: TreeSpec
 
-    def fill(self, outputs: Callable[[int], Any], number: Callable[[int], Any], symbols: Sequence[Number]) -> Any:
+    def fill(
+        self,
+        outputs: Callable[[int], Any],
+        number: Callable[[int], Any],
+        symbols: Sequence[Number],
+        objects: dict[int, object] | None = None,
+    ) -> Any:
         """Build the structure.
 
         Args:
             outputs: the tensor for an output's number.
             number: the Python number for an output's number.
             symbols: the values of the step's symbolic numbers.
+            objects: by id of the trace's: objects made for other trees of this run; what was one in the step stays one.
         """
-        return tree_unflatten([filled(leaf, outputs, number, symbols) for leaf in self.leaves], self.spec)
+        made = {} if objects is None else objects
+        return tree_unflatten([filled(leaf, outputs, number, symbols, made) for leaf in self.leaves], self.spec)
 
     def with_host_values(self) -> OutputTree:
         """The same structure with what functions of the host gave for the last step, before the next overwrites it."""
@@ -131,8 +190,14 @@ class OutputTree:
         return tree_unflatten(self.leaves, self.spec)[name]
 
 
-def filled(leaf: object, outputs: Callable[[int], Any], number: Callable[[int], Any], symbols: Sequence[Number]) -> Any:
-    """Value that one leaf of an output tree stands for."""
+def filled(
+    leaf: object,
+    outputs: Callable[[int], Any],
+    number: Callable[[int], Any],
+    symbols: Sequence[Number],
+    objects: dict[int, object] | None = None,
+) -> Any:
+    """Value that one leaf of an output tree stands for; arguments as for `OutputTree.fill`."""
     if isinstance(leaf, LeafOutput):
         return _autograd_leaf(leaf, outputs)
     if isinstance(leaf, ViewOutput):
@@ -153,9 +218,38 @@ def filled(leaf: object, outputs: Callable[[int], Any], number: Callable[[int], 
         return leaf.result.or_stand_in()
     if isinstance(leaf, HostNumber):
         return leaf.expression(symbols)
+    if isinstance(leaf, ComputedNumber):
+        return leaf.expression([filled(part, outputs, number, symbols) for part in leaf.parts])
+    if isinstance(leaf, MadeContainer | MadeObject):
+        made = {} if objects is None else objects
+        if id(leaf.traced) not in made:
+            if isinstance(leaf, MadeContainer):
+                _make_container(leaf, outputs, number, symbols, made)
+            else:
+                _make_object(leaf, outputs, number, symbols, made)
+        return made[id(leaf.traced)]
     if isinstance(leaf, DeferredText):
         return "".join(p if isinstance(p, str) else p[1](filled(p[0], outputs, number, symbols)) for p in leaf.parts)
     return leaf
+
+
+def _make_object(leaf: MadeObject, *values: Any) -> None:
+    *_, objects = values
+    made = objects[id(leaf.traced)] = object.__new__(type(leaf.traced))
+    assert leaf.attributes is not None, "set when the leaf was made"
+    for name, value in leaf.attributes.fill(*values).items():
+        object.__setattr__(made, name, value)  # also where the class forbids it, as frozen dataclasses do
+    note_made(made)
+
+
+def _make_container(leaf: MadeContainer, *values: Any) -> None:
+    *_, objects = values
+    contents = leaf.contents.fill(*values)
+    if isinstance(leaf.traced, set | frozenset):
+        objects[id(leaf.traced)] = type(leaf.traced)(contents)
+        return
+    made = objects[id(leaf.traced)] = copy.copy(leaf.empty)
+    made.update(contents) if isinstance(made, dict) else made.extend(contents)
 
 
 def view_base(tensor: torch.Tensor) -> torch.Tensor | None:
@@ -179,9 +273,44 @@ def output_numbers(leaf: object) -> Iterator[int]:
         yield leaf.index
     if isinstance(leaf, LeafOutput) and leaf.grad is not None:
         yield leaf.grad
+    if isinstance(leaf, ComputedNumber):
+        for part in leaf.parts:
+            yield from output_numbers(part)
+    if isinstance(leaf, MadeObject | MadeContainer):
+        inner = leaf.attributes if isinstance(leaf, MadeObject) else leaf.contents
+        for part in () if inner is None else inner.leaves:
+            yield from output_numbers(part)
     if isinstance(leaf, DeferredText):
         for part in leaf.parts:
             yield from () if isinstance(part, str) else output_numbers(part[0])
+
+
+_CONTAINERS = (list, dict, OrderedDict, defaultdict, deque)
+"""Those that are objects of their own where a step keeps them. A class of a library's, such as outputs of transformers, is made
+anew by that library's rule."""
+
+
+def plain_key(key: object) -> Any:
+    """A key of a dict as Python's number: one of the trace was asked for its hash, which decided it."""
+    return int(key) if isinstance(key, torch.SymInt) else key
+
+
+def _with_plain_keys(structure: Any) -> Any:
+    """The same structure with Python's numbers in the places of keys that are numbers of the trace."""
+    if type(structure) in (list, tuple):
+        return type(structure)(map(_with_plain_keys, structure))
+    if type(structure) not in (dict, OrderedDict, defaultdict):
+        return structure
+    made = structure if not any(isinstance(key, torch.SymInt) for key in structure) else copy.copy(structure)
+    if made is not structure:
+        made.clear()
+        made.update({plain_key(key): value for key, value in structure.items()})
+    values = {key: _with_plain_keys(value) for key, value in made.items()}
+    if all(value is made[key] for key, value in values.items()):
+        return made
+    made = copy.copy(made)
+    made.update(values)
+    return made
 
 
 class OutputList:
@@ -189,14 +318,17 @@ class OutputList:
 
     Attributes:
         of_text: what a text is, which may have been formatted of values.
+        existed: whether an object was there before the step.
     """
 
     of_text: Callable[[str], Any] = staticmethod(lambda text: text)
+    existed: Callable[[object], bool] = staticmethod(lambda item: True)
 
     def __init__(self, table: SymbolTable) -> None:
         self.values: list[Any] = []
         self._index: dict[int, int] = {}
         self._table = table
+        self._making: dict[int, MadeObject] = {}
 
     def add(self, value: object) -> int:
         """The number of the output that holds `value`."""
@@ -208,9 +340,32 @@ class OutputList:
             self.values.append(value)
         return self._index[id(value)]
 
-    def tree(self, structure: object, of_tensor: Callable[[torch.Tensor], Any] | None = None) -> OutputTree:
-        """`structure` with its tensors and device-side numbers made outputs; `of_tensor` makes the leaf of a tensor."""
-        leaves, spec = tree_flatten(structure)
+    def tree(
+        self, structure: object, of_tensor: Callable[[torch.Tensor], Any] | None = None, *, shares: bool = False
+    ) -> OutputTree:
+        """`structure` with its tensors and device-side numbers made outputs.
+
+        Args:
+            structure: any pytree.
+            of_tensor: makes the leaf of a tensor.
+            shares: whether containers that were there before the step stay the same objects, as what the step changes in them
+                is an effect of its own, and new ones become one object wherever the step keeps them.
+        """
+        if shares:
+            return self._flattened(structure, of_tensor, lambda item: type(item) in _CONTAINERS)
+        return self._flattened(_with_plain_keys(structure), of_tensor, None)
+
+    def _contents(self, contents: object, of_tensor: Callable[[torch.Tensor], Any] | None) -> OutputTree:
+        """The contents of an object or a container, in a list or a dict of ours."""
+        return self._flattened(contents, of_tensor, lambda item: type(item) in _CONTAINERS and item is not contents)
+
+    def _flattened(
+        self,
+        structure: object,
+        of_tensor: Callable[[torch.Tensor], Any] | None,
+        is_leaf: Callable[[object], bool] | None,
+    ) -> OutputTree:
+        leaves, spec = tree_flatten(structure, is_leaf)
         return OutputTree(tuple(self.leaf(leaf, of_tensor) for leaf in leaves), spec)
 
     def output(self, tensor: torch.Tensor) -> TensorOutput:
@@ -228,10 +383,61 @@ class OutputList:
         if isinstance(leaf, GrownList):  # no tree of PyTorch's looks into it
             leaf.was_read = True
         if isinstance(leaf, torch.SymInt | torch.SymFloat | torch.SymBool):
-            if self._table.is_host_known(leaf):
-                return HostNumber(self._table.expression(leaf))
-            return NumberOutput(self.add(leaf))
-        return self.of_text(leaf) if isinstance(leaf, str) else plain(leaf)
+            return self._number(leaf)
+        if isinstance(leaf, str):
+            return self.of_text(leaf)
+        if isinstance(leaf, list | dict | deque | set | frozenset) and not self.existed(leaf):
+            return self._container(leaf, of_tensor)
+        if has_attributes(leaf) and not self.existed(leaf) and self._waits(leaf, set()):
+            return self._object(leaf, of_tensor)
+        return plain(leaf)
+
+    def _container(self, item: Any, of_tensor: Callable[[torch.Tensor], Any] | None) -> Any:
+        kind = type(item)
+        if kind in (set, frozenset):
+            waits = any(map(self._is_value, item))
+            return MadeContainer(item, kind(), self._contents(list(item), of_tensor)) if waits else item
+        if kind in (list, deque):
+            empty = deque(maxlen=item.maxlen) if kind is deque else []
+            return MadeContainer(item, empty, self._contents(list(item), of_tensor))
+        if kind in (dict, OrderedDict, defaultdict, Counter):
+            empty = defaultdict(item.default_factory) if kind is defaultdict else kind()
+            contents = {plain_key(key): value for key, value in item.items()}
+            return MadeContainer(item, empty, self._contents(contents, of_tensor))
+        return item
+
+    def _object(self, item: object, of_tensor: Callable[[torch.Tensor], Any] | None) -> MadeObject:
+        if id(item) in self._making:  # it holds itself
+            return self._making[id(item)]
+        made = self._making[id(item)] = MadeObject(item)
+        made.attributes = self._contents(attributes_of(item), of_tensor)
+        del self._making[id(item)]
+        return made
+
+    def _waits(self, item: object, seen: set[int]) -> bool:
+        """Whether an object holds values of the trace, or text of some, wherever in it."""
+        if id(item) in seen:
+            return False
+        seen.add(id(item))
+        return any(
+            self._is_value(leaf) or (has_attributes(leaf) and not self.existed(leaf) and self._waits(leaf, seen))
+            for leaf in tree_leaves(attributes_of(item))
+        )
+
+    def _is_value(self, leaf: object) -> bool:
+        """Whether a leaf is a value of the trace, or text of some."""
+        kinds = torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool | HostResult
+        return isinstance(leaf, kinds) or is_traced_array(leaf) or (isinstance(leaf, str) and self.of_text(leaf) is not leaf)
+
+    def _number(self, number: torch.SymInt | torch.SymFloat | torch.SymBool) -> Any:
+        if self._table.is_host_known(number):
+            return HostNumber(self._table.expression(number))
+        parts = self._table.parts(number)
+        if parts is None:
+            return NumberOutput(self.add(number))
+        # Not by the program, whose numbers may be narrower than Python's: round(loss.item(), 4) would be 1.1490000486.
+        expression, of = parts
+        return ComputedNumber(expression, tuple(self._number(part) for part in of))
 
     def _array(self, array: TracedArray) -> Any:
         """The leaf of an array that stands for a tensor, or of a Python number that does (`y.tolist()`)."""

@@ -93,7 +93,7 @@ class Oracle:
 
     def decide(self, expression: sympy.Basic, is_condition: bool) -> sympy.Basic | None:
         """The value of a condition or number; None for a real number, of which no two batches have the same."""
-        made = _nodes_of_symbols()
+        made = nodes_of_symbols()
         if any(symbol not in made for symbol in expression.free_symbols):  # the size of a tensor
             return None
         if is_condition and not isinstance(expression, sympy.And | sympy.Or):
@@ -147,6 +147,11 @@ class Oracle:
         values = [self._value(node) for node in nodes.values()]
         return compiled_expression(expression, list(nodes))([v.item() if isinstance(v, torch.Tensor) else v for v in values])
 
+    @property
+    def has_given(self) -> bool:
+        """Whether user code holds numbers of the trace that are values of the devices, or was told some."""
+        return bool(self._asked) or any(_is_item(node) for node in _tracer().graph.nodes)
+
     def number(self, symbolic: torch.SymInt | torch.SymFloat | torch.SymBool) -> Any:
         """Value of a symbolic number for this batch; None where it is of tensors that nobody has."""
         expression = symbolic.node.expr
@@ -157,7 +162,7 @@ class Oracle:
 
     def _sources(self, expression: sympy.Basic) -> tuple[dict[sympy.Basic, fx.Node], bool]:
         """The nodes whose values an expression is of, and whether any depends on what differs from step to step."""
-        made = _nodes_of_symbols()
+        made = nodes_of_symbols()
         nodes = {symbol: made[symbol] for symbol in sorted(expression.free_symbols, key=str)}
         return nodes, any(map(_varies, self._needed(list(nodes.values()))))
 
@@ -256,7 +261,7 @@ def _tracer() -> Any:
     return mode.tracer
 
 
-def _nodes_of_symbols() -> dict[Any, fx.Node]:
+def nodes_of_symbols() -> dict[Any, fx.Node]:
     """By symbol the node that it is the value of: `.item()`, or a number that the host gives."""
     found: dict[Any, fx.Node] = {}
     for node in _tracer().graph.nodes:
@@ -267,7 +272,11 @@ def _nodes_of_symbols() -> dict[Any, fx.Node]:
 
 
 def _makes_number(node: fx.Node) -> bool:
-    return node.op == "placeholder" or node.target is torch.ops.aten._local_scalar_dense.default
+    return node.op == "placeholder" or _is_item(node)
+
+
+def _is_item(node: fx.Node) -> bool:
+    return node.target is torch.ops.aten._local_scalar_dense.default
 
 
 def _varies(node: fx.Node) -> bool:

@@ -10,7 +10,7 @@ import torch
 from ...utilities._torch_internals import DimDynamic, ShapeEnv, constant_source, free_unbacked_symbols
 from ._host_expressions import HostExpression as HostExpression
 from ._host_expressions import compiled_expression
-from ._speculation import Oracle
+from ._speculation import Oracle, nodes_of_symbols
 
 Number = int | float
 SymNumber = torch.SymInt | torch.SymFloat
@@ -69,6 +69,16 @@ class SymbolTable:
     def expression(self, number: SymNumber | torch.SymBool) -> HostExpression:
         """A Python function from the symbols' values to the value of `number`."""
         return compiled_expression(number.node.expr, self.symbols)
+
+    def parts(self, number: SymNumber | torch.SymBool) -> tuple[HostExpression, list[SymNumber]] | None:
+        """The rule by which a number is computed, and what of; None where it is not, or of more than values and our symbols."""
+        expression = number.node.expr
+        if expression.is_Symbol:
+            return None
+        made, symbols = nodes_of_symbols(), sorted(expression.free_symbols, key=str)
+        if not all(symbol in made and made[symbol].meta["val"].node.expr == symbol for symbol in symbols):
+            return None
+        return compiled_expression(expression, symbols), [made[symbol].meta["val"] for symbol in symbols]
 
     def guards(self) -> list[tuple[HostExpression, str]]:
         """Conditions under which the captured graph is valid, each with its text."""

@@ -15,6 +15,8 @@ from torch import fx, nn
 
 from ...runtime import DeviceTensor
 from ...utilities._torch_internals import FakeTensorMode, decompose, dispatch_functionalize, make_fx
+from .._errors import user_line_of
+from ._array_writes import ArrayWrites
 from ._asked_numbers import Asker, NumberIsAskedError, traced_numbers
 from ._attribute_reads import AttributeReads
 from ._clocks import clocks_told
@@ -36,6 +38,7 @@ from ._object_graph import Attribute, ObjectGraph, Path, copied, restoring, set_
 from ._op_origins import tracking_modules
 from ._op_policy import OpPolicy
 from ._output_tree import OutputList, OutputTree
+from ._plain_objects import PlainObjects
 from ._randomness import UnattributedDrawError, refusing_hidden_randomness
 from ._rng_numbering import number_draws
 from ._size_reads import SizeReads, watching
@@ -43,6 +46,7 @@ from ._slots import Slot, cells_of_slots, require_unexchanged, slots_of, with_sa
 from ._speculation import Answer, Oracle, Speculation
 from ._symbols import HostExpression, Number, SymbolTable
 from ._torch_patches import capturing
+from ._traced_arrays import arrays_made
 
 
 @dataclass
@@ -116,6 +120,9 @@ class Call:
         plain_ints: whether `int` of a value of the trace is a plain number, that of this batch.
         decides_conditions: whether comparisons of values of the devices are plain booleans of this batch's.
         put_off: functions of libraries that are called after the step.
+        opened: ids of objects of the user's classes that are watched whole.
+        only_shows: whether a step is refused that may work on text of values.
+        asked: gets the line where user code had asked for a value before an error came.
     """
 
     function: Callable[..., Any]
@@ -133,6 +140,13 @@ class Call:
     plain_ints: bool = False
     decides_conditions: bool = False
     put_off: tuple[LibraryCall, ...] = ()
+    opened: frozenset[int] = frozenset()
+    only_shows: bool = False
+    asked: set[str] = field(default_factory=set)
+
+    def walk(self) -> ObjectGraph:
+        """The objects that the step uses, as they are now."""
+        return ObjectGraph(self.roots, self.appended, self.unread, self.opened)
 
 
 def capture(call: Call) -> Captured:
@@ -163,12 +177,12 @@ def capture(call: Call) -> Captured:
 
 def _captured(call: Call) -> Captured:
     try:
-        captured = _Tracing(call, ObjectGraph(call.roots, call.appended, call.unread)).run()
+        captured = _Tracing(call, call.walk()).run()
     except UnattributedDrawError:
-        return _Tracing(call, ObjectGraph(call.roots, call.appended, call.unread)).run(profiled=True)
+        return _Tracing(call, call.walk()).run(profiled=True)
     if not captured.draws:
         return captured
-    return _Tracing(call, ObjectGraph(call.roots, call.appended, call.unread), captured.draws).run()
+    return _Tracing(call, call.walk(), captured.draws).run()
 
 
 class UnwatchedIsReadError(Exception):
@@ -193,7 +207,8 @@ class _Tracing:
         self.draws = HostDraws(draws)
         self.objects = objects
         # with what is left out: the step may turn out to change it, and is then traced again
-        self.every_object = ObjectGraph(call.roots) if call.unread else objects
+        self.every_object = ObjectGraph(call.roots, opened=call.opened) if call.unread else objects
+        self.plain_objects = PlainObjects(self.every_object.plain, self.every_object.walked())
         self.reads = AttributeReads(item for _, item in self.every_object.objects() if isinstance(item, nn.Module))
         self.oracle = Oracle(None if call.values is None else self._values, call.forced)
         self.table = SymbolTable(self.oracle)
@@ -201,8 +216,9 @@ class _Tracing:
         self.slots = slots_of(objects)
         self.symbol_paths = [p for p in objects.values if p in call.variable and _is_number(objects.values[p])]
         self.outputs = OutputList(self.table)
+        self.outputs.existed = self.plain_objects.knows
         self.slot_outputs: dict[int, int] = {}
-        self.host_calls = HostCalls(self.outputs, call.decides_text)
+        self.host_calls = HostCalls(self.outputs, call.decides_text, call.only_shows)
         self.effects: list[Effect] = []
         self.result: OutputTree | None = None
 
@@ -282,6 +298,8 @@ class _Tracing:
         arguments = self.call.rebuild(flat[len(self.slots) :])
         numbers = dict(zip(self.call.numbers, symbols[:given], strict=True))
         self.closed_over.active = True
+        arrays = ArrayWrites(self.objects.values.items())
+        given_arrays = arrays_made()
         grown = GrownLists(self.objects, self.call.appended)
         grown.install()
         with (
@@ -297,11 +315,15 @@ class _Tracing:
             try:
                 result = self.call.function(*arguments, **numbers)
             except Exception as error:
+                if self.host_calls.was_asked or arrays_made() > given_arrays + 1 or self.oracle.has_given:
+                    self.call.asked.add(user_line_of(error))
                 self.host_calls.require_no_key(error)
                 self.host_calls.explained(error, self.oracle.number)
                 raise
         self.closed_over.active = False
         grown.remove()
+        self.plain_objects.require_unchanged()
+        arrays.require_none()
         self.closed_over.require_unchanged()
         self._collect(result, before)
         # after what the step left was collected: a list that it returns is read, too
@@ -346,6 +368,7 @@ class _Tracing:
         self._collect_optimizer_state()
         self._collect_gradients()
         self.effects = [*self.host_calls.calls, *self.effects]
+        self.host_calls.require_texts_kept()
 
     def _collect_optimizer_state(self) -> None:
         owner = {id(t): s.tensor for s, t in zip(self.slots, self.stand_ins, strict=True)}

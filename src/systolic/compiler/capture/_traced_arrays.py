@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import operator
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, Protocol, TypeGuard
@@ -60,8 +61,17 @@ class TracedArray(Protocol):
     ndim: int
 
 
+_MADE = itertools.count()
+
+
+def arrays_made() -> int:
+    """How many arrays were given out so far, one more with each question."""
+    return next(_MADE)
+
+
 def traced_array(tensor: torch.Tensor) -> Any:
     """An array that stands for a tensor of the trace."""
+    next(_MADE)
     return numpy_of_torch().ndarray(tensor)
 
 

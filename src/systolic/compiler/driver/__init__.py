@@ -2,11 +2,12 @@
 
 from ._capture_lock import CAPTURE_LOCK as CAPTURE_LOCK
 from ._check_watch import CheckWatch as CheckWatch
-from ._engine import Compile as Compile
+from ._compilations import Compile as Compile
 from ._engine import Engine as Engine
 from ._jit import JitFunction as JitFunction
 from ._jit import jit as jit
 from ._layer_scan import longest_loop as longest_loop
+from ._module_programs import ModulePrograms as ModulePrograms
 from ._multi_step import MultiStepEngine as MultiStepEngine
 from ._program import Program as Program
 from ._remat import REMATS as REMATS

@@ -6,7 +6,7 @@ import dataclasses
 import time
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import numpy as np
@@ -27,6 +27,7 @@ from ..capture import (
     Guards,
     Number,
     ObjectGraph,
+    ObjectsHoldValuesError,
     Path,
     StepDraws,
     UnwatchedIsReadError,
@@ -45,8 +46,9 @@ from ._arguments import Kind, fits, signature_of, values_of, values_or_none
 from ._binding import bind, release
 from ._capture_lock import CAPTURE_LOCK
 from ._check_watch import CheckWatch
+from ._compilations import Compile, CompileListener, NoListener
 from ._left_alone import left_alone
-from ._memory_limit import PlannedMemory, planned_memory, require_memory
+from ._memory_limit import planned_memory, require_memory
 from ._program import Program
 from ._recompilation import NameOf, Signature, argument, require_programs, shape_change
 from ._remat import apply_remat
@@ -58,29 +60,6 @@ from ._varying_numbers import VaryingNumbers
 from ._ways import NO_MISSES, Misses, Ways
 
 
-@dataclass(frozen=True)
-class Compile:
-    """One compilation: why, and how long it took.
-
-    Attributes:
-        reason: "first call", or what changed since the last program that could have been used.
-        trace_seconds: PyTorch's tracing.
-        compile_seconds: lowering and XLA; 0.0 when an equal program was already there.
-        is_new_executable: whether XLA was asked for a program.
-        saved_seconds: what XLA took in an earlier run, when the program was read from the cache on disk.
-        effects: what the host does after every step of the program, in words.
-        memory: what XLA plans for the program on each device; None where it does not tell, or made no program.
-    """
-
-    reason: str
-    trace_seconds: float
-    compile_seconds: float
-    is_new_executable: bool
-    saved_seconds: float = 0.0
-    effects: tuple[str, ...] = ()
-    memory: PlannedMemory | None = None
-
-
 @dataclass
 class _Entry:
     program: Program
@@ -88,30 +67,6 @@ class _Entry:
     signature: Any
     numbers: tuple[str, ...]
     pending: bool = field(default=True)
-
-
-class CompileListener(Protocol):
-    """Is told of tracing and compilations; an error ends either without a word."""
-
-    def tracing(self, reason: str) -> None:
-        """PyTorch's tracing begins."""
-
-    def compiling(self, reason: str, fingerprint: str) -> None:
-        """XLA's compilation begins, of what was traced just now or earlier; equal programs have equal fingerprints."""
-
-    def finished(self, trace_seconds: float, compile_seconds: float, saved_seconds: float) -> None:
-        """Both have ended; the cache on disk made compiling shorter by `saved_seconds`."""
-
-
-class _NoListener:
-    def tracing(self, reason: str) -> None:
-        pass
-
-    def compiling(self, reason: str, fingerprint: str) -> None:
-        pass
-
-    def finished(self, trace_seconds: float, compile_seconds: float, saved_seconds: float) -> None:
-        pass
 
 
 class Engine:
@@ -135,6 +90,9 @@ class Engine:
         temporary_bytes: what the largest program needs on each device besides its arguments and results.
         watch: the outcome of the checks inside the steps.
         settles: whether each step waits for its checks, and leaves nothing in Python objects where one fails.
+        only_shows: whether a step is refused that may work on text of values; else only one that did.
+        asked: lines where user code had asked for values before the last capture ended in an error.
+        is_capturing: whether a capture goes on, or ended in an error.
     """
 
     def __init__(
@@ -144,7 +102,7 @@ class Engine:
         placement: Placement,
         listener: CompileListener | None = None,
     ) -> None:
-        self.listener = listener or _NoListener()
+        self.listener = listener or NoListener()
         self.function = function
         self.roots = roots
         self.placement = placement
@@ -163,9 +121,11 @@ class Engine:
         self._appended: set[int] = set()
         self._read: set[int] = set()
         self._unread: set[Attribute] = set()
+        self._opened: dict[int, object] = {}
         self.last_numbers: list[Number] = []
         self.watch = CheckWatch(placement)
-        self.settles = False
+        self.settles = self.only_shows = self.is_capturing = False
+        self.asked: set[str] = set()
         self.ways = Ways()
 
     def run(
@@ -299,14 +259,23 @@ class Engine:
         """Capture a call; once more where it turned out to read what was not watched."""
         with CAPTURE_LOCK:
             try:
-                return self._capture(*call)
+                return self._opening(*call)
             except UnwatchedIsReadError as error:
                 self._read |= error.lists
                 self._appended -= error.lists
                 self._unread -= error.attributes
                 if error.lists:
                     self._entries.clear()  # they take these lists for ones that need no look
+                return self._opening(*call)
+
+    def _opening(self, *call: Any) -> tuple[_Entry, list[Number]]:
+        """Capture a call; again with more objects watched where it left values in some."""
+        while True:
+            try:
                 return self._capture(*call)
+            except ObjectsHoldValuesError as error:
+                self._opened |= {id(item): item for item in error.objects}
+                self._entries.clear()  # their guards know less of these objects
 
     def _spares(self, signature: Signature) -> bool:
         """Whether a program is spared another trace: all that changed are attributes that its step leaves alone."""
@@ -321,7 +290,7 @@ class Engine:
 
     def _objects(self) -> ObjectGraph:
         """A walk over what the step uses, but for what need not be watched."""
-        return ObjectGraph(self.roots(), self._appended, self._unread)
+        return ObjectGraph(self.roots(), self._appended, self._unread, self._opened)
 
     def _capture(
         self,
@@ -332,6 +301,8 @@ class Engine:
         drawn: StepDraws,
         misses: Misses,
     ) -> tuple[_Entry, list[Number]]:
+        self.is_capturing = True
+        self.asked.clear()
         roots = self.roots()
         forced = misses.forced()
         guessed = [(o, fill_first_state(o)) for o in self._objects().optimizers().values()]
@@ -363,6 +334,7 @@ class Engine:
             self.listener.finished(traced, 0.0, 0.0)
         variable = guards.variable_values()
         assert variable is not None
+        self.is_capturing = False
         return entry, [*numbers.values(), *variable, *drawn.of(captured.draws)]
 
     def capture_steady(
@@ -374,7 +346,11 @@ class Engine:
         """
         roots = self.roots()
         self._explain(None, ObjectGraph(roots))
-        return steady(roots, numbers, lambda: self._captured(leaves, rebuild, numbers, roots))
+        while True:
+            try:
+                return steady(roots, numbers, lambda: self._captured(leaves, rebuild, numbers, roots))
+            except ObjectsHoldValuesError as error:
+                self._opened |= {id(item): item for item in error.objects}
 
     def _captured(
         self,
@@ -388,8 +364,9 @@ class Engine:
         fakes = [Kind(leaf) for leaf in leaves]
         unwatched = frozenset(self._appended), frozenset(self._unread)
         make = lambda variable: Call(  # noqa: E731
-            self.function, fakes, rebuild, numbers, roots, frozenset(variable), *unwatched, of_leaves, forced
-        )
+            self.function, fakes, rebuild, numbers, roots, frozenset(variable), *unwatched, of_leaves, forced,
+            opened=frozenset(self._opened), only_shows=self.only_shows, asked=self.asked,
+        )  # fmt: skip
         for variable in self.varying.choices():
             try:
                 captured = capture(make(variable))
@@ -464,6 +441,11 @@ class Engine:
         return Compile(reason, trace_seconds, seconds, True, cache.saved_seconds, memory=memory)
 
     @property
+    def deciding_programs(self) -> int:
+        """How many programs hold for batches only whose values decide as one batch's did."""
+        return sum(entry.program.waits for entry in self._entries)
+
+    @property
     def steps_behind(self) -> int:
         """How many steps the host took for done, from one on for which an error was raised later."""
         return 0 if self.settles else self.watch.behind
@@ -490,5 +472,5 @@ class Engine:
 
     def release(self) -> None:
         """Give the objects ordinary CPU tensors again, with the current values, and forget the programs."""
-        release(self.roots())
+        release(self.roots(), self._opened)
         self._entries.clear()

@@ -14,7 +14,8 @@ from ...sharding import MeshShape, StateLayout, StateRule, replicate_state
 from ...utilities._torch_internals import tree_flatten, tree_unflatten
 from ...utilities._traceback import ShortTracebacks
 from ..capture import scope_of
-from ._engine import Compile, Engine
+from ._compilations import Compile
+from ._engine import Engine
 
 if TYPE_CHECKING:
     from ...utilities._jax_internals import Device
@@ -114,6 +115,11 @@ class JitFunction(Generic[P, R]):
     def compile_count(self) -> int:
         """How many XLA programs were compiled."""
         return sum(c.is_new_executable for c in self._engine.compiles)
+
+    @property
+    def failed_to_capture(self) -> bool:
+        """Whether the last call ended while the function was traced."""
+        return self._engine.is_capturing
 
     def graph(self) -> torch.fx.Graph:
         """The aten graph of the program that ran last."""

@@ -102,7 +102,7 @@ def _result_groups(captured: Captured) -> tuple[list[tuple[int, ...]], list[tupl
 def _grouped(captured: Captured, indices: Iterable[int]) -> list[tuple[int, ...]]:
     outputs = outputs_of(captured.graph)
     chosen = sorted(set(indices))
-    plan = plan_buffers([kind_of(outputs[i].meta["val"]) for i in chosen])
+    plan = plan_buffers([kind_of(outputs[i]) for i in chosen])
     return [tuple(chosen[k] for k in group) for group in plan]
 
 
@@ -114,7 +114,7 @@ def places_of(captured: Captured, layout: Layout) -> dict[int, tuple[int, int]]:
         offset = 0
         for index in group:
             found[index] = number, offset
-            offset += kind_of(outputs[index].meta["val"])[0].numel()
+            offset += kind_of(outputs[index])[0].numel()
     return found
 
 
@@ -133,13 +133,18 @@ def placeholders_of(graph: fx.Graph, layout: Layout, kind: str) -> dict[fx.Node,
     return {node: place for node, (found, place) in zip(nodes, layout.inputs, strict=False) if found == kind}
 
 
-def kind_of(value: object) -> TensorKind:
+def kind_of(node: fx.Node) -> TensorKind:
     """Shape and dtype as which a node's value leaves a program, of a symbolic number too."""
+    value = node.meta["val"]
     if isinstance(value, torch.Tensor):
         return value.shape, value.dtype
     if isinstance(value, torch.SymInt):
         return torch.Size(()), torch.int64
-    return torch.Size(()), torch.float32 if isinstance(value, torch.SymFloat) else torch.bool
+    if isinstance(value, torch.SymBool):
+        return torch.Size(()), torch.bool
+    if node.target is torch.ops.aten._local_scalar_dense.default and node.all_input_nodes[0].meta["val"].dtype == torch.float64:
+        return torch.Size(()), torch.float64
+    return torch.Size(()), torch.float32
 
 
 def _draws(graph: fx.Graph) -> bool:

@@ -13,7 +13,8 @@ from ...distributed import counted_step
 from ...runtime import Cell, to_host_array
 from ..capture import Number
 from ._check_watch import NamedStep
-from ._engine import Compile, Engine
+from ._compilations import Compile
+from ._engine import Engine
 from ._program import Program
 from ._result import StepResult
 

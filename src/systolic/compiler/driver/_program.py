@@ -127,12 +127,9 @@ class Program:
     def _cells_of(self, groups: Sequence[tuple[int, ...]], arrays: list[jax.Array]) -> dict[int, Cell]:
         cells: dict[int, Cell] = {}
         for group, array in zip(groups, arrays, strict=True):
-            kinds = [kind_of(self._output_value(i)) for i in group]
+            kinds = [kind_of(outputs_of(self.captured.graph)[i]) for i in group]
             cells.update(zip(group, cells_of(Buffer(array), kinds), strict=True))
         return cells
-
-    def _output_value(self, index: int) -> Any:
-        return outputs_of(self.captured.graph)[index].meta["val"]
 
 
 def _version(tensor: torch.Tensor) -> Any:
@@ -150,6 +147,7 @@ def fill(
     tree: OutputTree,
     numbers: Sequence[Number],
     made: dict[int, DeviceTensor] | None = None,
+    objects: dict[int, object] | None = None,
 ) -> Any:
     """Build the Python value that an output tree stands for, tensors as DeviceTensors.
 
@@ -159,6 +157,7 @@ def fill(
         tree: the value.
         numbers: the symbolic numbers of this run.
         made: by output: the object made for another tree of this run; what was one object in the step stays one.
+        objects: the same for objects of the user's classes.
     """
 
     def tensor(index: int) -> Any:
@@ -167,7 +166,7 @@ def fill(
     def number(index: int) -> Any:
         return cells[index].host().item()  # host sync: user code keeps the number outside of the step
 
-    return tree.fill(tensor, number, numbers)
+    return tree.fill(tensor, number, numbers, objects)
 
 
 def _cells(captured: Captured, placement: Placement) -> list[Cell]:

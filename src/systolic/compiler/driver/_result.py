@@ -70,8 +70,9 @@ class StepResult:
         """Leave in Python objects what the step left there."""
         cells = self.program.kept_cells(self.arrays)
         made: dict[int, DeviceTensor] = {}
+        objects: dict[int, object] = {}
         for effect in self.program.captured.effects:
-            effect.apply(lambda tree: fill(self.program, cells, tree, self._numbers, made))
+            effect.apply(lambda tree: fill(self.program, cells, tree, self._numbers, made, objects))
         self._result = self._result.with_host_values()
 
     def _flat(self, group: int) -> Any:

@@ -232,7 +232,7 @@ def _update(buffers: list[jax.Array], piece: Piece, output: int | None, computed
 
 
 def _as_array(value: ArrayLike, node: fx.Node) -> jax.Array:
-    return jnp.asarray(value, jax_dtype(kind_of(node.meta["val"])[1]))
+    return jnp.asarray(value, jax_dtype(kind_of(node)[1]))
 
 
 def _packed(arrays: list[jax.Array]) -> jax.Array:

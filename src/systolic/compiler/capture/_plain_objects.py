@@ -1,0 +1,167 @@
+"""Objects of the user's classes of which only numbers are watched, and in which a trace may leave more than numbers.
+
+An object like any other (a meter, a history, a callback with a hook on a module) may hold data that would take long to look
+through before every step, so a walk takes its numbers and flags only. Where a step keeps a tensor, a value or a list in such an
+object, the trace has left there what means nothing afterwards. The object is put back as it was, and the step is traced again
+with the whole object watched, as a module is.
+"""
+
+from __future__ import annotations
+
+import types
+import weakref
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from .._users import is_the_users
+
+_DATA = (Dataset, DataLoader, Sampler)  # worked on by the loader's thread while a step is traced
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_NUMBERS = (bool, int, float, torch.SymBool, torch.SymInt, torch.SymFloat)
+_MAX_ENTRIES = 1_000
+"""A container with more entries is data, which a step does not fill."""
+_MAX_OBJECTS = 10_000
+
+
+class ObjectsHoldValuesError(Exception):
+    """A trace has left values in objects that were not watched.
+
+    Attributes:
+        objects: the objects.
+    """
+
+    def __init__(self, objects: list[object]) -> None:
+        super().__init__("the step keeps values in objects that were not watched")
+        self.objects = objects
+
+
+def is_plain_object(item: object) -> bool:
+    """Whether an object is an instance of a class of the user's that is nothing to PyTorch, and no data."""
+    of_torch = (torch.nn.Module, torch.optim.Optimizer, torch.Tensor, *_DATA)
+    return not isinstance(item, (type, *of_torch)) and is_the_users(type(item).__module__) and hasattr(item, "__dict__")
+
+
+@dataclass(frozen=True)
+class _Held:
+    """Contents of a container before a trace, or an object by attribute.
+
+    Attributes:
+        container: the container.
+        contents: a copy of it.
+        owners: the plain objects in which it lies, the outermost first.
+        is_walked: whether the walk watches the numbers in it, and what is set there.
+    """
+
+    container: Any
+    contents: Any
+    owners: tuple[object, ...]
+    is_walked: bool
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether there is something else in it now that the walk does not see."""
+        if not isinstance(self.container, dict):
+            return len(self.container) != len(self.contents) or any(
+                a is not b for a, b in zip(self.container, self.contents, strict=True)
+            )
+        ignored = _NUMBERS if self.is_walked else ()
+        now = {key: value for key, value in self.container.items() if not isinstance(value, ignored)}
+        before = {key: value for key, value in self.contents.items() if not isinstance(value, ignored)}
+        return now.keys() != before.keys() or any(now[key] is not value for key, value in before.items())
+
+    def put_back(self) -> None:
+        """Let it hold what it held."""
+        self.container.clear()
+        change = self.container.extend if isinstance(self.container, list | deque) else self.container.update
+        change(self.contents)
+
+
+_MADE: dict[int, weakref.ref[object]] = {}
+"""By id: objects with values that steps have made. Each step may make others, so they are compared by what they hold."""
+
+
+def note_made(item: object) -> None:
+    """Remember that a step has made an object."""
+    try:
+        key = id(item)
+        _MADE[key] = weakref.ref(item, lambda _: _MADE.pop(key, None))
+    except TypeError:
+        return  # of a class with __slots__: compared by identity, as it is
+
+
+def is_made(item: object) -> bool:
+    """Whether a step has made an object."""
+    return id(item) in _MADE
+
+
+def has_attributes(item: object) -> bool:
+    """Whether an object is one of the user's that can be made anew from its attributes."""
+    of_torch = (torch.nn.Module, torch.optim.Optimizer, torch.Tensor, *_DATA)
+    kind = type(item)
+    if isinstance(item, (type, types.FunctionType, types.ModuleType, *of_torch)) or not is_the_users(kind.__module__):
+        return False
+    return kind.__new__ is object.__new__ and kind.__reduce_ex__ is object.__reduce_ex__
+
+
+def attributes_of(item: object) -> dict[str, Any]:
+    """The attributes that an object itself has, those of `__slots__` included."""
+    slots = [name for kind in type(item).__mro__ for name in _slots(kind)]
+    return {**getattr(item, "__dict__", {}), **{name: getattr(item, name) for name in slots if hasattr(item, name)}}
+
+
+def _slots(kind: type) -> tuple[str, ...]:
+    names = vars(kind).get("__slots__", ())
+    return tuple(name for name in ((names,) if isinstance(names, str) else names) if name not in ("__dict__", "__weakref__"))
+
+
+class PlainObjects:
+    """Contents of some objects before a trace, and of what they hold in turn.
+
+    Args:
+        objects: those of which a walk took the numbers only.
+        walked: ids of objects and containers that the walk looked into.
+    """
+
+    def __init__(self, objects: Iterable[object], walked: Iterable[int]) -> None:
+        self._held: list[_Held] = []
+        self._seen = set(walked)
+        for item in objects:
+            if not isinstance(item, _DATA):
+                self._seen.add(id(item))
+                self._keep(vars(item), (item,), True)
+
+    def _note(self, item: object, owners: tuple[object, ...]) -> None:
+        if isinstance(item, _PLAIN) or id(item) in self._seen or len(self._held) > _MAX_OBJECTS:
+            return
+        self._seen.add(id(item))
+        if isinstance(item, list | dict | set | deque):
+            if len(item) <= _MAX_ENTRIES:
+                self._keep(item, owners, False)
+        elif is_plain_object(item):
+            self._keep(vars(item), (*owners, item), False)
+
+    def _keep(self, container: Any, owners: tuple[object, ...], is_walked: bool) -> None:
+        self._held.append(_Held(container, container.copy(), owners, is_walked))
+        for one in list(container.values() if isinstance(container, dict) else container):
+            self._note(one, owners)
+
+    def knows(self, item: object) -> bool:
+        """Whether an object or a container was there before the trace."""
+        return id(item) in self._seen
+
+    def require_unchanged(self) -> None:
+        """Raise where one of them holds others now than before, put back.
+
+        Raises:
+            ObjectsHoldValuesError: the objects in which they are, and those in which these are.
+        """
+        changed = [held for held in self._held if held.is_changed]
+        for held in changed:
+            held.put_back()
+        if changed:
+            raise ObjectsHoldValuesError(list({id(one): one for held in changed for one in held.owners}.values()))
