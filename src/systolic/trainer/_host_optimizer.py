@@ -16,7 +16,7 @@ from ..compiler import Engine
 from ..exceptions import MisconfigurationException
 from ..utilities.rank_zero import rank_zero_info
 from ._anomaly import require_finite
-from ._step_engine import StepEngine, StepOutcome, WrappedEngine
+from ._step_engine import StepOutcome, WrappedEngine
 from ._steps import TrainStep, let_go_of_gradients, require_closure_called, step_optimizer
 
 if TYPE_CHECKING:
@@ -85,11 +85,6 @@ class HostOptimizerEngine(WrappedEngine):
                 "the loss each time that it calls it. Return a loss, such as `0.0 * loss` for a batch to learn nothing from."
             )
         return value["output"]["loss"].cpu()  # host sync: the optimizer decides by the value
-
-
-def without_host_optimizer(engine: StepEngine) -> StepEngine:
-    """The engine that computes loss and gradients, where the optimizer is on the host."""
-    return engine.engine if isinstance(engine, HostOptimizerEngine) else engine
 
 
 def _tell(optimizer: torch.optim.Optimizer, seconds: list[float], whole: float) -> None:

@@ -14,7 +14,7 @@ from ..compiler import Engine
 from ..exceptions import OutOfMemoryError
 from ..utilities._entries import Entry, see
 from ..utilities._out_of_memory import is_out_of_memory
-from ._host_optimizer import without_host_optimizer
+from ._step_engine import innermost
 
 if TYPE_CHECKING:
     from ._run import Run
@@ -62,7 +62,7 @@ def _allocated(run: Run) -> dict[str, int]:
         "buffers": _bytes(model.buffers()),
         "optimizer state": _bytes(value for values in states for value in values if isinstance(value, torch.Tensor)),
     }
-    engines = map(without_host_optimizer, run.engines.values())
+    engines = map(innermost, run.engines.values())
     programs = [engine.temporary_bytes for engine in engines if isinstance(engine, Engine)]
     amounts["one step's values"] = max(programs, default=0)
     stats = run.config.devices[0].memory_stats() or {}

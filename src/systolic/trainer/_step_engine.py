@@ -131,3 +131,10 @@ class WrappedEngine:
     def release(self) -> None:
         """As for the engine."""
         self.engine.release()
+
+
+def innermost(engine: StepEngine) -> StepEngine:
+    """The engine that others are around: what runs a step as one program."""
+    while isinstance(engine, WrappedEngine):
+        engine = engine.engine
+    return engine

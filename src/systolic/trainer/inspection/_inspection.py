@@ -21,11 +21,10 @@ from ...preflight import TracedStep
 from ...runtime import AbstractPlacement, Placement
 from .. import _loaders
 from .._config import TrainerConfig
-from .._host_optimizer import without_host_optimizer
 from .._run import Call, Run
 from .._stage import STAGE_OF, Stage
 from .._state_layout import state_layout
-from .._step_engine import StepEngine
+from .._step_engine import StepEngine, innermost
 from ..loops._evaluate import EvaluationLoop
 from ..loops._fit import FitLoop, begin_fit
 from ..loops._predict import PredictionLoop
@@ -205,7 +204,7 @@ def _stage_of(run: Run) -> Stage:
 
 
 def _compiled(engine: StepEngine) -> Engine:
-    engine = without_host_optimizer(engine)
+    engine = innermost(engine)
     assert isinstance(engine, Engine), "an inspected run compiles single steps, and has no profiler"
     return engine
 

@@ -14,11 +14,10 @@ from ...runtime import DeviceTensor, replace_value
 from ...utilities.random_state import isolated_random_state
 from .._engines import release_engines
 from .._hooks import HookTable
-from .._host_optimizer import without_host_optimizer
 from .._modes import keeping_modes
 from .._run import Run
 from .._stage import Stage, TrainerFn
-from .._step_engine import StepEngine
+from .._step_engine import StepEngine, innermost
 from ..loops._evaluate import EvaluationLoop
 from ..loops._fit import FitLoop
 from ..loops._predict import PredictionLoop
@@ -42,7 +41,7 @@ def trial(run: Run, steps: int, callbacks: list[Callback], memory_limit: int | N
     tried = _of_a_few_steps(run, steps, callbacks)
     with _untouched(run), tried.aside():
         engine, steps_taken = _loop(tried)
-        compiled = without_host_optimizer(engine)
+        compiled = innermost(engine)
         if isinstance(compiled, Engine):
             compiled.memory_limit = memory_limit
         failing = True
