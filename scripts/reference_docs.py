@@ -93,6 +93,7 @@ PUBLIC = (
     ),
     Page("systolic.optim", "Optimizers as a step sees them.", ("LRSchedulerConfig", "LightningOptimizer")),
     Page("systolic.utilities.model_summary", "The table of a model's layers.", ("LayerSummary", "ModelSummary", "summarize")),
+    Page("systolic.utilities.grads", "Norms of gradients.", ("grad_norm",)),
     Page(
         "systolic.utilities.rank_zero",
         "Messages from the first process only.",
@@ -106,6 +107,11 @@ PUBLIC = (
             "rank_zero_only",
             "rank_zero_warn",
         ),
+    ),
+    Page(
+        "systolic.demos.boring_classes",
+        "Small modules and datasets for bug reports.",
+        ("BoringDataModule", "BoringModel", "DemoModel", "ManualOptimBoringModel", "RandomDataset"),
     ),
     Page("systolic.exceptions", "Errors that systolic raises on purpose."),
 )

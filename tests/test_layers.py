@@ -14,10 +14,12 @@ SOURCE = Path(__file__).parents[1] / "src" / "systolic"
 LAYERS = [
     {"__main__"},
     {"cli"},
-    {"as_lightning", "pytorch"},
+    {"as_lightning"},
+    {"pytorch"},
     {"tuner"},
     {"trainer"},
     {"preflight"},
+    {"demos"},
     {
         "plugins",
         "callbacks",

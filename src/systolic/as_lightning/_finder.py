@@ -11,7 +11,7 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
-from ._names import MODULES, home, ours
+from ..pytorch import MODULES, home, ours
 
 VERSION = "2.6.0"
 """What `lightning.__version__` says: the version whose interface this is."""

@@ -2,11 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
+from collections.abc import Iterator
 
 import numpy as np
 import torch
+
+from .random_state import isolated_random_state
+
+
+@contextlib.contextmanager
+def isolate_rng(include_cuda: bool = True) -> Iterator[None]:
+    """Inside the block, random numbers may be drawn from the host's generators; afterwards these are as they were.
+
+    Args:
+        include_cuda: has no effect: random numbers of steps come from keys, not from a generator.
+
+    Example:
+        >>> import torch
+        >>> torch.manual_seed(1) and None
+        >>> with isolate_rng():
+        ...     first = torch.rand(1)
+        >>> bool(torch.rand(1) == first)
+        True
+    """
+    del include_cuda
+    with isolated_random_state():
+        yield
 
 
 def seed_everything(seed: int | None = None, workers: bool = False, verbose: bool = True) -> int:

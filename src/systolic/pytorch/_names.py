@@ -12,7 +12,8 @@ from typing import Any
 _FACES = (
     "", "callbacks", "callbacks.progress", "loggers", "profilers", "plugins", "plugins.io", "tuner", "core", "exceptions",
     "strategies", "trainer", "trainer.states",
-    "utilities.rank_zero", "utilities.seed", "utilities.types", "utilities.model_summary",
+    "utilities.rank_zero", "utilities.seed", "utilities.types", "utilities.model_summary", "utilities", "utilities.memory",
+    "utilities.parsing", "demos",
 )  # fmt: skip
 """Modules of systolic in which the names of Lightning's mean the same; of equal names the first counts."""
 
@@ -39,12 +40,12 @@ MODULES = frozenset({
     "callbacks.progress.rich_progress", "callbacks.progress.tqdm_progress", "callbacks.pruning",
     "callbacks.rich_model_summary", "callbacks.spike", "callbacks.stochastic_weight_avg", "callbacks.throughput_monitor",
     "callbacks.timer", "callbacks.weight_averaging", "cli", "core", "core.datamodule", "core.hooks", "core.module",
-    "core.optimizer", "core.saving", "demos", "loggers", "loggers.comet", "loggers.csv_logs", "loggers.logger",
-    "loggers.mlflow", "loggers.tensorboard", "loggers.wandb", "plugins", "plugins.environments", "plugins.io", "profilers",
-    "profilers.advanced", "profilers.profiler", "profilers.pytorch", "profilers.simple", "profilers.xla", "strategies",
-    "trainer", "trainer.states", "trainer.trainer", "tuner", "tuner.tuning", "utilities", "utilities.combined_loader",
-    "utilities.data", "utilities.enums", "utilities.exceptions", "utilities.grads", "utilities.memory",
-    "utilities.model_helpers", "utilities.model_summary", "utilities.parsing", "utilities.rank_zero", "utilities.seed",
+    "core.optimizer", "core.saving", "demos", "demos.boring_classes", "loggers", "loggers.comet", "loggers.csv_logs",
+    "loggers.logger", "loggers.mlflow", "loggers.tensorboard", "loggers.wandb", "plugins", "plugins.environments", "plugins.io",
+    "profilers", "profilers.advanced", "profilers.profiler", "profilers.pytorch", "profilers.simple", "profilers.xla",
+    "strategies", "trainer", "trainer.states", "trainer.trainer", "tuner", "tuner.tuning", "utilities",
+    "utilities.combined_loader", "utilities.data", "utilities.enums", "utilities.exceptions", "utilities.grads",
+    "utilities.memory", "utilities.model_helpers", "utilities.model_summary", "utilities.parsing", "utilities.rank_zero", "utilities.seed",
     "utilities.types", "utilities.warnings",
 })  # fmt: skip
 """Modules of `lightning.pytorch` that exist under systolic, too, whatever is installed."""
