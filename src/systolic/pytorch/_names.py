@@ -45,8 +45,8 @@ MODULES = frozenset({
     "profilers", "profilers.advanced", "profilers.profiler", "profilers.pytorch", "profilers.simple", "profilers.xla",
     "strategies", "trainer", "trainer.states", "trainer.trainer", "tuner", "tuner.tuning", "utilities",
     "utilities.combined_loader", "utilities.data", "utilities.enums", "utilities.exceptions", "utilities.grads",
-    "utilities.memory", "utilities.model_helpers", "utilities.model_summary", "utilities.parsing", "utilities.rank_zero", "utilities.seed",
-    "utilities.types", "utilities.warnings",
+    "utilities.memory", "utilities.model_helpers", "utilities.model_summary", "utilities.parsing", "utilities.rank_zero",
+    "utilities.seed", "utilities.types", "utilities.warnings",
 })  # fmt: skip
 """Modules of `lightning.pytorch` that exist under systolic, too, whatever is installed."""
 
