@@ -23,7 +23,7 @@ class Face(types.ModuleType):
 
     def __init__(self, name: str, path: str) -> None:
         super().__init__(name, "Names of systolic's at the place where Lightning has them.")
-        self.__path__: list[str] = []
+        self.__path__ = []
         self.__spec__ = importlib.machinery.ModuleSpec(name, None, is_package=True)
         self._path = path
 
