@@ -17,6 +17,7 @@ from .capture import TrainState as TrainState
 from .capture import host as host
 from .capture import names_in as names_in
 from .capture import recorded as recorded
+from .capture import require_watched as require_watched
 from .capture import scope_of as scope_of
 from .capture import scope_with_globals as scope_with_globals
 from .capture import tensor_behind as tensor_behind

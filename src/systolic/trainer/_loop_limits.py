@@ -86,21 +86,30 @@ class FitLoopLimits:
     @property
     def epoch_progress(self) -> LoopProgress:
         """How many epochs have begun and ended."""
+        self._require_between_steps("epoch_progress", "self.current_epoch is a number of the program")
         return LoopProgress.of(self.state_dict()["epoch_progress"])
 
     @property
     def batch_progress(self) -> LoopProgress:
         """How many training batches have begun and ended: `current` of this epoch, `total` of all epochs."""
+        self._require_between_steps("batch_progress", "batch_idx and self.global_step are numbers of the program")
         return LoopProgress.of(self.state_dict()["epoch_loop.batch_progress"])
 
     @property
     def scheduler_progress(self) -> LoopProgress:
         """How many steps the learning rate schedulers have made."""
+        self._require_between_steps("scheduler_progress", "self.global_step is a number of the program")
         return LoopProgress.of(self.state_dict()["epoch_loop.scheduler_progress"])
+
+    def _require_between_steps(self, name: str, instead: str) -> None:
+        self._trainer.run.reads.require_between_steps(f"trainer.fit_loop.{name}", instead)
 
     @property
     def batch_idx(self) -> int:
         """The number of the training batch of this epoch, from 0; -1 before the first."""
+        symbols = self._trainer.run.symbols
+        if symbols is not None and self._trainer.training:
+            return symbols.batch_idx
         return self.batch_progress.current.ready - 1
 
     @property

@@ -71,17 +71,17 @@ class TrainerMembers:
     @property
     def checkpoint_callbacks(self) -> list[Checkpoint]:
         """All ModelCheckpoints."""
-        return all_of(self._run.config.callbacks, Checkpoint)
+        return [self._run.reads.callback(one) for one in all_of(self._run.config.callbacks, Checkpoint)]
 
     @property
     def early_stopping_callbacks(self) -> list[EarlyStopping]:
         """All EarlyStoppings."""
-        return all_of(self._run.config.callbacks, EarlyStopping)
+        return [self._run.reads.callback(one) for one in all_of(self._run.config.callbacks, EarlyStopping)]
 
     @property
     def evaluating(self) -> bool:
         """Whether validation or test batches are being run."""
-        stage = self._run.seen_from_step().stage
+        stage = self._run.reads.state().stage
         return stage is not None and RunningStage(stage).evaluating
 
     @property

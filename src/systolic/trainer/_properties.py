@@ -65,12 +65,12 @@ class TrainerProperties(TrainerMembers):
     @property
     def state(self) -> TrainerState:
         """State of the run: what it is doing."""
-        return self._run.seen_from_step()
+        return self._run.reads.state()
 
     @property
     def should_stop(self) -> bool:
         """Whether fit ends after the current batch, where min_epochs and min_steps are reached; may be set."""
-        return self._run.should_stop
+        return self._run.reads.flag("should_stop")
 
     @should_stop.setter
     def should_stop(self, stop: bool) -> None:
@@ -79,7 +79,7 @@ class TrainerProperties(TrainerMembers):
     @property
     def is_last_batch(self) -> bool:
         """Whether no training batch follows in this epoch."""
-        return self._run.is_last_batch
+        return self._run.reads.flag("is_last_batch")
 
     @property
     def ckpt_path(self) -> Any:
@@ -172,7 +172,7 @@ class TrainerProperties(TrainerMembers):
     @property
     def callback_metrics(self) -> dict[str, torch.Tensor]:
         """Every logged value by name. Reading it waits for the last dispatched step."""
-        return self._run.reporting.settled().metrics
+        return self._run.reads.metrics("callback_metrics").metrics
 
     def add_callback_metrics(self, values: Mapping[str, torch.Tensor]) -> None:
         """Put values into `callback_metrics` without waiting for those that are on their way."""
@@ -181,12 +181,12 @@ class TrainerProperties(TrainerMembers):
     @property
     def logged_metrics(self) -> dict[str, torch.Tensor]:
         """The values for loggers, by the names that loggers see. Reading it waits for the last dispatched step."""
-        return self._run.reporting.settled().logged
+        return self._run.reads.metrics("logged_metrics").logged
 
     @property
     def progress_bar_metrics(self) -> dict[str, float]:
         """The values that were logged with `prog_bar=True`, as numbers. Reading it waits for the last dispatched step."""
-        return self._run.reporting.settled().finished
+        return self._run.reads.metrics("progress_bar_metrics").finished
 
     @property
     def finished_metrics(self) -> dict[str, float]:
@@ -241,7 +241,7 @@ class TrainerProperties(TrainerMembers):
     @property
     def sanity_checking(self) -> bool:
         """Whether the validation before training is running."""
-        return self._run.seen_from_step().stage is RunningStage.SANITY_CHECKING
+        return self._run.reads.state().stage is RunningStage.SANITY_CHECKING
 
     @property
     def training(self) -> bool:
@@ -297,12 +297,14 @@ class TrainerProperties(TrainerMembers):
     @property
     def checkpoint_callback(self) -> Checkpoint | None:
         """The first ModelCheckpoint."""
-        return first_of(self.config.callbacks, Checkpoint)
+        found = first_of(self.config.callbacks, Checkpoint)
+        return None if found is None else self._run.reads.callback(found)
 
     @property
     def early_stopping_callback(self) -> EarlyStopping | None:
         """The first EarlyStopping."""
-        return first_of(self.config.callbacks, EarlyStopping)
+        found = first_of(self.config.callbacks, EarlyStopping)
+        return None if found is None else self._run.reads.callback(found)
 
     @property
     def progress_bar_callback(self) -> ProgressBar | None:

@@ -52,6 +52,7 @@ from ._stage import RunningStage, Stage, TrainerState, TrainerStatus
 from ._state_layout import tell_of_layout
 from ._state_programs import Like, StateProgram
 from ._step_engine import StepEngine, StepOutcome
+from ._step_reads import StepReads
 from ._symbols import Symbols
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class Run:
         skips_backward: training steps have neither gradients nor updates.
         placement_type: what `placement` is made of.
         symbols: epoch and step while a step is traced; None on the host.
-        steps_see_state: whether a step has asked the Trainer what it is doing.
+        reads: what steps have asked the Trainer.
         signals: what the operating system asked for.
         progress: how far into its epoch training has come.
         varying: which plain numbers the programs of the training step take as inputs.
@@ -171,7 +172,7 @@ class Run:
         self.state_programs: list[StateProgram] = []
         self.in_flight: deque[StepOutcome] = deque()
         self.symbols: Symbols | None = None
-        self.steps_see_state = False
+        self.reads = StepReads(self)
         self.step_log: tuple[str, StepLog] | None = None
         self.evaluated: EvaluatedLoaders | None = None
         self.module_state = ModuleState()
@@ -214,11 +215,6 @@ class Run:
     def writers(self) -> list[LoggerProtocol]:
         """The loggers, in the process that writes."""
         return self.config.loggers if is_main_process() else []
-
-    def seen_from_step(self) -> TrainerState:
-        """The state, for the Trainer's public members: a step that is traced while it is read depends on it."""
-        self.steps_see_state = self.steps_see_state or self.symbols is not None
-        return self.state
 
     @property
     def sanity_checking(self) -> bool:

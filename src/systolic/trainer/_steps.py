@@ -51,11 +51,11 @@ class Step:
         raise NotImplementedError
 
     @contextlib.contextmanager
-    def entered(self, batch: Any, epoch: Any, global_step: Any) -> Iterator[tuple[Any, StepLog]]:
+    def entered(self, batch: Any, symbols: Symbols) -> Iterator[tuple[Any, StepLog]]:
         """Around the user's code: gives the batch as the user sees it, and where `self.log` goes."""
         batch, size = self.padded.open(batch)
         log = StepLog(self.results, size)
-        with self.run.inside_step(self.stage.step, log, Symbols(epoch, global_step)), self.padded.guarding():
+        with self.run.inside_step(self.stage.step, log, symbols), self.padded.guarding():
             yield after_transfer(self.run.hooks, batch, self.dataloader_idx), log
 
     def users(self, batch: Any, batch_idx: Any) -> Any:
@@ -88,7 +88,7 @@ class TrainStep(Step):
 
     def __call__(self, batch: Any, batch_idx: Any, epoch: Any, global_step: Any) -> dict[str, Any]:
         """Run the step; returns the user's output and the values to report."""
-        with self.entered(batch, epoch, global_step) as (batch, log):
+        with self.entered(batch, Symbols(epoch, global_step, batch_idx)) as (batch, log):
             if not self.run.module.automatic_optimization:
                 return _manual(self, batch, batch_idx, log)
             output, finite = self._optimize(batch, batch_idx, epoch)
@@ -144,7 +144,7 @@ class EvaluationStep(Step):
 
     def __call__(self, batch: Any, batch_idx: Any, epoch: Any, global_step: Any) -> dict[str, Any]:
         """Run the step; returns the user's output and the values to report."""
-        with torch.no_grad(), self.entered(batch, epoch, global_step) as (batch, log):
+        with torch.no_grad(), self.entered(batch, Symbols(epoch, global_step, batch_idx)) as (batch, log):
             return {"output": self.users(batch, batch_idx), "logged": log.finish()}
 
 

@@ -12,3 +12,4 @@ class Symbols:
 
     epoch: Any
     global_step: Any
+    batch_idx: Any

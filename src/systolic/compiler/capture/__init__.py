@@ -32,6 +32,7 @@ from ._output_tree import OutputTree as OutputTree
 from ._output_tree import filled as filled
 from ._output_tree import output_numbers as output_numbers
 from ._plain_objects import ObjectsHoldValuesError as ObjectsHoldValuesError
+from ._scope import Scope as Scope
 from ._scope import scope_of as scope_of
 from ._scope import scope_with_globals as scope_with_globals
 from ._size_reads import SizeReads as SizeReads
@@ -48,3 +49,5 @@ from ._trace import capture as capture
 from ._trace import slots_of as slots_of
 from ._traced_arrays import tensor_behind as tensor_behind
 from ._train_state import TrainState as TrainState
+from ._watched_objects import ObjectIsReadError as ObjectIsReadError
+from ._watched_objects import require_watched as require_watched

@@ -41,12 +41,14 @@ from ._output_tree import OutputList, OutputTree
 from ._plain_objects import PlainObjects
 from ._randomness import UnattributedDrawError, refusing_hidden_randomness
 from ._rng_numbering import number_draws
+from ._schedulers import schedulers_on_the_host
 from ._size_reads import SizeReads, watching
 from ._slots import Slot, cells_of_slots, require_unexchanged, slots_of, with_same_memory
 from ._speculation import Answer, Oracle, Speculation
 from ._symbols import HostExpression, Number, SymbolTable
 from ._torch_patches import capturing
 from ._traced_arrays import arrays_made
+from ._watched_objects import watching_objects
 
 
 @dataclass
@@ -310,6 +312,8 @@ class _Tracing:
             traced_numbers(self.call.askers, self.call.plain_ints),
             deciding_conditions(self.call.decides_conditions),
             put_off(self.call.put_off),
+            schedulers_on_the_host(),
+            watching_objects(self.call.roots.values()),
             watching(self.closed_over.sizes),
         ):
             try:

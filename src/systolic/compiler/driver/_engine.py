@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field
@@ -22,13 +23,16 @@ from ...runtime import (
 from ..capture import (
     Answer,
     Attribute,
+    Attributes,
     Call,
     Captured,
     Guards,
     Number,
     ObjectGraph,
+    ObjectIsReadError,
     ObjectsHoldValuesError,
     Path,
+    Scope,
     StepDraws,
     UnwatchedIsReadError,
     capture,
@@ -122,6 +126,7 @@ class Engine:
         self._read: set[int] = set()
         self._unread: set[Attribute] = set()
         self._opened: dict[int, object] = {}
+        self._watched: dict[str, Attributes] = {}
         self.last_numbers: list[Number] = []
         self.watch = CheckWatch(placement)
         self.settles = self.only_shows = self.is_capturing = False
@@ -200,7 +205,7 @@ class Engine:
 
         def trace(forced: tuple[Answer | None, ...]) -> Captured:
             with CAPTURE_LOCK:
-                return self._captured(leaves, rebuild, numbers, self.roots(), values_of(leaves), forced)
+                return self._captured(leaves, rebuild, numbers, self._roots(), values_of(leaves), forced)
 
         return RunAgain(trace, program.captured.speculations, numbers)
 
@@ -276,6 +281,22 @@ class Engine:
             except ObjectsHoldValuesError as error:
                 self._opened |= {id(item): item for item in error.objects}
                 self._entries.clear()  # their guards know less of these objects
+            except ObjectIsReadError as error:
+                self._watch(error)
+                self._entries.clear()
+
+    def _watch(self, error: ObjectIsReadError) -> None:
+        """Look at an object before every step from now on."""
+        name = next(name for number in itertools.count(1) if (name := f"{error.name}{number}") not in self._watched)
+        self._watched[name] = error.attributes
+
+    def _roots(self) -> MutableMapping[str, Any]:
+        """The objects that the step uses, those included that it turned out to read."""
+        roots = self.roots()
+        if self._watched:
+            assert isinstance(roots, Scope), "who watches more than the roots, gives them as variables"
+            roots.places |= {name: (self._watched, name) for name in self._watched}
+        return roots
 
     def _spares(self, signature: Signature) -> bool:
         """Whether a program is spared another trace: all that changed are attributes that its step leaves alone."""
@@ -290,7 +311,7 @@ class Engine:
 
     def _objects(self) -> ObjectGraph:
         """A walk over what the step uses, but for what need not be watched."""
-        return ObjectGraph(self.roots(), self._appended, self._unread, self._opened)
+        return ObjectGraph(self._roots(), self._appended, self._unread, self._opened)
 
     def _capture(
         self,
@@ -303,7 +324,7 @@ class Engine:
     ) -> tuple[_Entry, list[Number]]:
         self.is_capturing = True
         self.asked.clear()
-        roots = self.roots()
+        roots = self._roots()
         forced = misses.forced()
         guessed = [(o, fill_first_state(o)) for o in self._objects().optimizers().values()]
         bind(self._objects(), self.placement)
@@ -344,13 +365,14 @@ class Engine:
 
         The objects are afterwards as they were before.
         """
-        roots = self.roots()
-        self._explain(None, ObjectGraph(roots))
+        self._explain(None, ObjectGraph(self._roots()))
         while True:
             try:
-                return steady(roots, numbers, lambda: self._captured(leaves, rebuild, numbers, roots))
+                return steady(self._roots(), numbers, lambda: self._captured(leaves, rebuild, numbers, self._roots()))
             except ObjectsHoldValuesError as error:
                 self._opened |= {id(item): item for item in error.objects}
+            except ObjectIsReadError as error:
+                self._watch(error)
 
     def _captured(
         self,
@@ -472,5 +494,5 @@ class Engine:
 
     def release(self) -> None:
         """Give the objects ordinary CPU tensors again, with the current values, and forget the programs."""
-        release(self.roots(), self._opened)
+        release(self._roots(), self._opened)
         self._entries.clear()

@@ -73,10 +73,8 @@ class BatchRunner:
         """
         counters = self.run.counters
         key, rebuild = self.step.statics.enter(batch.spec, batch.statics)
-        if self.run.steps_see_state:
-            place = (*place, self.run.state.stage)
         numbers = {"batch_idx": batch.index, "epoch": counters.epoch, "global_step": counters.global_step}
-        return batch.leaves, (key, *place), rebuild, numbers
+        return batch.leaves, (key, *place, *self.run.reads.answers), rebuild, numbers
 
     def pace(self, result: StepOutcome) -> None:
         """Wait for the step before the last one; to be called after each step where `starves` says so."""

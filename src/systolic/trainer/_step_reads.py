@@ -1,0 +1,76 @@
+"""Reads of the run by a step that is traced: what may be another answer for the next step is noted, watched or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+
+from ..compiler import CaptureError, is_capture_thread, require_watched, user_line_of
+from ._stage import TrainerState
+
+if TYPE_CHECKING:
+    from ._run import Run
+
+C = TypeVar("C")
+
+_SIMPLE = (bool, int, float, str, type(None), torch.Tensor)
+
+
+class StepReads:
+    """Public members of the Trainer ask it on behalf of whoever reads them, who may be a step.
+
+    Args:
+        run: the run.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._looks: dict[str, Callable[[], Hashable]] = {}
+
+    @property
+    def answers(self) -> tuple[Hashable, ...]:
+        """The answers for the step that comes now, to all that steps have asked: each combination has a program."""
+        return tuple([look() for look in self._looks.values()])
+
+    def state(self) -> TrainerState:
+        """The state of the run: a step that reads it depends on the stage."""
+        if self._run.symbols is not None:
+            self._looks["state"] = lambda: self._run.state.stage
+        return self._run.state
+
+    def flag(self, name: str) -> bool:
+        """A flag of the run."""
+        if self._run.symbols is not None:
+            self._looks[name] = lambda: getattr(self._run, name)
+        return getattr(self._run, name)
+
+    def callback(self, callback: C) -> C:
+        """A callback of which a step may read what it has found out: best scores, paths, counts."""
+        if self._run.symbols is not None:
+            names = [name for name, value in vars(callback).items() if isinstance(value, _SIMPLE)]
+            require_watched(type(callback).__name__, callback, names)
+        return callback
+
+    def require_between_steps(self, name: str, instead: str) -> None:
+        """Refuse to tell a step that is being traced what is known between the steps only.
+
+        Args:
+            name: what it reads.
+            instead: what to do instead.
+
+        Raises:
+            CaptureError: a step is being traced.
+        """
+        if self._run.symbols is not None and is_capture_thread():
+            raise CaptureError(
+                f"The step reads {name}, which is another one for every step. The step is traced once, and would keep the "
+                f"value of the trace.\n  used at {user_line_of()}\nOptions: {instead}; or read it in a hook that runs between the "
+                "steps, such as on_train_batch_start, keep it in an attribute of the module, and read that."
+            )
+
+    def metrics(self, name: str) -> Any:
+        """What was logged, by the name of the Trainer's member; waits for the last dispatched step."""
+        self.require_between_steps(f"trainer.{name}", "keep the value that the step has computed, before `self.log` gets it")
+        return self._run.reporting.settled()
