@@ -66,8 +66,8 @@ class StepReads:
         if self._run.symbols is not None and is_capture_thread():
             raise CaptureError(
                 f"The step reads {name}, which is another one for every step. The step is traced once, and would keep the "
-                f"value of the trace.\n  used at {user_line_of()}\nOptions: {instead}; or read it in a hook that runs between the "
-                "steps, such as on_train_batch_start, keep it in an attribute of the module, and read that."
+                f"value of the trace.\n  used at {user_line_of()}\nOptions: {instead}; or read it in a hook that runs between "
+                "the steps, such as on_train_batch_start, keep it in an attribute of the module, and read that."
             )
 
     def metrics(self, name: str) -> Any:
