@@ -71,12 +71,12 @@ class TrainerMembers:
     @property
     def checkpoint_callbacks(self) -> list[Checkpoint]:
         """All ModelCheckpoints."""
-        return [self._run.reads.callback(one) for one in all_of(self._run.config.callbacks, Checkpoint)]
+        return [self._run.reads.object(one) for one in all_of(self._run.config.callbacks, Checkpoint)]
 
     @property
     def early_stopping_callbacks(self) -> list[EarlyStopping]:
         """All EarlyStoppings."""
-        return [self._run.reads.callback(one) for one in all_of(self._run.config.callbacks, EarlyStopping)]
+        return [self._run.reads.object(one) for one in all_of(self._run.config.callbacks, EarlyStopping)]
 
     @property
     def evaluating(self) -> bool:

@@ -94,7 +94,8 @@ class TrainerProperties(TrainerMembers):
     @property
     def datamodule(self) -> LightningDataModule | None:
         """Datamodule that loaders come from, if not from the module."""
-        return self._run.datamodule
+        found = self._run.datamodule
+        return None if found is None else self._run.reads.object(found)
 
     @property
     def optimizers(self) -> list[torch.optim.Optimizer]:
@@ -298,13 +299,13 @@ class TrainerProperties(TrainerMembers):
     def checkpoint_callback(self) -> Checkpoint | None:
         """The first ModelCheckpoint."""
         found = first_of(self.config.callbacks, Checkpoint)
-        return None if found is None else self._run.reads.callback(found)
+        return None if found is None else self._run.reads.object(found)
 
     @property
     def early_stopping_callback(self) -> EarlyStopping | None:
         """The first EarlyStopping."""
         found = first_of(self.config.callbacks, EarlyStopping)
-        return None if found is None else self._run.reads.callback(found)
+        return None if found is None else self._run.reads.object(found)
 
     @property
     def progress_bar_callback(self) -> ProgressBar | None:

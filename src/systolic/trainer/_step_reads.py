@@ -46,12 +46,12 @@ class StepReads:
             self._looks[name] = lambda: getattr(self._run, name)
         return getattr(self._run, name)
 
-    def callback(self, callback: C) -> C:
-        """A callback of which a step may read what it has found out: best scores, paths, counts."""
+    def object(self, item: C) -> C:
+        """A callback or a datamodule, of which a step may read what it has found out: best scores, paths, counts."""
         if self._run.symbols is not None:
-            names = [name for name, value in vars(callback).items() if isinstance(value, _SIMPLE)]
-            require_watched(type(callback).__name__, callback, names)
-        return callback
+            names = [name for name, value in vars(item).items() if isinstance(value, _SIMPLE)]
+            require_watched(type(item).__name__, item, names)
+        return item
 
     def require_between_steps(self, name: str, instead: str) -> None:
         """Refuse to tell a step that is being traced what is known between the steps only.
@@ -71,6 +71,6 @@ class StepReads:
             )
 
     def metrics(self, name: str) -> Any:
-        """What was logged, by the name of the Trainer's member; waits for the last dispatched step."""
+        """The values that were logged, by the name of the Trainer's member; waits for the last dispatched step."""
         self.require_between_steps(f"trainer.{name}", "keep the value that the step has computed, before `self.log` gets it")
         return self._run.reporting.settled()

@@ -22,14 +22,12 @@ class ArrayWrites:
     """The arrays that a step can reach, as they were.
 
     Args:
-        values: what the step's objects hold, by path.
+        arrays: they, by path.
     """
 
-    def __init__(self, values: Iterable[tuple[Path, object]]) -> None:
+    def __init__(self, arrays: Iterable[tuple[Path, np.ndarray[Any, Any]]]) -> None:
         self._before: list[tuple[Path, np.ndarray[Any, Any], np.ndarray[Any, Any]]] = [
-            (path, value, value.copy())
-            for path, value in values
-            if isinstance(value, np.ndarray) and value.nbytes <= _MAX_BYTES and not value.dtype.hasobject
+            (path, array, array.copy()) for path, array in arrays if array.nbytes <= _MAX_BYTES and not array.dtype.hasobject
         ]
 
     def require_none(self) -> None:

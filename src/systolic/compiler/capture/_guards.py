@@ -9,13 +9,14 @@ from typing import Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
+from ._array_contents import Contents
 from ._hook_tables import RUN_IN_STEPS
 from ._object_graph import ObjectGraph, Path, SameAs, describe
 from ._symbols import HostExpression, Number
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 # objects of other classes are known by identity: their equality may be anything, of an array it is an array
-_COMPARED = (*_PLAIN, tuple, frozenset, SameAs)
+_COMPARED = (*_PLAIN, tuple, frozenset, SameAs, Contents)
 _requires_grad = attrgetter("requires_grad")
 _grad = attrgetter("grad")
 
@@ -45,6 +46,7 @@ class Guards:
         self._variables = [(*_located(objects, p), type(objects.values[p])) for p in variable]
         self._types = [kind for *_, kind in self._variables]
         self._tuples = [(c, key, c[key], _inner(self._variables, c, key)) for c, key, inner, _ in self._variables if inner]
+        self._arrays = [(*_located(objects, p), v) for p, v in objects.values.items() if isinstance(v, Contents)]
         self._identical = self._identity_check()
 
     def unchanged(self, numbers: Sequence[Number]) -> bool:
@@ -58,6 +60,7 @@ class Guards:
             and RemovableHandle.next_id == self._registered
             and (not self._sets or all(current == copy for current, copy in self._sets))
             and (not self._tuples or all(c[key] is known for c, key, known, _ in self._tuples))
+            and (not self._arrays or self._same_arrays())
             and (not self._conditions or all(condition(numbers) for condition in self._conditions))
         )
 
@@ -74,6 +77,7 @@ class Guards:
             and [g is None for g in map(_grad, self._leaves)] == [g is None for g in self._grads]
             and all(len(container) == size for container, size in self._sizes)
             and all(current == copy for current, copy in self._sets)
+            and self._same_arrays()
             and all(_same_but_for(inner, c[key], known) for c, key, known, inner in self._tuples)
             and all(condition(numbers) for condition in self._conditions)
             and (RemovableHandle.next_id == self._registered or self._same_hooks())
@@ -92,6 +96,10 @@ class Guards:
         """The current values of the numbers that the graph takes as inputs; None when one changed its type."""
         values = [_reached(c[key], inner) if inner else c[key] for c, key, inner, _ in self._variables]
         return values if list(map(type, values)) == self._types else None
+
+    def _same_arrays(self) -> bool:
+        """Whether NumPy's arrays hold what they held; those that are others by now are told by identity."""
+        return all(Contents.of(_reached(c[key], inner)) == known for c, key, inner, known in self._arrays)
 
     def _equal(self) -> bool:
         """The exact check of values; when it passes, the fast check is made anew for the objects that are there now."""

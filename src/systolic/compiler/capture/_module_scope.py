@@ -10,6 +10,7 @@ import types
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 from torch import nn
 
 from .._users import is_the_users
@@ -120,18 +121,55 @@ def _variables(function: types.FunctionType, seen: set[int]) -> dict[str, Place]
     seen.add(id(function))
     variables = function.__globals__
     found: dict[str, Place] = {}
-    for name in sorted(set(names_in(function.__code__)) & variables.keys()):
+    found |= _kept_by(function)
+    names = set(names_in(function.__code__))
+    for name in sorted(names & variables.keys()):
         value = variables[name]
         if isinstance(value, types.FunctionType) and is_the_users(value.__module__):
             found |= _variables(value, seen)
         elif _is_watched(value):
             found[f"{function.__module__}.{name}"] = (variables, name)
+        else:
+            found |= _members(value, names, seen)
     for name, cell in cells_of(function):
         value = cell.cell_contents
         if isinstance(value, types.FunctionType) and is_the_users(value.__module__):
             found |= _variables(value, seen)
         elif _is_watched(value):
             found[f"{function.__qualname__}.{name}"] = (cell, None)
+        else:
+            found |= _members(value, names, seen)
+    return found
+
+
+def _kept_by(function: types.FunctionType) -> dict[str, Place]:
+    """The places that belong to a function itself: its attributes, and defaults that it may write to."""
+    own = vars(function)
+    found: dict[str, Place] = {f"{function.__qualname__}.{name}": (own, name) for name in own if _is_watched(own[name])}
+    defaults = dict(enumerate(function.__defaults__ or ())) | (function.__kwdefaults__ or {})
+    changing = {str(name): value for name, value in defaults.items() if isinstance(value, dict | list)}
+    return found | {f"{function.__qualname__}({name})": (changing, name) for name in changing if _is_watched(changing[name])}
+
+
+def _members(value: object, names: Collection[str], seen: set[int]) -> dict[str, Place]:
+    """What a function may read of a file or a class of the user's, by the names that it mentions: `settings.alpha`."""
+    if isinstance(value, types.ModuleType) and is_the_users(value.__name__):
+        holder: Mapping[str, Any] = vars(value)
+        path = value.__name__
+    elif isinstance(value, type) and is_the_users(value.__module__):
+        holder, path = ClassAttributes(value), f"{value.__module__}.{value.__qualname__}"
+    else:
+        return {}
+    found: dict[str, Place] = {}
+    for name in sorted(set(names) & holder.keys()):
+        member = holder[name]
+        if isinstance(member, types.FunctionType) and is_the_users(member.__module__):
+            found |= _variables(member, seen)
+        elif _is_watched(member):
+            found[f"{path}.{name}"] = (holder, name)
+        elif isinstance(value, types.ModuleType) and isinstance(member, type) and id(member) not in seen:
+            seen.add(id(member))
+            found |= _members(member, names, seen)
     return found
 
 
@@ -145,7 +183,8 @@ def cells_of(function: types.FunctionType) -> Iterator[tuple[str, types.CellType
 def _is_watched(value: object) -> bool:
     if isinstance(value, dict | list | tuple):
         return not is_large(value)
-    return isinstance(value, (*_PLAIN, types.SimpleNamespace)) or is_record(value) or is_plain_object(value)
+    kinds = (*_PLAIN, types.SimpleNamespace, np.ndarray)
+    return isinstance(value, kinds) or is_record(value) or is_plain_object(value)
 
 
 def is_large(value: object) -> bool:

@@ -8,13 +8,15 @@ import dataclasses
 import functools
 import types
 from collections import OrderedDict, deque
-from collections.abc import Collection, Iterable, Iterator, MutableMapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
 from .._users import is_the_users
+from ._array_contents import Contents
 from ._hook_tables import RUN_IN_STEPS, Table, hook_tables
 from ._plain_objects import is_made, is_plain_object
 
@@ -22,6 +24,8 @@ Path = tuple[Any, ...]
 Attribute = tuple[int, str]
 """The id of a module, and a name."""
 Container = list[Any] | deque[Any] | MutableMapping[Any, Any]
+
+_NONE: Mapping[int, frozenset[str] | None] = {}
 
 # nn.Module's own bookkeeping: walked by kind (parameters, buffers, submodules) or not part of what a step computes
 _MODULE_INTERNALS = frozenset(vars(nn.Module())) - {"training"}
@@ -54,12 +58,13 @@ class ObjectGraph:
         sets: every set with a copy of it.
         hooks: the tables of hooks of every module, optimizer and tensor, by the owner's path and the attribute.
         plain: objects of the user's classes of which it has the numbers only.
+        arrays: NumPy's arrays, by path.
 
     Args:
         roots: the objects that it begins with, by name.
         opaque_lists: ids of lists that are only appended to.
         left_out: attributes of modules that are not looked at.
-        opened: ids of objects of the user's classes that are walked whole, as steps keep more than numbers in them.
+        opened: by id: objects of the user's classes of which more counts than numbers: these attributes, or None for all.
     """
 
     def __init__(
@@ -67,7 +72,7 @@ class ObjectGraph:
         roots: MutableMapping[str, Any],
         opaque_lists: Iterable[int] = (),
         left_out: Collection[Attribute] = (),
-        opened: Collection[int] = (),
+        opened: Mapping[int, frozenset[str] | None] = _NONE,
     ) -> None:
         self.tensors: dict[Path, torch.Tensor] = {}
         self.values: dict[Path, Any] = {}
@@ -82,6 +87,7 @@ class ObjectGraph:
         self._left_out = left_out
         self._opened = opened
         self.plain: list[object] = []
+        self.arrays: list[tuple[Path, np.ndarray[Any, Any]]] = []
         self._objects: dict[Path, Any] = {}
         self._visit_dict(roots, (), roots.keys())
 
@@ -108,10 +114,14 @@ class ObjectGraph:
 
     def _visit_other(self, item: object, path: Path) -> None:
         """Numbers and flags of an object like any other; what else it holds (data, files, tensors) is left alone, at first."""
+        if isinstance(item, np.ndarray):
+            self.values[path] = Contents.of(item)
+            self.arrays.append((path, item))
+            return
         self.values[path] = item
         if not is_the_users(type(item).__module__) or not hasattr(item, "__dict__") or isinstance(item, type):
             return
-        if id(item) in self._opened or is_made(item):
+        if is_made(item) or (id(item) in self._opened and self._opened[id(item)] is None):
             self.values[path] = type(item)  # what it holds is compared instead of which object it is
             self._visit_once(item, path)
         elif id(item) in self._seen:
@@ -119,7 +129,10 @@ class ObjectGraph:
         else:
             self._seen[id(item)] = path
             self.plain.append(item)
-            self._visit_dict(vars(item), path, [k for k, v in vars(item).items() if type(v) in (bool, int, float)])
+            names = self._opened.get(id(item)) or ()
+            self._visit_dict(
+                vars(item), path, [k for k, v in vars(item).items() if type(v) in (bool, int, float) or k in names]
+            )
 
     def _visit_once(self, item: object, path: Path) -> None:
         if id(item) in self._seen:
@@ -174,6 +187,8 @@ class ObjectGraph:
     def _visit_optimizer(self, optimizer: torch.optim.Optimizer, path: Path) -> None:
         self.values[(*path, "class")] = type(optimizer)
         self._note_hooks(optimizer, path)
+        # its length counts: `add_param_group` between steps
+        self.containers[*path, "param_groups"], self.keys[*path, "param_groups"] = optimizer.param_groups, []
         for index, group in enumerate(optimizer.param_groups):
             names = [name for name in group if name not in IMPLEMENTATION_SWITCHES]
             self._visit_dict(group, (*path, "param_groups", index), names)

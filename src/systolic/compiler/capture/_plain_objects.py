@@ -8,16 +8,20 @@ with the whole object watched, as a module is.
 
 from __future__ import annotations
 
+import contextlib
 import types
 import weakref
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from .._capture_thread import replaced
 from .._users import is_the_users
 
 _DATA = (Dataset, DataLoader, Sampler)  # worked on by the loader's thread while a step is traced
@@ -29,15 +33,16 @@ _MAX_OBJECTS = 10_000
 
 
 class ObjectsHoldValuesError(Exception):
-    """A trace has left values in objects that were not watched.
+    """A trace has used more of some objects than was watched.
 
     Attributes:
-        objects: the objects.
+        objects: those in which it has left something: all that they hold counts.
+        attributes: what it has read: these attributes of theirs count.
     """
 
-    def __init__(self, objects: list[object]) -> None:
-        super().__init__("the step keeps values in objects that were not watched")
-        self.objects = objects
+    def __init__(self, objects: list[object], attributes: list[tuple[object, frozenset[str]]]) -> None:
+        super().__init__("the step uses objects that were not watched")
+        self.objects, self.attributes = objects, attributes
 
 
 def is_plain_object(item: object) -> bool:
@@ -125,25 +130,36 @@ class PlainObjects:
     Args:
         objects: those of which a walk took the numbers only.
         walked: ids of objects and containers that the walk looked into.
+        opened: by id: attributes that it took besides the numbers.
     """
 
-    def __init__(self, objects: Iterable[object], walked: Iterable[int]) -> None:
+    def __init__(self, objects: Iterable[object], walked: Iterable[int], opened: Mapping[int, frozenset[str] | None]) -> None:
+        self._opened = opened
         self._held: list[_Held] = []
         self._seen = set(walked)
+        self._tensors: dict[int, tuple[object, ...]] = {}
+        self._objects: dict[int, object] = {}
+        self._reads: dict[int, set[str]] = {}
         for item in objects:
             if not isinstance(item, _DATA):
-                self._seen.add(id(item))
-                self._keep(vars(item), (item,), True)
+                self._note_object(item, (item,), True)
+
+    def _note_object(self, item: object, owners: tuple[object, ...], is_walked: bool) -> None:
+        self._seen.add(id(item))
+        self._objects[id(item)] = item
+        self._keep(vars(item), owners, is_walked)
 
     def _note(self, item: object, owners: tuple[object, ...]) -> None:
+        if isinstance(item, torch.Tensor):
+            self._tensors[id(item)] = owners
         if isinstance(item, _PLAIN) or id(item) in self._seen or len(self._held) > _MAX_OBJECTS:
             return
-        self._seen.add(id(item))
         if isinstance(item, list | dict | set | deque):
+            self._seen.add(id(item))
             if len(item) <= _MAX_ENTRIES:
                 self._keep(item, owners, False)
         elif is_plain_object(item):
-            self._keep(vars(item), (*owners, item), False)
+            self._note_object(item, (*owners, item), False)
 
     def _keep(self, container: Any, owners: tuple[object, ...], is_walked: bool) -> None:
         self._held.append(_Held(container, container.copy(), owners, is_walked))
@@ -154,14 +170,49 @@ class PlainObjects:
         """Whether an object or a container was there before the trace."""
         return id(item) in self._seen
 
-    def require_unchanged(self) -> None:
-        """Raise where one of them holds others now than before, put back.
+    @contextlib.contextmanager
+    def reads_noted(self) -> Iterator[None]:
+        """Inside the block, it is noted which attributes of the objects are read."""
+        with contextlib.ExitStack() as stack:
+            for kind in {type(item) for item in self._objects.values()}:
+                if kind.__getattribute__ is object.__getattribute__:
+                    stack.enter_context(replaced(kind, "__getattribute__", self._noting))
+            yield
+
+    def _noting(self, item: object, name: str) -> Any:
+        if id(item) in self._objects:
+            self._reads.setdefault(id(item), set()).add(name)
+        return object.__getattribute__(item, name)
+
+    def require_known(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Raise where the trace has used more of the objects than was watched; what it has changed in them is put back.
+
+        Args:
+            tensors: those that are no state, and that the trace has met.
 
         Raises:
-            ObjectsHoldValuesError: the objects in which they are, and those in which these are.
+            ObjectsHoldValuesError: what is to be watched, too.
         """
         changed = [held for held in self._held if held.is_changed]
         for held in changed:
             held.put_back()
-        if changed:
-            raise ObjectsHoldValuesError(list({id(one): one for held in changed for one in held.owners}.values()))
+        used = [self._tensors[id(tensor)] for tensor in tensors if id(tensor) in self._tensors]
+        owners = {id(one): one for found in (*(held.owners for held in changed), *used) for one in found}
+        attributes = [(item, names) for key, item in self._objects.items() if (names := self._compared(key, item))]
+        if owners or attributes:
+            raise ObjectsHoldValuesError(list(owners.values()), attributes)
+
+    def _compared(self, key: int, item: object) -> frozenset[str]:
+        """The attributes of an object that the trace has read, and that may be another thing for the next step."""
+        own, known = vars(item), self._opened.get(key) or ()
+        return frozenset(
+            name for name in self._reads.get(key, ()) if name in own and name not in known and _may_change(own[name])
+        )
+
+
+def _may_change(value: object) -> bool:
+    if isinstance(value, list | dict | set | deque):
+        return len(value) <= _MAX_ENTRIES
+    if isinstance(value, bool | int | float | torch.SymBool | torch.SymInt | torch.SymFloat):
+        return False  # which is watched
+    return isinstance(value, (*_PLAIN, np.ndarray, Enum)) or is_plain_object(value)

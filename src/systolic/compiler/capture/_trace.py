@@ -32,6 +32,7 @@ from ._hook_tables import hook_effects, share_hooks
 from ._host_calls import HostCalls, TextIsKeyError
 from ._host_draws import Draw, HostDraws
 from ._host_functions import put_off
+from ._iterators import refusing_iterators
 from ._library_calls import LibraryCall, LibraryIsAskedError
 from ._memory_writes import share_memory
 from ._object_graph import Attribute, ObjectGraph, Path, copied, restoring, set_at
@@ -122,7 +123,7 @@ class Call:
         plain_ints: whether `int` of a value of the trace is a plain number, that of this batch.
         decides_conditions: whether comparisons of values of the devices are plain booleans of this batch's.
         put_off: functions of libraries that are called after the step.
-        opened: ids of objects of the user's classes that are watched whole.
+        opened: by id: attributes of objects of the user's classes that are watched besides numbers; None for all.
         only_shows: whether a step is refused that may work on text of values.
         asked: gets the line where user code had asked for a value before an error came.
     """
@@ -142,7 +143,7 @@ class Call:
     plain_ints: bool = False
     decides_conditions: bool = False
     put_off: tuple[LibraryCall, ...] = ()
-    opened: frozenset[int] = frozenset()
+    opened: Mapping[int, frozenset[str] | None] = field(default_factory=dict)
     only_shows: bool = False
     asked: set[str] = field(default_factory=set)
 
@@ -210,7 +211,7 @@ class _Tracing:
         self.objects = objects
         # with what is left out: the step may turn out to change it, and is then traced again
         self.every_object = ObjectGraph(call.roots, opened=call.opened) if call.unread else objects
-        self.plain_objects = PlainObjects(self.every_object.plain, self.every_object.walked())
+        self.plain_objects = PlainObjects(self.every_object.plain, self.every_object.walked(), call.opened)
         self.reads = AttributeReads(item for _, item in self.every_object.objects() if isinstance(item, nn.Module))
         self.oracle = Oracle(None if call.values is None else self._values, call.forced)
         self.table = SymbolTable(self.oracle)
@@ -300,7 +301,7 @@ class _Tracing:
         arguments = self.call.rebuild(flat[len(self.slots) :])
         numbers = dict(zip(self.call.numbers, symbols[:given], strict=True))
         self.closed_over.active = True
-        arrays = ArrayWrites(self.objects.values.items())
+        arrays = ArrayWrites(self.objects.arrays)
         given_arrays = arrays_made()
         grown = GrownLists(self.objects, self.call.appended)
         grown.install()
@@ -314,6 +315,8 @@ class _Tracing:
             put_off(self.call.put_off),
             schedulers_on_the_host(),
             watching_objects(self.call.roots.values()),
+            self.plain_objects.reads_noted(),
+            refusing_iterators(self._existed),
             watching(self.closed_over.sizes),
         ):
             try:
@@ -326,7 +329,7 @@ class _Tracing:
                 raise
         self.closed_over.active = False
         grown.remove()
-        self.plain_objects.require_unchanged()
+        self.plain_objects.require_known(self.closed_over.met())
         arrays.require_none()
         self.closed_over.require_unchanged()
         self._collect(result, before)
@@ -336,6 +339,10 @@ class _Tracing:
         if lists or attributes:
             raise UnwatchedIsReadError(lists, attributes)
         return self.outputs.values
+
+    def _existed(self, item: object) -> bool:
+        """Whether the walk has found an object, or an object of the user's holds it."""
+        return self.plain_objects.knows(item) or any(item is value for value in self.objects.values.values())
 
     def _install(self, values: list[Any]) -> None:
         for slot, stand_in in zip(self.slots, self.stand_ins, strict=True):

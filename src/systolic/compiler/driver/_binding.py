@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
 import torch
@@ -70,8 +70,8 @@ def _require_dense(tensor: torch.Tensor, paths: list[Path]) -> None:
         )
 
 
-def release(roots: MutableMapping[str, Any], opened: Collection[int] = ()) -> None:
-    """The reverse of `bind`; `opened` are the ids of objects that are walked whole."""
+def release(roots: MutableMapping[str, Any], opened: Mapping[int, frozenset[str] | None]) -> None:
+    """The reverse of `bind`; `opened` as for `ObjectGraph`."""
     objects = ObjectGraph(roots, opened=opened)
     for tensor, _ in objects.slots():
         if isinstance(tensor, DeviceTensor):

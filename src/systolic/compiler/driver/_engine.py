@@ -125,7 +125,8 @@ class Engine:
         self._appended: set[int] = set()
         self._read: set[int] = set()
         self._unread: set[Attribute] = set()
-        self._opened: dict[int, object] = {}
+        self._opened: dict[int, frozenset[str] | None] = {}
+        self._kept_alive: list[object] = []
         self._watched: dict[str, Attributes] = {}
         self.last_numbers: list[Number] = []
         self.watch = CheckWatch(placement)
@@ -279,11 +280,21 @@ class Engine:
             try:
                 return self._capture(*call)
             except ObjectsHoldValuesError as error:
-                self._opened |= {id(item): item for item in error.objects}
+                self._open(error)
                 self._entries.clear()  # their guards know less of these objects
             except ObjectIsReadError as error:
                 self._watch(error)
                 self._entries.clear()
+
+    def _open(self, error: ObjectsHoldValuesError) -> None:
+        """Look at more of some objects from now on."""
+        before = dict(self._opened)
+        for item, names in error.attributes:
+            known = self._opened.get(id(item), frozenset())
+            self._opened[id(item)] = None if known is None else known | names
+        self._opened |= {id(item): None for item in error.objects}
+        assert self._opened != before, "what is watched is not asked for again"
+        self._kept_alive += [*error.objects, *(item for item, _ in error.attributes)]  # an id may be another object's later
 
     def _watch(self, error: ObjectIsReadError) -> None:
         """Look at an object before every step from now on."""
@@ -370,7 +381,7 @@ class Engine:
             try:
                 return steady(self._roots(), numbers, lambda: self._captured(leaves, rebuild, numbers, self._roots()))
             except ObjectsHoldValuesError as error:
-                self._opened |= {id(item): item for item in error.objects}
+                self._open(error)
             except ObjectIsReadError as error:
                 self._watch(error)
 
@@ -387,7 +398,7 @@ class Engine:
         unwatched = frozenset(self._appended), frozenset(self._unread)
         make = lambda variable: Call(  # noqa: E731
             self.function, fakes, rebuild, numbers, roots, frozenset(variable), *unwatched, of_leaves, forced,
-            opened=frozenset(self._opened), only_shows=self.only_shows, asked=self.asked,
+            opened=self._opened, only_shows=self.only_shows, asked=self.asked,
         )  # fmt: skip
         for variable in self.varying.choices():
             try:

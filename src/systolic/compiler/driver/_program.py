@@ -96,7 +96,8 @@ class Program:
         versions = [_version(t) for t in self._constants]
         for place, (tensor, version) in enumerate(zip(self._constants, versions, strict=True)):
             if version != self._constant_versions[place]:  # one that is drawn is another one in every step
-                self._constant_arrays[place] = self.placement.replicate(to_jax_array(_host(tensor)))
+                # a copy: JAX may read the host's own memory, at a time when user code has already written the next value there
+                self._constant_arrays[place] = self.placement.replicate(to_jax_array(_host(tensor).clone()))
         self._constant_versions = versions
         return self._constant_arrays
 

@@ -1,0 +1,11 @@
+"""A file of the user's with values that steps of other files read."""
+
+alpha = 1.0
+
+
+class Options:
+    beta = 1.0
+
+
+def current_alpha() -> float:
+    return alpha
