@@ -30,4 +30,4 @@ class Contents:
         kind = (array.shape, array.dtype)
         if array.nbytes > _MAX_BYTES or array.dtype.hasobject:
             return cls(kind, id(array))
-        return cls(kind, zlib.crc32(np.ascontiguousarray(array).view(np.uint8).reshape(-1)) if array.size else 0)
+        return cls(kind, zlib.crc32(array.tobytes()))
