@@ -152,7 +152,7 @@ def _kept_by(function: types.FunctionType) -> dict[str, Place]:
 
 
 def _members(value: object, names: Collection[str], seen: set[int]) -> dict[str, Place]:
-    """What a function may read of a file or a class of the user's, by the names that it mentions: `settings.alpha`."""
+    """The variables of a file or a class of the user's that a function mentions: `settings.alpha`."""
     if isinstance(value, types.ModuleType) and is_the_users(value.__name__):
         holder: Mapping[str, Any] = vars(value)
         path = value.__name__

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import time
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +22,6 @@ from ...runtime import (
 from ..capture import (
     Answer,
     Attribute,
-    Attributes,
     Call,
     Captured,
     Guards,
@@ -32,7 +30,6 @@ from ..capture import (
     ObjectIsReadError,
     ObjectsHoldValuesError,
     Path,
-    Scope,
     StepDraws,
     UnwatchedIsReadError,
     capture,
@@ -53,6 +50,7 @@ from ._check_watch import CheckWatch
 from ._compilations import Compile, CompileListener, NoListener
 from ._left_alone import left_alone
 from ._memory_limit import planned_memory, require_memory
+from ._more_watched import MoreWatched
 from ._program import Program
 from ._recompilation import NameOf, Signature, argument, require_programs, shape_change
 from ._remat import apply_remat
@@ -125,9 +123,7 @@ class Engine:
         self._appended: set[int] = set()
         self._read: set[int] = set()
         self._unread: set[Attribute] = set()
-        self._opened: dict[int, frozenset[str] | None] = {}
-        self._kept_alive: list[object] = []
-        self._watched: dict[str, Attributes] = {}
+        self._more = MoreWatched()
         self.last_numbers: list[Number] = []
         self.watch = CheckWatch(placement)
         self.settles = self.only_shows = self.is_capturing = False
@@ -279,35 +275,13 @@ class Engine:
         while True:
             try:
                 return self._capture(*call)
-            except ObjectsHoldValuesError as error:
-                self._open(error)
-                self._entries.clear()  # their guards know less of these objects
-            except ObjectIsReadError as error:
-                self._watch(error)
-                self._entries.clear()
-
-    def _open(self, error: ObjectsHoldValuesError) -> None:
-        """Look at more of some objects from now on."""
-        before = dict(self._opened)
-        for item, names in error.attributes:
-            known = self._opened.get(id(item), frozenset())
-            self._opened[id(item)] = None if known is None else known | names
-        self._opened |= {id(item): None for item in error.objects}
-        assert self._opened != before, "what is watched is not asked for again"
-        self._kept_alive += [*error.objects, *(item for item, _ in error.attributes)]  # an id may be another object's later
-
-    def _watch(self, error: ObjectIsReadError) -> None:
-        """Look at an object before every step from now on."""
-        name = next(name for number in itertools.count(1) if (name := f"{error.name}{number}") not in self._watched)
-        self._watched[name] = error.attributes
+            except (ObjectsHoldValuesError, ObjectIsReadError) as error:
+                self._more.note(error)
+                self._entries.clear()  # their guards know less
 
     def _roots(self) -> MutableMapping[str, Any]:
         """The objects that the step uses, those included that it turned out to read."""
-        roots = self.roots()
-        if self._watched:
-            assert isinstance(roots, Scope), "who watches more than the roots, gives them as variables"
-            roots.places |= {name: (self._watched, name) for name in self._watched}
-        return roots
+        return self._more.added_to(self.roots())
 
     def _spares(self, signature: Signature) -> bool:
         """Whether a program is spared another trace: all that changed are attributes that its step leaves alone."""
@@ -322,7 +296,7 @@ class Engine:
 
     def _objects(self) -> ObjectGraph:
         """A walk over what the step uses, but for what need not be watched."""
-        return ObjectGraph(self._roots(), self._appended, self._unread, self._opened)
+        return ObjectGraph(self._roots(), self._appended, self._unread, self._more.opened)
 
     def _capture(
         self,
@@ -380,10 +354,8 @@ class Engine:
         while True:
             try:
                 return steady(self._roots(), numbers, lambda: self._captured(leaves, rebuild, numbers, self._roots()))
-            except ObjectsHoldValuesError as error:
-                self._open(error)
-            except ObjectIsReadError as error:
-                self._watch(error)
+            except (ObjectsHoldValuesError, ObjectIsReadError) as error:
+                self._more.note(error)
 
     def _captured(
         self,
@@ -398,7 +370,7 @@ class Engine:
         unwatched = frozenset(self._appended), frozenset(self._unread)
         make = lambda variable: Call(  # noqa: E731
             self.function, fakes, rebuild, numbers, roots, frozenset(variable), *unwatched, of_leaves, forced,
-            opened=self._opened, only_shows=self.only_shows, asked=self.asked,
+            opened=self._more.opened, only_shows=self.only_shows, asked=self.asked,
         )  # fmt: skip
         for variable in self.varying.choices():
             try:
@@ -505,5 +477,5 @@ class Engine:
 
     def release(self) -> None:
         """Give the objects ordinary CPU tensors again, with the current values, and forget the programs."""
-        release(self._roots(), self._opened)
+        release(self._roots(), self._more.opened)
         self._entries.clear()
