@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import enum
 import itertools
 import queue
@@ -49,6 +50,7 @@ def shrinking(loss: T, state: dict[str, float] = {"w": 1.0}) -> T:  # noqa: B006
     return loss * state["w"]
 
 
+ARGUMENTS = argparse.Namespace(alpha=1.0)
 TENSOR = torch.tensor(1.0)
 ARRAY = np.array([1.0, 2.0])
 
@@ -111,6 +113,21 @@ CASES: dict[str, Case] = {
         lambda m: shrinking.__defaults__[0].update(w=1.0),  # type: ignore[index]
         lambda m, i: None,
         lambda m, loss: shrinking(loss),
+    ),
+    "arguments of the command": (
+        lambda m: setattr(ARGUMENTS, "alpha", 1.0),
+        _shrunk(ARGUMENTS, "alpha"),
+        lambda m, loss: loss * ARGUMENTS.alpha,
+    ),
+    "another tensor in a file": (
+        _set(host_settings, "weight", torch.tensor(1.0)),
+        lambda m, i: setattr(host_settings, "weight", host_settings.weight * 0.7),
+        lambda m, loss: loss * host_settings.weight,
+    ),
+    "another tensor in a class": (
+        _set(host_settings.Options, "weight", torch.tensor(1.0)),
+        lambda m, i: setattr(host_settings.Options, "weight", host_settings.Options.weight * 0.7),
+        lambda m, loss: loss * host_settings.Options.weight,
     ),
     "tensor of the file": (lambda m: TENSOR.fill_(1.0), lambda m, i: TENSOR.mul_(0.7), lambda m, loss: loss * TENSOR),
     "arrays": (

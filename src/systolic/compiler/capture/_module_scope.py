@@ -5,17 +5,20 @@ A traced graph freezes them like attributes of objects (C5), and what a step app
 
 from __future__ import annotations
 
+import argparse
 import functools
 import types
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 
 from .._users import is_the_users
 from ._object_graph import is_record
 from ._plain_objects import is_plain_object
+from ._tensor_variables import TensorVariables
 
 Place = tuple[Any, str | None]
 """Where a variable is: a mapping with the key in it, or a closure's cell with None."""
@@ -43,6 +46,22 @@ class ClassAttributes(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(vars(self._cls))
+
+
+class _CellContents(Mapping[str, Any]):
+    """The variable of an enclosing function, by whatever name."""
+
+    def __init__(self, cell: types.CellType) -> None:
+        self._cell = cell
+
+    def __getitem__(self, name: str) -> Any:
+        return self._cell.cell_contents
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 1
 
 
 def variables_of_modules(module: nn.Module, between: Collection[str] = ()) -> dict[str, Place]:
@@ -129,6 +148,8 @@ def _variables(function: types.FunctionType, seen: set[int]) -> dict[str, Place]
             found |= _variables(value, seen)
         elif _is_watched(value):
             found[f"{function.__module__}.{name}"] = (variables, name)
+        elif isinstance(value, torch.Tensor):
+            found[f"{function.__module__}.{name}"] = (TensorVariables(variables), name)
         else:
             found |= _members(value, names, seen)
     for name, cell in cells_of(function):
@@ -137,6 +158,8 @@ def _variables(function: types.FunctionType, seen: set[int]) -> dict[str, Place]
             found |= _variables(value, seen)
         elif _is_watched(value):
             found[f"{function.__qualname__}.{name}"] = (cell, None)
+        elif isinstance(value, torch.Tensor):
+            found[f"{function.__qualname__}.{name}"] = (TensorVariables(_CellContents(cell)), name)
         else:
             found |= _members(value, names, seen)
     return found
@@ -167,6 +190,8 @@ def _members(value: object, names: Collection[str], seen: set[int]) -> dict[str,
             found |= _variables(member, seen)
         elif _is_watched(member):
             found[f"{path}.{name}"] = (holder, name)
+        elif isinstance(member, torch.Tensor):
+            found[f"{path}.{name}"] = (TensorVariables(holder), name)
         elif isinstance(value, types.ModuleType) and isinstance(member, type) and id(member) not in seen:
             seen.add(id(member))
             found |= _members(member, names, seen)
@@ -183,7 +208,7 @@ def cells_of(function: types.FunctionType) -> Iterator[tuple[str, types.CellType
 def _is_watched(value: object) -> bool:
     if isinstance(value, dict | list | tuple):
         return not is_large(value)
-    kinds = (*_PLAIN, types.SimpleNamespace, np.ndarray)
+    kinds = (*_PLAIN, types.SimpleNamespace, argparse.Namespace, np.ndarray)
     return isinstance(value, kinds) or is_record(value) or is_plain_object(value)
 
 
