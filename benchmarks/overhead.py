@@ -63,7 +63,7 @@ class Compare(L.Callback):
         self._started = time.perf_counter()
 
     def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
-        engine = next(e for e in trainer.run.engines.values() if e._entries)
+        engine = next(e for e in trainer.run.engines.values() if getattr(e, "_entries", None))
         program = engine._entries[0].program
         jax.block_until_ready(program.buffers[0].array)
         self.fit_us.append((time.perf_counter() - self._started) / self.steps * 1e6)

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import systolic as L
+from systolic.trainer._step_engine import innermost
 
 
 class Programs(L.Callback):
@@ -29,7 +30,7 @@ class Programs(L.Callback):
     def _keep(self, trainer: Any) -> None:
         self.texts = [
             _text(entry.program, entry.signature[1], engine.last_numbers)
-            for engine in trainer.run.engines.values()
+            for engine in map(innermost, trainer.run.engines.values())
             for entry in engine._entries
             if not entry.pending
         ]

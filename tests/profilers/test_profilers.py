@@ -169,7 +169,7 @@ def test_without_a_profiler_nothing_is_wrapped() -> None:
         run.fit(Line(), batches(1))
     source = iter([1])
     assert observed_batches(source, None, Stage.FIT) is source
-    assert {type(engine).__name__ for engine in run.run.engines.values()} == {"Engine"}
+    assert {type(engine).__name__ for engine in run.run.engines.values()} == {"Engine", "EvaluationEngine"}
 
 
 def test_unknown_profiler_lists_the_known_ones() -> None:

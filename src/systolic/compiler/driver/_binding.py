@@ -70,9 +70,9 @@ def _require_dense(tensor: torch.Tensor, paths: list[Path]) -> None:
         )
 
 
-def release(roots: MutableMapping[str, Any], opened: Mapping[int, frozenset[str] | None]) -> None:
+def release(roots: MutableMapping[str, Any], opened: Mapping[int, frozenset[str] | None] | None = None) -> None:
     """The reverse of `bind`; `opened` as for `ObjectGraph`."""
-    objects = ObjectGraph(roots, opened=opened)
+    objects = ObjectGraph(roots, opened=opened or {})
     for tensor, _ in objects.slots():
         if isinstance(tensor, DeviceTensor):
             bring_back(tensor)
