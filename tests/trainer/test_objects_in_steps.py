@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from beside_lightning import beside_lightning, plain
+from beside_lightning import beside_lightning, module_of, plain
 from torch import nn
+
+import systolic
 
 T = torch.Tensor
 
@@ -207,3 +210,37 @@ def test_holds_what_it_holds_under_lightning(body: Callable[..., None]) -> None:
         return plain([getattr(module, name, None) for name in names]), plain(module.features[0]), plain(FEATURES)
 
     beside_lightning({"training_step": step}, held, prepare=_prepare)
+
+
+class _Noting(torch.utils.data.Dataset[Any]):
+    """Notes in an object, which a module holds, too, what the loader's thread has read."""
+
+    def __init__(self, noted: History) -> None:
+        self.noted = noted
+
+    def __len__(self) -> int:
+        return 96
+
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(0.002)
+        self.noted.add("row", index)
+        return torch.full((4,), float(index)), index % 3
+
+
+def test_what_a_loader_writes_meanwhile_stays() -> None:
+    noted = History()
+
+    def step(module: Any, batch: Any, i: int) -> T:
+        module.meter2.update(module.loss(batch).item())
+        return module.loss(batch)
+
+    def prepare(module: Any) -> None:
+        module.meter2, module.noted = Meter(), noted
+
+    module = module_of(systolic, {"training_step": step}, prepare)
+    quiet: dict[str, Any] = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    trainer = systolic.Trainer(accelerator="cpu", devices=1, max_epochs=1, enable_model_summary=False, **quiet)
+    trainer.fit(module, torch.utils.data.DataLoader(_Noting(noted), batch_size=8))
+    assert noted.losses == list(range(96))
+    assert noted.calls == {"n": 96}
+    assert module.meter2.count == 12

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from ...utilities._torch_internals import FunctionalTensor
 from .._capture_thread import replaced
 from .._users import is_the_users
 
@@ -193,7 +194,7 @@ class PlainObjects:
         Raises:
             ObjectsHoldValuesError: what is to be watched, too.
         """
-        changed = [held for held in self._held if held.is_changed]
+        changed = [held for held in self._held if held.is_changed and self._was_reached(held)]
         for held in changed:
             held.put_back()
         used = [self._tensors[id(tensor)] for tensor in tensors if id(tensor) in self._tensors]
@@ -201,6 +202,14 @@ class PlainObjects:
         attributes = [(item, names) for key, item in self._objects.items() if (names := self._compared(key, item))]
         if owners or attributes:
             raise ObjectsHoldValuesError(list(owners.values()), attributes)
+
+    def _was_reached(self, held: _Held) -> bool:
+        """Whether the trace got to a container; another thread, such as a loader's, may have changed it meanwhile."""
+        owner = held.owners[-1]
+        if id(owner) in self._reads or type(owner).__getattribute__ is not object.__getattribute__:
+            return True
+        now = held.container.values() if isinstance(held.container, dict) else held.container
+        return any(isinstance(value, (torch.SymBool, torch.SymInt, torch.SymFloat, FunctionalTensor)) for value in now)
 
     def _compared(self, key: int, item: object) -> frozenset[str]:
         """The attributes of an object that the trace has read, and that may be another thing for the next step."""
