@@ -194,6 +194,11 @@ class HostCalls:
         return DeferredText(tuple(parts))
 
 
+def has_marks(text: str) -> bool:
+    """Whether a text is formatted of values that do not exist yet."""
+    return _MARK.search(text) is not None
+
+
 def _as_given(argument: object) -> Any:
     """An argument that waits for no value is kept as it is now, whatever it is made of."""
     if isinstance(argument, Kept):

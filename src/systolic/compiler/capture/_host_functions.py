@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import functools
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ParamSpec, TypeVar
@@ -12,10 +14,11 @@ import torch
 
 from ...utilities._torch_internals import tree_map_only
 from ...utilities.rank_zero import rank_zero_info
-from .._capture_thread import only_in_capture
+from .._capture_thread import only_in_capture, replaced
+from .._errors import is_user_frame
 from ._host_calls import recording
 from ._host_result import HostResult
-from ._library_calls import LibraryCall, modules_of
+from ._library_calls import PUT_OFF, LibraryCall, modules_with
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -97,14 +100,36 @@ def _on_host(arguments: Any) -> Any:
 
 
 @contextlib.contextmanager
+def files_after_the_step() -> Iterator[None]:
+    """Inside the block, files that user code opens to write to are opened, written and closed after the step."""
+    original = builtins.open
+
+    def opening(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        calls = recording()
+        writes = isinstance(mode, str) and not set("wax+").isdisjoint(mode)
+        if calls is None or not writes or not is_user_frame(sys._getframe(2).f_code.co_filename):
+            return original(file, mode, *args, **kwargs)
+        result = HostResult("open", calls)
+        calls.record_for(result, _opened, (original, file, mode, *args), kwargs)
+        return result
+
+    with replaced(builtins, "open", opening):
+        yield
+
+
+def _opened(result: HostResult, original: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    result.set(original(*args, **kwargs))
+
+
+@contextlib.contextmanager
 def put_off(calls: Sequence[LibraryCall]) -> Iterator[None]:
     """Inside the block, these functions are called after the step that is traced."""
     changed: list[tuple[dict[str, Any], str, Any]] = []
     try:
         for call in calls:
             replacement = only_in_capture(host(call.function), call.function)
-            package = str(call.function.__module__).partition(".")[0]
-            for scope in (call.scope, *map(vars, modules_of(package))):
+            setattr(replacement, PUT_OFF, call.function)
+            for scope in (call.scope, *map(vars, modules_with(call.function))):
                 for name in [name for name, value in scope.items() if value is call.function]:
                     changed.append((scope, name, call.function))
                     scope[name] = replacement

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dis
 import operator
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, NoReturn, Protocol
 
@@ -88,6 +89,21 @@ class HostResult:
     def __str__(self) -> str:
         return format(self)
 
+    def __enter__(self) -> Any:
+        return self.later(operator.methodcaller("__enter__"))
+
+    def __exit__(self, *error: object) -> None:
+        self.later(operator.methodcaller("__exit__", None, None, None))
+
+    def __iter__(self) -> Iterator[Any]:
+        """The parts of a result that the step takes apart (`precision, recall = ...`), each after the step, too."""
+        if self._is_there:
+            return iter(self._value)
+        count = _unpacked_count(sys._getframe(1))
+        if count is None:
+            self.refuse()
+        return iter([self.later(operator.itemgetter(place)) for place in range(count)])
+
     def later(self, operation: Callable[..., Any], *others: Any, **named: Any) -> Any:
         """The result of an operation with this one as its first argument: computed after the step, too."""
         if self._is_there:
@@ -109,12 +125,20 @@ class HostResult:
 
     __hash__ = object.__hash__
     __array__ = refuse
-    __float__ = __int__ = __bool__ = __index__ = __len__ = __iter__ = refuse
+    __float__ = __int__ = __bool__ = __index__ = __len__ = refuse
     __lt__ = __le__ = __gt__ = __ge__ = refuse
 
 
 def _set_computed(result: HostResult, operation: Callable[..., Any], *values: Any, **named: Any) -> None:
     result.set(operation(*values, **named))
+
+
+def _unpacked_count(frame: FrameType) -> int | None:
+    """How many names the instruction that a frame is at gives values to (`a, b = ...`); None where it is another one."""
+    for instruction in dis.get_instructions(frame.f_code):
+        if instruction.offset == frame.f_lasti:
+            return instruction.arg if instruction.opname == "UNPACK_SEQUENCE" else None
+    return None
 
 
 def _is_users(frame: FrameType) -> bool:

@@ -6,16 +6,24 @@ of `systolic.host`, wherever the user's code finds it: by a global name, by a mo
 
 from __future__ import annotations
 
+import ast
+import builtins
+import itertools
+import linecache
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import FrameType, ModuleType
+from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
 import torch
 
 from ...utilities._installed import is_in_packages
 from .._errors import is_user_frame
+from .._users import is_the_users
+
+PUT_OFF = "_systolic_put_off"
+"""Attribute of a function that is called after the step: the function itself."""
 
 _NO_LIBRARIES = ("numpy", "torch", "systolic", "jax")
 
@@ -54,8 +62,57 @@ def require_no_library() -> None:
     if len(found) > 1:  # functions of one decorator share its code
         inside = [value for value in inner.f_locals.values() if callable(value)]
         found = [one for one in found if any(getattr(one, "__wrapped__", None) is value for value in inside)]
-    if len(found) == 1:
+    if len(found) == 1 and PUT_OFF not in getattr(found[0], "__dict__", {}):
         raise LibraryIsAskedError(LibraryCall(found[0], frame.f_globals))
+
+
+def function_that_failed(error: Exception) -> LibraryCall | None:
+    """The function of a library, or of Python's own, whose call by the user's code ended with an error.
+
+    Also one that is written in C, or that reads values itself (`json.dumps`, `np.save`). None where the user's line did
+    something else, and for functions of PyTorch's, but for `torch.save`.
+    """
+    trace, last = error.__traceback__, None
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        last = trace if is_user_frame(name) and not is_in_packages(name) else last
+        trace = trace.tb_next
+    node = None if last is None else _expression(last)
+    if last is None or not isinstance(node, ast.Call):
+        return None
+    function = _resolved(node.func, last.tb_frame)
+    function = getattr(function, PUT_OFF, function)  # one that is put off already, which the step has imported by its name
+    package = str(getattr(function, "__module__", None) or "builtins").partition(".")[0]
+    of_values = function is torch.save or package not in ("torch", "systolic", "jax", "builtins", "__main__")
+    if isinstance(function, type) or not callable(function) or not of_values or is_the_users(function.__module__):
+        return None
+    return LibraryCall(function, last.tb_frame.f_globals)
+
+
+def _expression(trace: TracebackType) -> ast.expr | None:
+    """The part of the source that the instruction stands for from which an error came."""
+    code = trace.tb_frame.f_code
+    line, end_line, column, end_column = next(itertools.islice(code.co_positions(), trace.tb_lasti // 2, None))
+    if line is None or end_line is None or column is None or end_column is None:
+        return None
+    lines = [linecache.getline(code.co_filename, number) for number in range(line, end_line + 1)]
+    raw = [text.encode() for text in lines]  # columns count bytes
+    raw[-1] = raw[-1][:end_column]
+    raw[0] = raw[0][column:]
+    try:
+        return ast.parse(f"({b''.join(raw).decode()})", mode="eval").body
+    except SyntaxError:
+        return None
+
+
+def _resolved(node: ast.expr, frame: FrameType) -> Any:
+    """The object that a name, or an attribute of modules, stands for in a frame; None for anything else."""
+    if isinstance(node, ast.Name):
+        return {**vars(builtins), **frame.f_globals, **frame.f_locals}.get(node.id)
+    if isinstance(node, ast.Attribute):
+        owner = _resolved(node.value, frame)
+        return vars(owner).get(node.attr) if isinstance(owner, ModuleType) else None
+    return None
 
 
 def _caller_of_library(frame: FrameType | None) -> tuple[FrameType | None, FrameType | None]:
@@ -83,6 +140,14 @@ def _knows_torch(package: str) -> bool:
 def modules_of(package: str) -> list[ModuleType]:
     """The modules of a package that are loaded."""
     return [one for name, one in list(sys.modules.items()) if name.partition(".")[0] == package and isinstance(one, ModuleType)]
+
+
+def modules_with(function: Callable[..., Any]) -> list[ModuleType]:
+    """The modules of a function's package, and those that have it under its name: one written in C may tell of no package."""
+    name = getattr(function, "__name__", "")
+    others = [one for one in list(sys.modules.values()) if isinstance(one, ModuleType) and vars(one).get(name) is function]
+    found = [*modules_of(str(function.__module__).partition(".")[0]), *others]
+    return list({id(one): one for one in found}.values())
 
 
 def _named(frame: FrameType) -> list[Any]:

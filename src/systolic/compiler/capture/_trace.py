@@ -15,7 +15,7 @@ from torch import fx, nn
 
 from ...runtime import DeviceTensor
 from ...utilities._torch_internals import FakeTensorMode, decompose, dispatch_functionalize, make_fx
-from .._errors import user_line_of
+from .._errors import DataDependentError, user_line_of
 from ._array_writes import ArrayWrites
 from ._asked_numbers import Asker, NumberIsAskedError, traced_numbers
 from ._attribute_reads import AttributeReads
@@ -23,7 +23,7 @@ from ._clocks import clocks_told
 from ._closed_over import ClosedOverTensors
 from ._decided import deciding_conditions, wants_booleans
 from ._effects import Append, Effect, Gradient, OptimizerState, RequiresGrad, SetItem, container_effects
-from ._explain import explained
+from ._explain import explained, host_needed
 from ._final_tensors import FinalTensors
 from ._fixed_shapes import fix_shapes
 from ._graph import SlotInput, TensorInput, clean_graph
@@ -31,9 +31,9 @@ from ._grown_lists import GrownLists
 from ._hook_tables import hook_effects, share_hooks
 from ._host_calls import HostCalls, TextIsKeyError
 from ._host_draws import Draw, HostDraws
-from ._host_functions import put_off
+from ._host_functions import files_after_the_step, put_off
 from ._iterators import refusing_iterators
-from ._library_calls import LibraryCall, LibraryIsAskedError
+from ._library_calls import LibraryCall, LibraryIsAskedError, function_that_failed
 from ._memory_writes import share_memory
 from ._object_graph import Attribute, ObjectGraph, Path, copied, restoring, set_at
 from ._op_origins import tracking_modules
@@ -46,6 +46,7 @@ from ._schedulers import schedulers_on_the_host
 from ._size_reads import SizeReads, watching
 from ._slots import Slot, cells_of_slots, require_unexchanged, slots_of, with_same_memory
 from ._speculation import Answer, Oracle, Speculation
+from ._streams import streams_after_the_step
 from ._symbols import HostExpression, Number, SymbolTable
 from ._torch_patches import capturing
 from ._traced_arrays import arrays_made
@@ -152,6 +153,10 @@ class Call:
         return ObjectGraph(self.roots, self.appended, self.unread, self.opened)
 
 
+_MAX_PUT_OFF = 12
+"""A step that calls more functions of libraries with values is refused: each of them costs a trace."""
+
+
 def capture(call: Call) -> Captured:
     """Trace one call.
 
@@ -167,6 +172,8 @@ def capture(call: Call) -> Captured:
         except NumberIsAskedError as error:
             call = dataclasses.replace(call, askers=(*call.askers, error.asker))
         except LibraryIsAskedError as error:
+            if len(call.put_off) >= _MAX_PUT_OFF or any(one.function is error.call.function for one in call.put_off):
+                raise DataDependentError(host_needed(user_line_of(error))) from None
             call = dataclasses.replace(call, put_off=(*call.put_off, error.call))
         except Exception as error:
             floats = tuple(asker for asker in call.askers if asker.name != "int")
@@ -175,7 +182,10 @@ def capture(call: Call) -> Captured:
             elif floats != call.askers:  # something may want an `int` of Python's, as `json.dumps` does
                 call = dataclasses.replace(call, askers=floats, plain_ints=True)
             else:
-                raise
+                failed = function_that_failed(error) if call.asked and len(call.put_off) < _MAX_PUT_OFF else None
+                if failed is None or any(one.function is failed.function for one in call.put_off):
+                    raise
+                call = dataclasses.replace(call, put_off=(*call.put_off, failed))
 
 
 def _captured(call: Call) -> Captured:
@@ -317,6 +327,8 @@ class _Tracing:
             watching_objects(self.call.roots.values()),
             self.plain_objects.reads_noted(),
             refusing_iterators(self._existed),
+            streams_after_the_step(),
+            files_after_the_step(),
             watching(self.closed_over.sizes),
         ):
             try:
