@@ -105,7 +105,7 @@ def metrics(module: Any, batch: Any, i: int) -> None:
     module.accuracy(guesses, batch[1])
     module.log("accuracy", module.accuracy, on_epoch=True)
     module.log("loss", F.cross_entropy(guesses, batch[1]), prog_bar=True)
-    module.seen.append(json.dumps(guesses.argmax(1).tolist()))
+    module.seen.append(f"{guesses.sum():.3f}".split("."))
 
 
 def with_gradients(module: Any, batch: Any, i: int) -> None:
@@ -113,7 +113,7 @@ def with_gradients(module: Any, batch: Any, i: int) -> None:
         x = batch[0].detach().clone().requires_grad_()
         loss = F.cross_entropy(module(x), batch[1])
         (gradient,) = torch.autograd.grad(loss, x)
-    module.seen.append(json.dumps([round(v, 3) for v in module(x + gradient.sign()).mean(0).tolist()]))
+    module.seen.append([f"{v:.3f}".split(".") for v in module(x + gradient.sign()).mean(0).tolist()])
 
 
 BODIES = [decoded, counted, in_an_array, text, files, of_libraries, to_the_end_word, metrics, with_gradients]
