@@ -55,6 +55,12 @@ def loader(count: int, seed: int, batch_size: int = 16) -> DataLoader[Any]:
     return DataLoader(TensorDataset(x, y), batch_size=batch_size)
 
 
+def trainer_of(library: Any, **options: Any) -> Any:
+    """A Trainer on the CPU, of one epoch and one core if not told otherwise, that shows and writes nothing."""
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+    return library.Trainer(**{"accelerator": "cpu", "devices": 1, "max_epochs": 1, **quiet, **options})
+
+
 def beside_lightning(
     methods: Mapping[str, Method],
     held: Callable[[Any], Any],
@@ -75,10 +81,7 @@ def beside_lightning(
     found: list[Any] = []
     for library in (lightning, systolic):
         module = module_of(library, methods, prepare)
-        trainer = library.Trainer(
-            max_epochs=epochs, accelerator="cpu", devices=devices if library is systolic else 1, logger=False,
-            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
-        )  # fmt: skip
+        trainer = trainer_of(library, max_epochs=epochs, devices=devices if library is systolic else 1)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore" if library is lightning else "error")  # Lightning's advice on loaders
             each = 16 // devices if library is systolic else 16  # of a core; Lightning gets the same global batch

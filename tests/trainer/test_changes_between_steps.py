@@ -13,7 +13,7 @@ import host_settings
 import numpy as np
 import pytest
 import torch
-from beside_lightning import beside_lightning, loader, module_of
+from beside_lightning import beside_lightning, loader, module_of, trainer_of
 
 import systolic
 
@@ -181,8 +181,7 @@ def test_the_next_step_uses_it(name: str) -> None:
 
 def _fit(step: Callable[[Any, Any, int], Any], prepare: Callable[[Any], None]) -> systolic.Trainer:
     module = module_of(systolic, {"training_step": step}, prepare)
-    quiet: dict[str, Any] = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
-    trainer = systolic.Trainer(accelerator="cpu", devices=1, max_epochs=2, enable_model_summary=False, **quiet)
+    trainer = trainer_of(systolic, max_epochs=2)
     trainer.fit(module, loader(48, 1))
     return trainer
 

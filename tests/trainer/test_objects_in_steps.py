@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from beside_lightning import beside_lightning, module_of, plain
+from beside_lightning import beside_lightning, module_of, plain, trainer_of
 from torch import nn
 
 import systolic
@@ -238,9 +238,7 @@ def test_what_a_loader_writes_meanwhile_stays() -> None:
         module.meter2, module.noted = Meter(), noted
 
     module = module_of(systolic, {"training_step": step}, prepare)
-    quiet: dict[str, Any] = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
-    trainer = systolic.Trainer(accelerator="cpu", devices=1, max_epochs=1, enable_model_summary=False, **quiet)
-    trainer.fit(module, torch.utils.data.DataLoader(_Noting(noted), batch_size=8))
+    trainer_of(systolic).fit(module, torch.utils.data.DataLoader(_Noting(noted), batch_size=8))
     assert noted.losses == list(range(96))
     assert noted.calls == {"n": 96}
     assert module.meter2.count == 12

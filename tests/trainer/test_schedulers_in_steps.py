@@ -11,7 +11,7 @@ import lightning
 import pytest
 import torch
 import torch.nn.functional as F
-from beside_lightning import beside_lightning, loader, module_of, plain
+from beside_lightning import beside_lightning, loader, module_of, plain, trainer_of
 from torch.optim import lr_scheduler as schedulers
 
 import systolic
@@ -98,10 +98,8 @@ def _seen(library: Any, read: Callable[[Any, int], Any], interval: str, path: Pa
 
     module = module_of(library, {n: f for n, f in locals().items() if callable(f) and f is not read}, lambda module: None)
     callbacks = library.pytorch.callbacks
-    trainer = library.Trainer(
-        max_epochs=3, accelerator="cpu", devices=1, logger=False, enable_progress_bar=False, enable_model_summary=False,
-        callbacks=[callbacks.EarlyStopping("v", mode="max", patience=9), callbacks.ModelCheckpoint(path, monitor="v")],
-    )  # fmt: skip
+    watching = [callbacks.EarlyStopping("v", mode="max", patience=9), callbacks.ModelCheckpoint(path, monitor="v")]
+    trainer = trainer_of(library, max_epochs=3, enable_checkpointing=True, callbacks=watching)
     trainer.fit(module, loader(48, 1), loader(36, 2))
     return plain(module.seen), [p.detach().sum().item() for p in module.parameters()]
 
@@ -133,8 +131,7 @@ def test_what_is_known_between_steps_is_refused_in_one(read: Callable[[Any], Any
         return module.loss(batch)
 
     module = module_of(systolic, {"training_step": training_step}, lambda module: None)
-    quiet: dict[str, Any] = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
-    trainer = systolic.Trainer(accelerator="cpu", devices=1, max_epochs=1, enable_model_summary=False, **quiet)
+    trainer = trainer_of(systolic)
     with pytest.raises(systolic.CaptureError, match="which is another one for every step"):
         trainer.fit(module, loader(48, 1))
 

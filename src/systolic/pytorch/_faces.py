@@ -7,10 +7,7 @@ import sys
 import types
 from typing import Any
 
-from ._names import MODULES, home, ours
-
-_WITH_FILES = frozenset({"callbacks", "core", "loggers", "plugins", "profilers", "trainer", "tuner", "cli"})
-"""Modules whose names all stand in systolic's module of the same name."""
+from ._names import MODULES, MOVED, home, ours
 
 
 class Face(types.ModuleType):
@@ -42,9 +39,10 @@ class Face(types.ModuleType):
 
 
 def faces(package: str) -> dict[str, types.ModuleType]:
-    """All such modules by full name.
+    """All such modules by full name, but those that are there already, and those that have moved into the package.
 
     Args:
         package: the name of the package that they are in.
     """
-    return {f"{package}.{path}": Face(f"{package}.{path}", path) for path in sorted(MODULES - _WITH_FILES)}
+    paths = {f"{package}.{path}": path for path in sorted(MODULES - MOVED.keys())}
+    return {name: Face(name, path) for name, path in paths.items() if name not in sys.modules}

@@ -17,7 +17,7 @@ _FACES = (
 )  # fmt: skip
 """Modules of systolic in which the names of Lightning's mean the same; of equal names the first counts."""
 
-_MOVED = {"cli": "pytorch.cli"}
+MOVED = {"cli": "pytorch.cli"}
 """Modules of Lightning's that lie at another place here. What they need may not be installed."""
 
 _PARTS = {"core.datamodule": "core._datamodule", "core.module": "core._module", "core.hooks": "core._hooks"}
@@ -77,7 +77,7 @@ def ours(module: str, name: str) -> Any:
 
 def counterpart(module: str) -> types.ModuleType | None:
     """Systolic's module at the same place, or None."""
-    return _systolic(_MOVED.get(module, module)) if module in _FACES or module in _MOVED else None
+    return _systolic(MOVED.get(module, module)) if module in _FACES or module in MOVED else None
 
 
 def home(module: str) -> types.ModuleType | None:
@@ -86,8 +86,8 @@ def home(module: str) -> types.ModuleType | None:
     Args:
         module: without the package, such as "callbacks.timer".
     """
-    if module in _MOVED:
-        return sys.modules.get(f"systolic.{_MOVED[module]}")  # the CLI, which is imported by those only who use it
+    if module in MOVED:
+        return sys.modules.get(f"systolic.{MOVED[module]}")  # the CLI, which is imported by those only who use it
     own = _PARTS.get(module, module)
     if not module or (module not in MODULES and module not in _PARTS):
         return None

@@ -18,6 +18,7 @@ from torch import nn
 from ..compiler import CaptureError, Engine, ModulePrograms, UnsupportedOpError
 from ..exceptions import MisconfigurationException
 from ..runtime import to_torch_tensor
+from ..utilities._typical_time import TypicalTime
 from ..utilities.rank_zero import rank_zero_info
 from ._eager import EagerResult
 from ._step_engine import StepOutcome, WrappedEngine
@@ -25,7 +26,6 @@ from ._steps import EvaluationStep
 
 _MAX_DECIDING_PROGRAMS = 6
 """So many ways through the code of a step, each with a program of its own: then there will be more."""
-_STEPS_MEASURED = 20
 
 
 class EvaluationEngine(WrappedEngine):
@@ -41,7 +41,9 @@ class EvaluationEngine(WrappedEngine):
         self._compiled, self._step = engine, step
         self._modules = ModulePrograms(engine.placement, _keeps_totals, engine.compiles)
         self._on_host = False
-        self._seconds: list[float] = []
+        self._cost = TypicalTime(
+            lambda time, of: f"{step.stage.step} takes {time} on the host, with the programs of its modules ({of})."
+        )
         engine.only_shows = True
 
     def run(
@@ -88,19 +90,8 @@ class EvaluationEngine(WrappedEngine):
         arrays = {id(t): (t, t._version, a) for t, a in zip(tensors, leaves, strict=True) if isinstance(a, jax.Array)}
         with self._modules.running(arrays):
             result = EagerResult(self._step(*rebuild(list[Any](tensors)), **numbers))
-        self._measure(time.perf_counter() - began)
+        self._cost.add(time.perf_counter() - began)
         return result
-
-    def _measure(self, seconds: float) -> None:
-        if len(self._seconds) == _STEPS_MEASURED:
-            return
-        self._seconds.append(seconds)
-        if len(self._seconds) == _STEPS_MEASURED:
-            typical = sorted(self._seconds)[_STEPS_MEASURED // 2] * 1e3
-            rank_zero_info(
-                f"{self._step.stage.step} takes {typical:.3g} ms on the host, with the programs of its modules (median of "
-                f"{_STEPS_MEASURED})."
-            )
 
 
 def _keeps_totals(module: nn.Module) -> bool:

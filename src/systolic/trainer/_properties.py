@@ -94,8 +94,7 @@ class TrainerProperties(TrainerMembers):
     @property
     def datamodule(self) -> LightningDataModule | None:
         """Datamodule that loaders come from, if not from the module."""
-        found = self._run.datamodule
-        return None if found is None else self._run.reads.object(found)
+        return self._run.reads.object(self._run.datamodule)
 
     @property
     def optimizers(self) -> list[torch.optim.Optimizer]:
@@ -298,14 +297,12 @@ class TrainerProperties(TrainerMembers):
     @property
     def checkpoint_callback(self) -> Checkpoint | None:
         """The first ModelCheckpoint."""
-        found = first_of(self.config.callbacks, Checkpoint)
-        return None if found is None else self._run.reads.object(found)
+        return self._run.reads.object(first_of(self.config.callbacks, Checkpoint))
 
     @property
     def early_stopping_callback(self) -> EarlyStopping | None:
         """The first EarlyStopping."""
-        found = first_of(self.config.callbacks, EarlyStopping)
-        return None if found is None else self._run.reads.object(found)
+        return self._run.reads.object(first_of(self.config.callbacks, EarlyStopping))
 
     @property
     def progress_bar_callback(self) -> ProgressBar | None:

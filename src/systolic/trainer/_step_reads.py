@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
@@ -11,6 +11,7 @@ from ..compiler import CaptureError, is_capture_thread, require_watched, user_li
 from ._stage import TrainerState
 
 if TYPE_CHECKING:
+    from ._reporting import Reporting
     from ._run import Run
 
 C = TypeVar("C")
@@ -47,8 +48,8 @@ class StepReads:
         return getattr(self._run, name)
 
     def object(self, item: C) -> C:
-        """A callback or a datamodule, of which a step may read what it has found out: best scores, paths, counts."""
-        if self._run.symbols is not None:
+        """A callback or a datamodule, or None, of which a step may read what it has found out: best scores, paths, counts."""
+        if item is not None and self._run.symbols is not None:
             names = [name for name, value in vars(item).items() if isinstance(value, _SIMPLE)]
             require_watched(type(item).__name__, item, names)
         return item
@@ -70,7 +71,7 @@ class StepReads:
                 "the steps, such as on_train_batch_start, keep it in an attribute of the module, and read that."
             )
 
-    def metrics(self, name: str) -> Any:
+    def metrics(self, name: str) -> Reporting:
         """The values that were logged, by the name of the Trainer's member; waits for the last dispatched step."""
         self.require_between_steps(f"trainer.{name}", "keep the value that the step has computed, before `self.log` gets it")
         return self._run.reporting.settled()

@@ -31,7 +31,7 @@ from ._optimizer_state import fill_first_state as fill_first_state
 from ._output_tree import OutputTree as OutputTree
 from ._output_tree import filled as filled
 from ._output_tree import output_numbers as output_numbers
-from ._plain_objects import ObjectsHoldValuesError as ObjectsHoldValuesError
+from ._plain_contents import ObjectsHoldValuesError as ObjectsHoldValuesError
 from ._scope import Scope as Scope
 from ._scope import scope_of as scope_of
 from ._scope import scope_with_globals as scope_with_globals

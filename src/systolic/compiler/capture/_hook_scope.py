@@ -11,8 +11,8 @@ from typing import Any
 from torch import nn
 
 from .._users import is_the_users
-from ._module_scope import Place, cells_of, is_large, names_in, variables_of
-from ._object_graph import Attributes
+from ._module_scope import Place, is_large, names_in, variables_of
+from ._object_graph import Attributes, cells_of
 
 _IGNORED = (types.ModuleType, types.FunctionType, types.MethodType, type)
 

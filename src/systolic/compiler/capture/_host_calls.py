@@ -33,8 +33,8 @@ from ._traced_arrays import is_traced_array
 Traced = torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool
 """Values that a trace has in place of tensors and numbers."""
 
-_MARK = re.compile("\x02value ([0-9]+) 0\\.0:0/0-0_0=0\x03")
-# with digits and signs: what splits text or replaces parts of it leaves no whole mark
+_DIGITS = "0.0:0/0-0_0=0"  # in a mark: what splits text at signs, or replaces digits, leaves no whole one
+_MARK = re.compile(f"\x02value ([0-9]+) {re.escape(_DIGITS)}\x03")
 _print = builtins.print
 _handle = logging.Logger.handle
 _OURS = str(Path(__file__).parents[1])
@@ -116,7 +116,7 @@ class HostCalls:
         self._formatted.append(_Formatted(value, convert, user_line_of(), not _WORK_ON_TEXT.isdisjoint(names)))
         if not (_WORK_ON_TEXT - _ON_MORE if self._only_shows else _ALIGN_TEXT).isdisjoint(names):
             self._refuse_work(user_line_of())
-        return f"\x02value {len(self._formatted) - 1} 0.0:0/0-0_0=0\x03"
+        return f"\x02value {len(self._formatted) - 1} {_DIGITS}\x03"
 
     @property
     def was_asked(self) -> bool:
@@ -145,12 +145,12 @@ class HostCalls:
         """Raise where text that stands for a value was looked up, and found nothing."""
         if self._decides_text or not isinstance(error, LookupError | AttributeError):
             return
-        if any(isinstance(a, str) and _MARK.search(a) for a in error.args):
+        if any(isinstance(a, str) and has_marks(a) for a in error.args):
             raise TextIsKeyError from error
 
     def require_no_name(self, names: Iterable[object]) -> None:
         """Raise where text that stands for a value became the name of an attribute, or the key of an entry."""
-        if not self._decides_text and any(isinstance(name, str) and _MARK.search(name) for name in names):
+        if not self._decides_text and any(isinstance(name, str) and has_marks(name) for name in names):
             raise TextIsKeyError
 
     def explained(self, error: Exception, number: Callable[[Any], Any]) -> None:
@@ -205,9 +205,7 @@ def _as_given(argument: object) -> Any:
         return argument
     leaves = tree_leaves(argument)
     waits = any(
-        isinstance(leaf, Traced | HostResult)
-        or is_traced_array(leaf)
-        or (isinstance(leaf, str) and _MARK.search(leaf) is not None)
+        isinstance(leaf, Traced | HostResult) or is_traced_array(leaf) or (isinstance(leaf, str) and has_marks(leaf))
         for leaf in leaves
     )
     if waits:

@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 
 from ...utilities._torch_internals import tree_map_only
-from ...utilities.rank_zero import rank_zero_info
+from ...utilities._typical_time import TypicalTime
 from .._capture_thread import only_in_capture, replaced
 from .._errors import is_user_frame
 from ._host_calls import recording
@@ -22,8 +22,6 @@ from ._library_calls import PUT_OFF, LibraryCall, modules_with
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-_CALLS_MEASURED = 20
 
 
 def host(function: Callable[P, R]) -> Callable[P, R]:
@@ -51,7 +49,9 @@ def host(function: Callable[P, R]) -> Callable[P, R]:
         0.75
     """
     name = getattr(function, "__qualname__", repr(function))
-    cost = _Cost(name)
+    cost = TypicalTime(
+        lambda time, of: f"{name} is called on the host after every step, which waits for its values: {time} a call ({of})."
+    )
     plain: Callable[..., R] = function  # on the host its tensors are others, of the same kinds
 
     @functools.wraps(function)
@@ -67,26 +67,7 @@ def host(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-class _Cost:
-    """Seconds of the first calls, told in one line."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._seconds: list[float] = []
-
-    def add(self, seconds: float) -> None:
-        if len(self._seconds) == _CALLS_MEASURED:
-            return
-        self._seconds.append(seconds)
-        if len(self._seconds) == _CALLS_MEASURED:
-            typical = sorted(self._seconds)[_CALLS_MEASURED // 2] * 1e3
-            rank_zero_info(
-                f"{self._name} is called on the host after every step, which waits for its values: {typical:.3g} ms a call "
-                f"(median of {_CALLS_MEASURED})."
-            )
-
-
-def host_function(result: HostResult, function: Callable[..., Any], cost: _Cost, *args: Any, **kwargs: Any) -> None:
+def host_function(result: HostResult, function: Callable[..., Any], cost: TypicalTime, *args: Any, **kwargs: Any) -> None:
     """Call a function of the user's after the step; reports name this call."""
     given, named = _on_host((args, kwargs))
     began = time.perf_counter()

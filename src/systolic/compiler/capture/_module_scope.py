@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from .._users import is_the_users
-from ._object_graph import is_record
+from ._object_graph import cells_of, is_record
 from ._plain_objects import is_plain_object
 from ._tensor_variables import TensorVariables
 
@@ -49,16 +49,16 @@ class ClassAttributes(Mapping[str, Any]):
 
 
 class _CellContents(Mapping[str, Any]):
-    """The variable of an enclosing function, by whatever name."""
+    """The variable of an enclosing function, by its name."""
 
-    def __init__(self, cell: types.CellType) -> None:
-        self._cell = cell
+    def __init__(self, cell: types.CellType, name: str) -> None:
+        self._cell, self._name = cell, name
 
     def __getitem__(self, name: str) -> Any:
         return self._cell.cell_contents
 
     def __iter__(self) -> Iterator[str]:
-        return iter(())
+        return iter((self._name,))
 
     def __len__(self) -> int:
         return 1
@@ -139,30 +139,34 @@ def _variables(function: types.FunctionType, seen: set[int]) -> dict[str, Place]
         return {}
     seen.add(id(function))
     variables = function.__globals__
-    found: dict[str, Place] = {}
-    found |= _kept_by(function)
+    found = _kept_by(function)
     names = set(names_in(function.__code__))
     for name in sorted(names & variables.keys()):
-        value = variables[name]
-        if isinstance(value, types.FunctionType) and is_the_users(value.__module__):
-            found |= _variables(value, seen)
-        elif _is_watched(value):
-            found[f"{function.__module__}.{name}"] = (variables, name)
-        elif isinstance(value, torch.Tensor):
-            found[f"{function.__module__}.{name}"] = (TensorVariables(variables), name)
-        else:
-            found |= _members(value, names, seen)
+        found |= _variable(f"{function.__module__}.{name}", (variables, name), variables, names, seen)
     for name, cell in cells_of(function):
-        value = cell.cell_contents
-        if isinstance(value, types.FunctionType) and is_the_users(value.__module__):
-            found |= _variables(value, seen)
-        elif _is_watched(value):
-            found[f"{function.__qualname__}.{name}"] = (cell, None)
-        elif isinstance(value, torch.Tensor):
-            found[f"{function.__qualname__}.{name}"] = (TensorVariables(_CellContents(cell)), name)
-        else:
-            found |= _members(value, names, seen)
+        found |= _variable(f"{function.__qualname__}.{name}", (cell, None), _CellContents(cell, name), names, seen)
     return found
+
+
+def _variable(path: str, place: Place, holder: Mapping[str, Any], names: Collection[str], seen: set[int]) -> dict[str, Place]:
+    """The places that count of a variable that a function mentions.
+
+    Args:
+        path: what to call it.
+        place: where it is.
+        holder: a mapping with its value under the last part of `path`.
+        names: all that the function mentions.
+        seen: ids of functions that were looked at.
+    """
+    name = path.rpartition(".")[2]
+    value = holder[name]
+    if isinstance(value, types.FunctionType) and is_the_users(value.__module__):
+        return _variables(value, seen)
+    if _is_watched(value):
+        return {path: place}
+    if isinstance(value, torch.Tensor):
+        return {path: (TensorVariables(holder), name)}
+    return _members(value, names, seen)
 
 
 def _kept_by(function: types.FunctionType) -> dict[str, Place]:
@@ -176,33 +180,20 @@ def _kept_by(function: types.FunctionType) -> dict[str, Place]:
 
 def _members(value: object, names: Collection[str], seen: set[int]) -> dict[str, Place]:
     """The variables of a file or a class of the user's that a function mentions: `settings.alpha`."""
-    if isinstance(value, types.ModuleType) and is_the_users(value.__name__):
-        holder: Mapping[str, Any] = vars(value)
-        path = value.__name__
-    elif isinstance(value, type) and is_the_users(value.__module__):
-        holder, path = ClassAttributes(value), f"{value.__module__}.{value.__qualname__}"
+    is_class = isinstance(value, type)
+    if is_class and is_the_users(value.__module__):
+        holder: Mapping[str, Any] = ClassAttributes(value)
+        path = f"{value.__module__}.{value.__qualname__}"
+    elif isinstance(value, types.ModuleType) and is_the_users(value.__name__):
+        holder, path = vars(value), value.__name__
     else:
         return {}
     found: dict[str, Place] = {}
     for name in sorted(set(names) & holder.keys()):
-        member = holder[name]
-        if isinstance(member, types.FunctionType) and is_the_users(member.__module__):
-            found |= _variables(member, seen)
-        elif _is_watched(member):
-            found[f"{path}.{name}"] = (holder, name)
-        elif isinstance(member, torch.Tensor):
-            found[f"{path}.{name}"] = (TensorVariables(holder), name)
-        elif isinstance(value, types.ModuleType) and isinstance(member, type) and id(member) not in seen:
-            seen.add(id(member))
-            found |= _members(member, names, seen)
+        # from a file to its classes, and no further
+        if not isinstance(holder[name], types.ModuleType | type if is_class else types.ModuleType):
+            found |= _variable(f"{path}.{name}", (holder, name), holder, names, seen)
     return found
-
-
-def cells_of(function: types.FunctionType) -> Iterator[tuple[str, types.CellType]]:
-    """The variables of enclosing functions that a function uses, by name."""
-    for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        if cell != types.CellType():  # a variable that has no value yet
-            yield variable, cell
 
 
 def _is_watched(value: object) -> bool:

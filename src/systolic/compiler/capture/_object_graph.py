@@ -179,8 +179,8 @@ class ObjectGraph:
             self._visit(owner, (*path, "owner"))
         function = getattr(hook, "__func__", hook)
         if isinstance(function, types.FunctionType) and is_the_users(function.__module__):
-            for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-                value = None if cell == types.CellType() else cell.cell_contents
+            for name, cell in cells_of(function):
+                value = cell.cell_contents
                 if type(value) in (list, dict) or is_plain_object(value):
                     self._visit(value, (*path, name))
 
@@ -253,6 +253,13 @@ class ObjectGraph:
         yield from ((self.tensors[found[0]], found) for found in paths.values())
 
 
+def cells_of(function: types.FunctionType) -> Iterator[tuple[str, types.CellType]]:
+    """The variables of enclosing functions that a function uses, by name."""
+    for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        if cell != types.CellType():  # a variable that has no value yet
+            yield variable, cell
+
+
 @contextlib.contextmanager
 def restoring(objects: ObjectGraph) -> Iterator[None]:
     """Put every container, set and table of hooks that was found back as it was: the same objects, with what they held."""
@@ -262,7 +269,7 @@ def restoring(objects: ObjectGraph) -> Iterator[None]:
         yield
     finally:
         for container, contents in copies:
-            _put_back(container, contents)
+            put_back(container, contents)
 
 
 def copied(container: Container) -> Any:
@@ -283,7 +290,8 @@ def entries(container: Container) -> list[tuple[Any, Any]]:
     return list(enumerate(container) if isinstance(container, list | deque) else _items(container))
 
 
-def _put_back(container: Container | set[Any], contents: Any) -> None:
+def put_back(container: Container | set[Any], contents: Any) -> None:
+    """Let a container hold what it held; the same object, and untouched where it holds that."""
     if isinstance(container, list | deque):
         if len(container) != len(contents) or any(a is not b for a, b in zip(container, contents, strict=True)):
             container.clear()

@@ -301,15 +301,12 @@ def _with_plain_keys(structure: Any) -> Any:
         return type(structure)(map(_with_plain_keys, structure))
     if type(structure) not in (dict, OrderedDict, defaultdict):
         return structure
-    made = structure if not any(isinstance(key, torch.SymInt) for key in structure) else copy.copy(structure)
-    if made is not structure:
-        made.clear()
-        made.update({plain_key(key): value for key, value in structure.items()})
-    values = {key: _with_plain_keys(value) for key, value in made.items()}
-    if all(value is made[key] for key, value in values.items()):
-        return made
-    made = copy.copy(made)
-    made.update(values)
+    pairs = [(plain_key(key), _with_plain_keys(value)) for key, value in structure.items()]
+    if all(key is was and value is old for (key, value), (was, old) in zip(pairs, structure.items(), strict=True)):
+        return structure
+    made = copy.copy(structure)
+    made.clear()
+    made.update(pairs)
     return made
 
 

@@ -1,90 +1,23 @@
-"""Objects of the user's classes of which only numbers are watched, and in which a trace may leave more than numbers.
-
-An object like any other (a meter, a history, a callback with a hook on a module) may hold data that would take long to look
-through before every step, so a walk takes its numbers and flags only. Where a step keeps a tensor, a value or a list in such an
-object, the trace has left there what means nothing afterwards. The object is put back as it was, and the step is traced again
-with the whole object watched, as a module is.
-"""
+"""Objects of the user's classes that are nothing to PyTorch: meters, histories, records; and those that steps make."""
 
 from __future__ import annotations
 
-import contextlib
 import types
 import weakref
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from ...utilities._torch_internals import FunctionalTensor
-from .._capture_thread import replaced
 from .._users import is_the_users
 
-_DATA = (Dataset, DataLoader, Sampler)  # worked on by the loader's thread while a step is traced
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
-_NUMBERS = (bool, int, float, torch.SymBool, torch.SymInt, torch.SymFloat)
-_MAX_ENTRIES = 1_000
-"""A container with more entries is data, which a step does not fill."""
-_MAX_OBJECTS = 10_000
-
-
-class ObjectsHoldValuesError(Exception):
-    """A trace has used more of some objects than was watched.
-
-    Attributes:
-        objects: those in which it has left something: all that they hold counts.
-        attributes: what it has read: these attributes of theirs count.
-    """
-
-    def __init__(self, objects: list[object], attributes: list[tuple[object, frozenset[str]]]) -> None:
-        super().__init__("the step uses objects that were not watched")
-        self.objects, self.attributes = objects, attributes
+DATA = (Dataset, DataLoader, Sampler)  # worked on by the loader's thread while a step is traced
+_OF_TORCH = (torch.nn.Module, torch.optim.Optimizer, torch.Tensor, *DATA)
 
 
 def is_plain_object(item: object) -> bool:
     """Whether an object is an instance of a class of the user's that is nothing to PyTorch, and no data."""
-    of_torch = (torch.nn.Module, torch.optim.Optimizer, torch.Tensor, *_DATA)
-    return not isinstance(item, (type, *of_torch)) and is_the_users(type(item).__module__) and hasattr(item, "__dict__")
-
-
-@dataclass(frozen=True)
-class _Held:
-    """Contents of a container before a trace, or an object by attribute.
-
-    Attributes:
-        container: the container.
-        contents: a copy of it.
-        owners: the plain objects in which it lies, the outermost first.
-        is_walked: whether the walk watches the numbers in it, and what is set there.
-    """
-
-    container: Any
-    contents: Any
-    owners: tuple[object, ...]
-    is_walked: bool
-
-    @property
-    def is_changed(self) -> bool:
-        """Whether there is something else in it now that the walk does not see."""
-        if not isinstance(self.container, dict):
-            return len(self.container) != len(self.contents) or any(
-                a is not b for a, b in zip(self.container, self.contents, strict=True)
-            )
-        ignored = _NUMBERS if self.is_walked else ()
-        now = {key: value for key, value in self.container.items() if not isinstance(value, ignored)}
-        before = {key: value for key, value in self.contents.items() if not isinstance(value, ignored)}
-        return now.keys() != before.keys() or any(now[key] is not value for key, value in before.items())
-
-    def put_back(self) -> None:
-        """Let it hold what it held."""
-        self.container.clear()
-        change = self.container.extend if isinstance(self.container, list | deque) else self.container.update
-        change(self.contents)
+    return not isinstance(item, (type, *_OF_TORCH)) and is_the_users(type(item).__module__) and hasattr(item, "__dict__")
 
 
 _MADE: dict[int, weakref.ref[object]] = {}
@@ -107,9 +40,8 @@ def is_made(item: object) -> bool:
 
 def has_attributes(item: object) -> bool:
     """Whether an object is one of the user's that can be made anew from its attributes."""
-    of_torch = (torch.nn.Module, torch.optim.Optimizer, torch.Tensor, *_DATA)
     kind = type(item)
-    if isinstance(item, (type, types.FunctionType, types.ModuleType, *of_torch)) or not is_the_users(kind.__module__):
+    if isinstance(item, (type, types.FunctionType, types.ModuleType, *_OF_TORCH)) or not is_the_users(kind.__module__):
         return False
     return kind.__new__ is object.__new__ and kind.__reduce_ex__ is object.__reduce_ex__
 
@@ -123,105 +55,3 @@ def attributes_of(item: object) -> dict[str, Any]:
 def _slots(kind: type) -> tuple[str, ...]:
     names = vars(kind).get("__slots__", ())
     return tuple(name for name in ((names,) if isinstance(names, str) else names) if name not in ("__dict__", "__weakref__"))
-
-
-class PlainObjects:
-    """Contents of some objects before a trace, and of what they hold in turn.
-
-    Args:
-        objects: those of which a walk took the numbers only.
-        walked: ids of objects and containers that the walk looked into.
-        opened: by id: attributes that it took besides the numbers.
-    """
-
-    def __init__(self, objects: Iterable[object], walked: Iterable[int], opened: Mapping[int, frozenset[str] | None]) -> None:
-        self._opened = opened
-        self._held: list[_Held] = []
-        self._seen = set(walked)
-        self._tensors: dict[int, tuple[object, ...]] = {}
-        self._objects: dict[int, object] = {}
-        self._reads: dict[int, set[str]] = {}
-        for item in objects:
-            if not isinstance(item, _DATA):
-                self._note_object(item, (item,), True)
-
-    def _note_object(self, item: object, owners: tuple[object, ...], is_walked: bool) -> None:
-        self._seen.add(id(item))
-        self._objects[id(item)] = item
-        self._keep(vars(item), owners, is_walked)
-
-    def _note(self, item: object, owners: tuple[object, ...]) -> None:
-        if isinstance(item, torch.Tensor):
-            self._tensors[id(item)] = owners
-        if isinstance(item, _PLAIN) or id(item) in self._seen or len(self._held) > _MAX_OBJECTS:
-            return
-        if isinstance(item, list | dict | set | deque):
-            self._seen.add(id(item))
-            if len(item) <= _MAX_ENTRIES:
-                self._keep(item, owners, False)
-        elif is_plain_object(item):
-            self._note_object(item, (*owners, item), False)
-
-    def _keep(self, container: Any, owners: tuple[object, ...], is_walked: bool) -> None:
-        self._held.append(_Held(container, container.copy(), owners, is_walked))
-        for one in list(container.values() if isinstance(container, dict) else container):
-            self._note(one, owners)
-
-    def knows(self, item: object) -> bool:
-        """Whether an object or a container was there before the trace."""
-        return id(item) in self._seen
-
-    @contextlib.contextmanager
-    def reads_noted(self) -> Iterator[None]:
-        """Inside the block, it is noted which attributes of the objects are read."""
-        with contextlib.ExitStack() as stack:
-            for kind in {type(item) for item in self._objects.values()}:
-                if kind.__getattribute__ is object.__getattribute__:
-                    stack.enter_context(replaced(kind, "__getattribute__", self._noting))
-            yield
-
-    def _noting(self, item: object, name: str) -> Any:
-        if id(item) in self._objects:
-            self._reads.setdefault(id(item), set()).add(name)
-        return object.__getattribute__(item, name)
-
-    def require_known(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Raise where the trace has used more of the objects than was watched; what it has changed in them is put back.
-
-        Args:
-            tensors: those that are no state, and that the trace has met.
-
-        Raises:
-            ObjectsHoldValuesError: what is to be watched, too.
-        """
-        changed = [held for held in self._held if held.is_changed and self._was_reached(held)]
-        for held in changed:
-            held.put_back()
-        used = [self._tensors[id(tensor)] for tensor in tensors if id(tensor) in self._tensors]
-        owners = {id(one): one for found in (*(held.owners for held in changed), *used) for one in found}
-        attributes = [(item, names) for key, item in self._objects.items() if (names := self._compared(key, item))]
-        if owners or attributes:
-            raise ObjectsHoldValuesError(list(owners.values()), attributes)
-
-    def _was_reached(self, held: _Held) -> bool:
-        """Whether the trace got to a container; another thread, such as a loader's, may have changed it meanwhile."""
-        owner = held.owners[-1]
-        if id(owner) in self._reads or type(owner).__getattribute__ is not object.__getattribute__:
-            return True
-        now = held.container.values() if isinstance(held.container, dict) else held.container
-        return any(isinstance(value, (torch.SymBool, torch.SymInt, torch.SymFloat, FunctionalTensor)) for value in now)
-
-    def _compared(self, key: int, item: object) -> frozenset[str]:
-        """The attributes of an object that the trace has read, and that may be another thing for the next step."""
-        own, known = vars(item), self._opened.get(key) or ()
-        return frozenset(
-            name for name in self._reads.get(key, ()) if name in own and name not in known and _may_change(own[name])
-        )
-
-
-def _may_change(value: object) -> bool:
-    if isinstance(value, list | dict | set | deque):
-        return len(value) <= _MAX_ENTRIES
-    if isinstance(value, bool | int | float | torch.SymBool | torch.SymInt | torch.SymFloat):
-        return False  # which is watched
-    return isinstance(value, (*_PLAIN, np.ndarray, Enum)) or is_plain_object(value)

@@ -13,8 +13,8 @@ from torch import nn
 
 from .._errors import is_user_frame
 from ._hook_scope import places_of_hooks
-from ._module_scope import Place, cells_of, names_in, variables_of_modules
-from ._object_graph import is_record
+from ._module_scope import Place, names_in, variables_of_modules
+from ._object_graph import cells_of, is_record
 
 
 class Scope(MutableMapping[str, Any]):

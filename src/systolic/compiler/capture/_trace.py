@@ -39,7 +39,7 @@ from ._object_graph import Attribute, ObjectGraph, Path, copied, restoring, set_
 from ._op_origins import tracking_modules
 from ._op_policy import OpPolicy
 from ._output_tree import OutputList, OutputTree
-from ._plain_objects import PlainObjects
+from ._plain_contents import PlainObjects
 from ._randomness import UnattributedDrawError, refusing_hidden_randomness
 from ._rng_numbering import number_draws
 from ._schedulers import schedulers_on_the_host
@@ -334,7 +334,7 @@ class _Tracing:
             try:
                 result = self.call.function(*arguments, **numbers)
             except Exception as error:
-                if self.host_calls.was_asked or arrays_made() > given_arrays + 1 or self.oracle.has_given:
+                if self.host_calls.was_asked or arrays_made() > given_arrays or self.oracle.has_given:
                     self.call.asked.add(user_line_of(error))
                 self.host_calls.require_no_key(error)
                 self.host_calls.explained(error, self.oracle.number)

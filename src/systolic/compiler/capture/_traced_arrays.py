@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import operator
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, Protocol, TypeGuard
@@ -61,17 +60,18 @@ class TracedArray(Protocol):
     ndim: int
 
 
-_MADE = itertools.count()
+_made = 0
 
 
 def arrays_made() -> int:
-    """How many arrays were given out so far, one more with each question."""
-    return next(_MADE)
+    """How many arrays were given out so far."""
+    return _made
 
 
 def traced_array(tensor: torch.Tensor) -> Any:
     """An array that stands for a tensor of the trace."""
-    next(_MADE)
+    global _made
+    _made += 1
     return numpy_of_torch().ndarray(tensor)
 
 
