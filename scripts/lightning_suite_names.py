@@ -4,40 +4,26 @@
 
 The suite's plugin puts proxies in the place of Lightning's modules, and writes to them change Lightning's own module. Under
 `systolic.as_lightning`, which is what users have, a name that our module at that place has is set there, and exceptions of
-`lightning.fabric` are systolic's. This plugin does both to the proxies, by `as_lightning`'s own tables.
+`lightning.fabric` are systolic's. This plugin does both to the proxies, by the tables of `systolic.pytorch`.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import sys
 import types
-from pathlib import Path
 from typing import Any
 
-import systolic
+from systolic.pytorch import _names as names
 
-TABLES = Path(systolic.__file__).parent / "as_lightning" / "_names.py"
 _NOTHING = object()
 
 
-def tables() -> Any:
-    """The module with the names, without its package, whose import would put aliases in the place of the proxies."""
-    spec = importlib.util.spec_from_file_location("lightning_suite_tables", TABLES)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def forward(proxies: type[types.ModuleType], names: Any) -> None:
+def forward(proxies: type[types.ModuleType]) -> None:
     """Let what is written to Lightning's modules, proxies and those that the suite executed again, reach systolic's too.
 
     Args:
         proxies: the class of the suite's proxies.
-        names: the module with `as_lightning`'s tables.
     """
     before: dict[tuple[str, str], tuple[object, object]] = {}
 
@@ -60,12 +46,11 @@ def forward(proxies: type[types.ModuleType], names: Any) -> None:
             module.__class__ = Executed
 
 
-def replace_exceptions(proxies: type[types.ModuleType], names: Any) -> None:
+def replace_exceptions(proxies: type[types.ModuleType]) -> None:
     """Let exceptions of `lightning.fabric` be systolic's.
 
     Args:
         proxies: the class of the suite's proxies.
-        names: the module with `as_lightning`'s tables.
     """
     for path, proxy in list(sys.modules.items()):
         if not path.startswith("lightning.fabric") or not isinstance(proxy, proxies):
@@ -85,6 +70,5 @@ def pytest_configure() -> None:
     if suite is None:
         raise RuntimeError("lightning_suite_names goes with the suite's plugin: pytest -p lightning_alias")
     if suite.ALIAS:
-        names = tables()
-        replace_exceptions(suite.AliasModule, names)
-        forward(suite.AliasModule, names)
+        replace_exceptions(suite.AliasModule)
+        forward(suite.AliasModule)

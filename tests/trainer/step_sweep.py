@@ -45,8 +45,16 @@ class Recorder(L.Callback):
         self.metrics.append({name: float(value) for name, value in trainer.callback_metrics.items()})
 
 
-def train(name: str, compiled: bool, devices: int = 1, precision: Any = "32-true") -> Outcome:
-    """Two epochs of six batches; the same numbers of Python and NumPy are drawn in every run."""
+def train(name: str, compiled: bool, devices: int = 1, precision: Any = "32-true", processes: int = 1) -> Outcome:
+    """Two epochs of six batches; the same numbers of Python and NumPy are drawn in every run.
+
+    Args:
+        name: of the pattern.
+        compiled: or in eager PyTorch.
+        devices: of this process.
+        precision: of the Trainer.
+        processes: how many train together.
+    """
     torch.manual_seed(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what is old in PyTorch
@@ -68,7 +76,7 @@ def train(name: str, compiled: bool, devices: int = 1, precision: Any = "32-true
     try:
         with contextlib.redirect_stdout(output), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of programs for each size, and of what libraries say of themselves
-            trainer.fit(module, DataLoader(data, batch_size=ROWS // (devices if compiled else 1)))
+            trainer.fit(module, DataLoader(data, batch_size=ROWS // (devices * processes if compiled else 1)))
     finally:
         logger.removeHandler(handler)
     state = {key: value.detach().clone() for key, value in module.state_dict().items()}

@@ -10,8 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from beside_lightning import beside_lightning, plain
+from beside_lightning import beside_lightning, loader, module_of, plain, trainer_of
 from sklearn.metrics import precision_recall_fscore_support
+
+import systolic
+from systolic.callbacks import ProgressBar
 
 T = torch.Tensor
 
@@ -57,3 +60,23 @@ def test_files_are_those_of_lightning(tmp_path: Path, capsys: pytest.CaptureFixt
     texts = [line for line in capsys.readouterr().out.splitlines() if line.startswith("loss ")]
     assert len(texts) == 12
     assert texts[:6] == texts[6:]
+
+
+def test_a_callback_gets_the_stream_that_a_step_prints_to() -> None:
+    """And not what stands for it while the step is traced."""
+    given: list[Any] = []
+
+    class Bar(ProgressBar):
+        def disable(self) -> None:
+            pass
+
+        def print(self, *args: Any, **kwargs: Any) -> None:
+            given.append((args, kwargs))
+
+    def training_step(module: Any, batch: Any, i: int) -> T:
+        module.print("loss", file=sys.stderr)
+        return module.loss(batch)
+
+    module = module_of(systolic, {"training_step": training_step}, lambda module: None)
+    trainer_of(systolic, callbacks=[Bar()], enable_progress_bar=True).fit(module, loader(32, 1))
+    assert given == [(("loss",), {"file": sys.stderr})] * 2

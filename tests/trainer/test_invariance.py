@@ -152,3 +152,32 @@ def test_without_synchronisation_each_core_normalises_its_own_part(devices: int)
         expected.append(loss.item())
     torch.testing.assert_close(losses, torch.tensor(expected), rtol=1e-5, atol=0)
     assert not torch.allclose(losses, synchronised, rtol=1e-4)
+
+
+class Rows(Normalised):
+    """Normalises rows of numbers: one value per channel and row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.head = nn.BatchNorm1d(36), nn.Linear(36, 3)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.head(self.norm(images.flatten(1)))
+
+
+def test_one_row_on_each_core_cannot_be_normalised() -> None:
+    """PyTorch refuses it on one device, and DDP on several; the variance of one value would stay in `running_var` as NaN."""
+
+    def fit(devices: int, sync: bool) -> Rows:
+        module = Rows()
+        rows = TensorDataset(*image_loader(1, batches=1).dataset[:8])
+        trainer(devices, sync_batchnorm=sync).fit(module, DataLoader(rows, 8 // devices))
+        return module
+
+    with pytest.raises(
+        ValueError, match=r"more than 1 value per channel on each core.*shape \(8, 36\).*8 cores has 1 row"
+    ) as error:
+        fit(8, sync=False)
+    assert any(frame.name == "forward" and str(frame.path) == __file__ for frame in error.traceback)
+    for devices, sync in ((4, False), (8, True)):
+        assert fit(devices, sync).norm.running_var.isfinite().all()

@@ -19,7 +19,7 @@ REFUSED = {
 # One of each kind.
 ON_EIGHT_CORES = (
     "KeepArrays", "Packed", "PackedOutput", "PrintLoss", "AppendAndUse", "DequeOfLosses", "MathOfStep", "IfLossLarge", "BestSoFar", "MaskedRows", "UniqueClasses",
-    "WriteMasked", "CoinFlip", "Mixup", "LayerDrop", "QueuePointer", "CategoricalLogProb", "F1",
+    "WriteMasked", "HardNegatives", "AurocExact", "CoinFlip", "Mixup", "LayerDrop", "QueuePointer", "CategoricalLogProb", "F1",
     "PerSampleGradients", "NumpyNoise", "PythonShuffle", "NumpyMean", "FloatOfTensor", "OldSpectralNorm",
 )  # fmt: skip
 # Divides by differences of gradients, which makes rounding large.
@@ -27,7 +27,7 @@ IN_FLOAT64 = ("Lbfgs",)
 EQUAL = [name for name in PATTERNS if name not in REFUSED]
 
 
-@pytest.mark.thin(12, 4)
+@pytest.mark.thin(12)
 @pytest.mark.parametrize("name", EQUAL)
 def test_a_step_equals_eager_pytorch(name: str) -> None:
     precision = "64-true" if name in IN_FLOAT64 else "32-true"
@@ -35,7 +35,7 @@ def test_a_step_equals_eager_pytorch(name: str) -> None:
     assert difference(*ways) == ""
 
 
-@pytest.mark.thin(8, 4)
+@pytest.mark.thin(8)
 @pytest.mark.parametrize("name", ON_EIGHT_CORES)
 def test_on_eight_cores(name: str) -> None:
     assert difference(train(name, compiled=False), train(name, compiled=True, devices=8)) == ""

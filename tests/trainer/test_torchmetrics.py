@@ -8,6 +8,7 @@ import pytest
 from trainer.three_ways import compare, loader, quiet_trainer, regression, run
 
 import systolic as L
+from systolic.exceptions import MisconfigurationException
 
 torchmetrics = pytest.importorskip("torchmetrics")
 
@@ -110,3 +111,19 @@ def test_nothing_compiles_in_the_second_epoch() -> None:
 
     run("compiled", build(training), max_epochs=4, callbacks=lambda base: [Watch()])
     assert counts[1:] == [counts[1]] * 3
+
+
+@pytest.mark.parametrize("others", [True, False])
+@pytest.mark.parametrize("hook", ["training_step", "validation_step", "on_train_epoch_end"])
+def test_a_metric_that_is_no_attribute_of_the_module(others: bool, hook: str) -> None:
+    """Refused, as by Lightning: nobody would reset or save it."""
+
+    def log(self: Any, *args: Any) -> Any:
+        self.log("error", torchmetrics.MeanSquaredError())
+
+    methods: dict[str, Any] = {"training_step": lambda self, batch, batch_idx: self.loss(batch), hook: log}
+    module = regression(L.LightningModule, **methods)()
+    if others:
+        module.kept = torchmetrics.MeanAbsoluteError()
+    with pytest.raises(MisconfigurationException, match=r"'kept'.*metric_attribute" if others else "self.metric = "):
+        quiet_trainer().fit(module, loader(8), loader(8) if hook == "validation_step" else None)

@@ -59,4 +59,4 @@ def default_directory(trainer: TrainerLike) -> str:
     logger = trainer.loggers[0]
     version = logger.version if isinstance(logger.version, str) else f"version_{logger.version}"
     save_dir = location(logger.save_dir or trainer.default_root_dir)
-    return os.path.join(save_dir, logger.name or "", version, "checkpoints")
+    return os.path.join(save_dir, str(logger.name or ""), version, "checkpoints")

@@ -16,7 +16,9 @@ from .capture import Slot as Slot
 from .capture import TrainState as TrainState
 from .capture import host as host
 from .capture import names_in as names_in
+from .capture import rank_in_step as rank_in_step
 from .capture import recorded as recorded
+from .capture import recorded_by_all as recorded_by_all
 from .capture import require_watched as require_watched
 from .capture import scope_of as scope_of
 from .capture import scope_with_globals as scope_with_globals
@@ -37,6 +39,7 @@ from .driver import activations_of as activations_of
 from .driver import choose_remat as choose_remat
 from .driver import jit as jit
 from .driver import longest_loop as longest_loop
+from .driver import values_of as values_of
 from .kernels import jax_op as jax_op
 from .lowering import LINE as LINE
 from .lowering import SCOPE as SCOPE

@@ -241,15 +241,16 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, DataHooks, _
             sync_dist_group: has no effect.
             add_dataloader_idx: append "/dataloader_idx_N" when there are several evaluation loaders.
             batch_size: the weight of this batch in the epoch's mean; default the size of its first tensor.
-            metric_attribute: has no effect: metrics are found by identity.
+            metric_attribute: where in the module a metric is, for one that is no attribute of it.
             rank_zero_only: has no effect in one process.
 
         Raises:
-            MisconfigurationException: outside of a hook that may log, or an unknown `reduce_fx`.
+            MisconfigurationException: outside of a hook that may log, an unknown `reduce_fx`, or a metric that is no attribute
+                of the module.
             ValueError: a value that is not one number.
             TypeError: a `batch_size` that is no number.
         """
-        del enable_graph, sync_dist, sync_dist_group, metric_attribute, rank_zero_only
+        del enable_graph, sync_dist, sync_dist_group, rank_zero_only
         if self._trainer is None:
             warnings.warn(
                 f"self.log({name!r}, ...) does nothing without a Trainer: the module has not been given to one.", stacklevel=2
@@ -276,6 +277,7 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, DataHooks, _
             reduction=reduction_name(reduce_fx),
             add_dataloader_idx=add_dataloader_idx,
             batch_size=batch_size,
+            metric_attribute=metric_attribute,
         )
         self._trainer.run.log(name, value, options)
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 import torch
-from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from ..utilities._torch_internals import WorkerInfo, _generate_state
 from ..utilities.random_state import HostRandomState
+from ..utilities.seed import pl_worker_init_function
 
 
 class Stateful(Protocol):
@@ -31,6 +34,17 @@ def is_stateful(loader: object) -> TypeGuard[Stateful]:
     """Whether a loader, sampler or dataset knows where it is."""
     # isinstance of a protocol takes a hundred times as long, and every epoch asks for every sampler
     return callable(getattr(loader, "state_dict", None)) and callable(getattr(loader, "load_state_dict", None))
+
+
+def seed_workers(loader: DataLoader[Any], process: int) -> None:
+    """After `seed_everything(..., workers=True)`, have the loader's workers seeded by its process's number, too.
+
+    Args:
+        loader: of the user's; a `worker_init_fn` of its own stays.
+        process: the number of this process.
+    """
+    if os.environ.get("PL_SEED_WORKERS", "0") != "0" and loader.worker_init_fn is None:
+        loader.worker_init_fn = partial(pl_worker_init_function, rank=process)
 
 
 @dataclass

@@ -153,11 +153,20 @@ class BoringDataModule(LightningDataModule):
         self.random_full = RandomDataset(_SIZE, _LENGTH * 4)
 
     def setup(self, stage: str) -> None:
-        """Divide the rows."""
-        assert self.random_full is not None, "prepare_data comes first"
-        rows = list(range(_LENGTH * 4))
-        parts = [torch.utils.data.Subset(self.random_full, rows[start : start + _LENGTH]) for start in rows[::_LENGTH]]
-        self.random_train, self.random_val, self.random_test, self.random_predict = parts
+        """Give a stage its rows."""
+        if stage == "fit":
+            self.random_train = self._part(0)
+        if stage in ("fit", "validate"):
+            self.random_val = self._part(1)
+        if stage == "test":
+            self.random_test = self._part(2)
+        if stage == "predict":
+            self.random_predict = self._part(3)
+
+    def _part(self, number: int) -> Dataset[torch.Tensor]:
+        if self.random_full is None:  # a subclass may have nothing to prepare
+            self.random_full = RandomDataset(_SIZE, _LENGTH * 4)
+        return torch.utils.data.Subset(self.random_full, range(number * _LENGTH, (number + 1) * _LENGTH))
 
     def train_dataloader(self) -> DataLoader[torch.Tensor]:
         """Rows, one by one."""

@@ -17,6 +17,7 @@ class LogOptions:
         reduction: "mean", "sum", "min" or "max".
         add_dataloader_idx: whether the name says of which evaluation loader it is, where there are several.
         batch_size: the weight of the batch in a mean; None for the size of its first tensor.
+        metric_attribute: where in the module a metric is; None to look for it.
     """
 
     prog_bar: bool
@@ -26,3 +27,4 @@ class LogOptions:
     reduction: str
     add_dataloader_idx: bool
     batch_size: int | None
+    metric_attribute: str | None

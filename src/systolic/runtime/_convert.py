@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import ml_dtypes
 import numpy as np
 import torch
 
-from ..distributed import gather_to_host, join_parts, make_global_array
+from ..distributed import gather, gather_to_host, join_parts, make_global_array
 from ._dimension_order import Place, sharding_of
 from ._dtypes import torch_dtype
 from ._fork import require_not_forked
@@ -81,38 +82,74 @@ def to_host_array(array: jax.Array) -> np.ndarray[Any, Any]:
 def copy_to_host(array: jax.Array) -> np.ndarray[Any, Any]:
     """The values of a device array, which the array itself does not keep; waits for the device.
 
+    An array that is split over processes is read by all of them, which send each other their parts.
+
     Raises:
         RuntimeError: as for `to_host_array`.
+        MisconfigurationException: another process does something else meanwhile.
     """
     require_not_forked(array)
     if array.is_fully_replicated:
         return np.asarray(array.addressable_data(0))  # host sync: the value is wanted
     parts = _own_parts(array)
     if not _is_whole(array, parts):
-        if _reading_together:
-            return gather_to_host(array)
-        raise RuntimeError(
-            f"An array of shape {array.shape} is split over the devices of several processes ({array.sharding}), so that "
-            "this process alone cannot read it."
-        )
+        _require_all_read(array)
+        return gather_to_host(array)
     values = np.empty(array.shape, array.dtype)
     for shard in parts:
         values[shard.index] = np.asarray(shard.data)  # host sync: the value is wanted
     return values
 
 
-_reading_together: list[None] = []
-"""Not empty while all processes read the same arrays in the same order."""
+_readers: list[Literal["all", "one"]] = []
+"""Who reads, as the innermost block says: all processes, the same arrays in the same order; or one alone."""
 
 
 @contextlib.contextmanager
 def reading_together() -> Iterator[None]:
-    """Inside the block an array that is split over processes can be read: all of them read it, and send their parts."""
-    _reading_together.append(None)
+    """Inside the block all processes read the same arrays: they do not ask each other before each."""
+    _readers.append("all")
     try:
         yield
     finally:
-        _reading_together.pop()
+        _readers.pop()
+
+
+@contextlib.contextmanager
+def reading_alone() -> Iterator[None]:
+    """Inside the block the other processes may be anywhere: an array that is split over them cannot be read."""
+    _readers.append("one")
+    try:
+        yield
+    finally:
+        _readers.pop()
+
+
+_deputies: set[int] = set()
+"""Threads that read for the main one."""
+
+
+@contextlib.contextmanager
+def reading_for_main_thread() -> Iterator[None]:
+    """Inside the block the main thread waits for what this one reads."""
+    _deputies.add(threading.get_ident())
+    try:
+        yield
+    finally:
+        _deputies.discard(threading.get_ident())
+
+
+def _require_all_read(array: jax.Array) -> None:
+    reader = _readers[-1] if _readers else None
+    # what other threads do is in no order that processes share
+    in_order = threading.current_thread() is threading.main_thread() or threading.get_ident() in _deputies
+    if reader == "one" or not in_order:
+        raise RuntimeError(
+            f"An array of shape {array.shape} is split over the devices of several processes ({array.sharding}), so that "
+            "this process alone cannot read it."
+        )
+    if reader is None:
+        gather(f"read a tensor of shape {array.shape}, of which each of them has a part", None)
 
 
 def is_readable_alone(array: jax.Array) -> bool:

@@ -185,7 +185,8 @@ class Placement:
             wanted = place_of(self.state_sharding(entry), entry.shape)
             # what an optimizer of the user's own created in its first step lies where XLA left it
             if cell.offset < 0 and not lies_at(cell.buffer.array, wanted):
-                cell.buffer.array = jax.device_put(cell.buffer.array, wanted)
+                with jax.enable_x64(True):  # without, JAX copies the half of an int64 array, and still calls it one
+                    cell.buffer.array = jax.device_put(cell.buffer.array, wanted)
         return cells
 
     def batch_sharding(self, shape: Sequence[int]) -> Sharding:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from ..compiler import Attributes, Engine, choose_remat, scope_with_globals
 from ..exceptions import MisconfigurationException
 from ..metrics import Results
-from ..runtime import Placement, reading_together
+from ..runtime import Placement, reading_alone, reading_together
 from ..strategies import name_of_strategy
 from ._compile_notice import CompileNotice
 from ._data_scope import datamodule_places
@@ -49,7 +48,7 @@ def release_engines(engines: Sequence[Releasable], *, failing: bool, puts_back: 
     for engine in engines:
         try:
             # after an error the other processes may be elsewhere
-            with contextlib.nullcontext() if failing else reading_together():
+            with reading_alone() if failing else reading_together():
                 engine.release()
         except RuntimeError as error:
             # the traceback of the error that ended the run may still hold tensors of the trace; that error matters
@@ -77,7 +76,7 @@ def make_engine(run: Run, step: Step, stage: Stage, results: Results) -> StepEng
     engine: StepEngine = EagerEngine(step) if run.placement is None else _compiled(run, run.placement, step, stage, results)
     if isinstance(engine, Engine) and isinstance(step, TrainStep) and run.steps_on_host:
         engine = HostOptimizerEngine(run, step, engine)
-    elif isinstance(engine, Engine) and isinstance(step, EvaluationStep) and not run.is_shared:
+    elif isinstance(engine, Engine) and isinstance(step, EvaluationStep):
         engine = EvaluationEngine(engine, step)
     if config.profiler is not None:
         strategy = name_of_strategy(config.sharding, config.platform, config.num_devices)

@@ -12,12 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import numpy as np
 from torch import nn
 
-from ..compiler import CaptureError, Engine, ModulePrograms, UnsupportedOpError
+from ..compiler import CaptureError, Engine, ModulePrograms, UnsupportedOpError, values_of
 from ..exceptions import MisconfigurationException
-from ..runtime import to_torch_tensor
 from ..utilities._typical_time import TypicalTime
 from ..utilities.rank_zero import rank_zero_info
 from ._eager import EagerResult
@@ -85,8 +83,7 @@ class EvaluationEngine(WrappedEngine):
         self, leaves: Sequence[Any], rebuild: Callable[[list[Any]], tuple[Any, ...]], numbers: dict[str, Any]
     ) -> EagerResult:
         began = time.perf_counter()
-        # host sync: Python may do anything with the batch
-        tensors = [to_torch_tensor(np.array(leaf)) for leaf in leaves]
+        tensors = values_of(leaves)()  # host sync: Python may do anything with the batch
         arrays = {id(t): (t, t._version, a) for t, a in zip(tensors, leaves, strict=True) if isinstance(a, jax.Array)}
         with self._modules.running(arrays):
             result = EagerResult(self._step(*rebuild(list[Any](tensors)), **numbers))

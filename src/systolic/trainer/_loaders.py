@@ -17,12 +17,13 @@ from ..data import (
     num_batches,
     part_of,
     scale_loader,
+    seed_workers,
     share_loader,
     share_stream,
     warn_of_unlikely_loader,
 )
 from ..utilities._overrides import overrides
-from ..utilities._torch_internals import tree_map
+from ..utilities._torch_internals import tree_leaves, tree_map
 from ._fingerprints import require_same_data
 from ._overfit import in_order
 from ._stage import Stage, TrainerFn
@@ -139,10 +140,14 @@ def are_defined(run: Run, stage: Stage) -> bool:
 
 def given_or_own(run: Run, stage: Stage, given: Any) -> Any:
     """The loaders that were given, or those of the datamodule or module."""
-    if given is not None:
-        return given
     owner, base = _owner(run)
-    return getattr(owner, stage.loader)() if overrides(owner, stage.loader, base) else None
+    loaders = given
+    if given is None and overrides(owner, stage.loader, base):
+        loaders = getattr(owner, stage.loader)()
+    for loader in loaders.flattened if isinstance(loaders, CombinedLoader) else tree_leaves(loaders):
+        if isinstance(loader, DataLoader):
+            seed_workers(loader, run.processes.index)
+    return loaders
 
 
 def _source(run: Run, stage: Stage, given: Any) -> str:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..compiler import HostResult, recorded, tensor_behind
+from ..compiler import HostResult, recorded_by_all, tensor_behind
 from ..exceptions import MisconfigurationException
-from ..metrics import LogEntry, LogOptions, is_metric
+from ..metrics import LogEntry, LogOptions, is_metric, metrics_of
 from ..metrics._results import as_scalar
 from ._stage import Stage, TrainerFn
 
@@ -26,6 +26,8 @@ def log_value(run: Run, name: str, value: Any, options: LogOptions) -> None:
             "ending is "
             "added where there are several. Choose another name."
         )
+    if is_metric(value) and options.metric_attribute is None:
+        _require_attribute(run, name, value)
     if run.step_log is None:
         _log_on_host(run, name, value, options)
         return
@@ -53,7 +55,7 @@ def log_value(run: Run, name: str, value: Any, options: LogOptions) -> None:
     )
     if isinstance(value, HostResult):
         weight = (options.batch_size or log.batch_size()) if on_epoch and options.reduction == "mean" else 1
-        recorded(log_after_step, run, asked, value, weight, in_training)
+        recorded_by_all(log_after_step, run, asked, value, weight, in_training)
         return
     log.add(log.results.entry(asked), value, options.batch_size, hook)
 
@@ -74,6 +76,18 @@ def _levels(name: str, options: LogOptions, steps: bool) -> tuple[bool, bool]:
             "to True."
         )
     return on_step, on_epoch
+
+
+def _require_attribute(run: Run, name: str, metric: object) -> None:
+    """Refuse a metric that is nowhere in the module: nobody would reset it, save it or move it to the devices."""
+    found = dict(metrics_of(run.module))
+    if any(one is metric for one in found.values()):
+        return
+    others = f", as {list(found)} are, or say which one it is: metric_attribute=..." if found else ": self.metric = ..."
+    raise MisconfigurationException(
+        f"`self.log({name!r}, {metric})`: expected a metric that is an attribute of {type(run.module).__name__}. Received: one "
+        f"that is none. Make it an attribute in `__init__`{others}"
+    )
 
 
 def _loader(run: Run, in_training: bool) -> int | None:

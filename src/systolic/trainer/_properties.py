@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..callbacks import Checkpoint, EarlyStopping, ProgressBar
-from ..compiler import Compile
+from ..compiler import Compile, rank_in_step
 from ..core import LightningDataModule, LightningModule
 from ..diagnostics import Activity
-from ..distributed import host, is_main_process, process_index
+from ..distributed import host, process_index
 from ..optim import LRSchedulerConfig
 from ..profilers import Profiler
 from ._config import TrainerConfig
@@ -211,17 +211,17 @@ class TrainerProperties(TrainerMembers):
     @property
     def global_rank(self) -> int:
         """The number of this process."""
-        return process_index()
+        return rank_in_step(process_index())
 
     @property
     def local_rank(self) -> int:
         """The number of this process on its host, from 0."""
-        return host().local
+        return rank_in_step(host().local)
 
     @property
     def node_rank(self) -> int:
         """The number of this process's host, from 0: hosts may have several processes."""
-        return host().index
+        return rank_in_step(host().index)
 
     @property
     def num_nodes(self) -> int:
@@ -235,8 +235,8 @@ class TrainerProperties(TrainerMembers):
 
     @property
     def is_global_zero(self) -> bool:
-        """Whether this is the first process, which writes files."""
-        return is_main_process()
+        """Whether this is the first process, which writes files; a step is what the first one does, in all of them."""
+        return rank_in_step(process_index()) == 0
 
     @property
     def sanity_checking(self) -> bool:

@@ -56,8 +56,8 @@ class WarningCache(set[str]):
             rank_zero_deprecation(message, stacklevel=stacklevel, **kwargs)
 
 
-class _RankZeroOnly:
-    """Lets functions do something in the first process only.
+class FirstOnly:
+    """A decorator of functions that do something in the first process only.
 
     Attributes:
         rank: the number of this process; a Trainer that starts sets it.
@@ -78,12 +78,16 @@ class _RankZeroOnly:
 
         @functools.wraps(fn)
         def first_only(*args: P.args, **kwargs: P.kwargs) -> R | None:
-            return fn(*args, **kwargs) if self.rank == 0 else None
+            return self.call(fn, args, kwargs)
 
         return first_only
 
+    def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a function, or give None where it is not called."""
+        return fn(*args, **kwargs) if self.rank == 0 else None
 
-rank_zero_only = _RankZeroOnly()
+
+rank_zero_only = FirstOnly()
 
 
 @rank_zero_only

@@ -13,7 +13,9 @@ from ._graph import TensorInput as TensorInput
 from ._guards import Guards as Guards
 from ._guards import changes as changes
 from ._host_calls import DeferredObject as DeferredObject
+from ._host_calls import rank_in_step as rank_in_step
 from ._host_calls import recorded as recorded
+from ._host_calls import recorded_by_all as recorded_by_all
 from ._host_draws import Draw as Draw
 from ._host_draws import StepDraws as StepDraws
 from ._host_functions import host as host

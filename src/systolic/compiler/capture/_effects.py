@@ -9,7 +9,9 @@ from typing import Any, Protocol
 
 import torch
 
+from ...distributed import is_main_process
 from ._hook_tables import HookEffect
+from ._host_result import LEFT_OUT, HostResult
 from ._object_graph import IMPLEMENTATION_SWITCHES, ObjectGraph, Path
 from ._output_tree import OutputTree, plain_key
 
@@ -125,19 +127,44 @@ class Kept:
     value: Any
 
 
+class StandIn:
+    """Stands in the place of an object while a step is traced; a call after the step gets the object.
+
+    Args:
+        original: the object.
+    """
+
+    def __init__(self, original: Any) -> None:
+        self.original = original
+
+
 @dataclass(frozen=True)
 class HostCall:
-    """A call that shows or stores something, of one line of the user's; `value` holds its arguments."""
+    """A call that shows or stores something.
+
+    Attributes:
+        function: what is called.
+        value: its arguments.
+        line: the user's.
+        by_first: whether of several processes only the first one makes it.
+    """
 
     function: Callable[..., Any]
     value: OutputTree
     line: str
+    by_first: bool = False
 
     def apply(self, fill: Fill) -> None:
         """Make it."""
         args, kwargs = fill(self.value)
         plain = [one.value if isinstance(one, Kept) else one for one in args]
-        self.function(*plain, **{name: one.value if isinstance(one, Kept) else one for name, one in kwargs.items()})
+        named = {name: one.value if isinstance(one, Kept) else one for name, one in kwargs.items()}
+        others = self.by_first and not is_main_process()
+        if others or any(one is LEFT_OUT for one in (*plain, *named.values())):
+            if plain and isinstance(plain[0], HostResult):
+                plain[0].leave_out()
+            return
+        self.function(*plain, **named)
 
 
 Effect = (

@@ -85,6 +85,9 @@ def clean_graph(module: fx.GraphModule, slot_count: int, leaf_count: int, table:
     return CleanGraph(graph, inputs, scalars, output_sources)
 
 
+_ITEM = aten._local_scalar_dense.default
+
+
 def _skip_aliases(graph: fx.Graph) -> None:
     """`detach` and `alias` mean something to autograd, which has done its work."""
     for node in list(graph.nodes):
@@ -118,7 +121,8 @@ def _numbers_to_scalars(graph: fx.Graph, table: SymbolTable) -> list[HostExpress
     """Arithmetic on Python numbers is done by the host, in double precision; the program gets the results."""
     scalars: list[HostExpression] = []
     known: dict[Any, fx.Node] = {}
-    host_nodes = [node for node in graph.nodes if table.is_host_known(node.meta.get("val"))]
+    # the tracer takes a value of the devices for known once a condition has said which it is; the condition needs the value
+    host_nodes = [node for node in graph.nodes if table.is_host_known(node.meta.get("val")) and node.target is not _ITEM]
     for node in host_nodes:
         value = node.meta["val"]
         for user in [user for user in node.users if not table.is_host_known(user.meta.get("val"))]:

@@ -7,13 +7,14 @@ traced such a call is recorded with what it is given; text that is formatted of 
 from __future__ import annotations
 
 import builtins
+import contextlib
 import copy
 import functools
 import logging
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -22,9 +23,10 @@ from typing import Any, NoReturn, TypeGuard
 import torch
 
 from ...utilities._torch_internals import tree_leaves
+from ...utilities.rank_zero import FirstOnly
 from .._capture_thread import is_capture_thread
 from .._errors import CaptureError, is_user_frame, user_line_of
-from ._effects import HostCall, Kept
+from ._effects import HostCall, Kept, StandIn
 from ._host_result import HostResult
 from ._module_scope import names_in
 from ._output_tree import DeferredText, OutputList
@@ -37,6 +39,7 @@ _DIGITS = "0.0:0/0-0_0=0"  # in a mark: what splits text at signs, or replaces d
 _MARK = re.compile(f"\x02value ([0-9]+) {re.escape(_DIGITS)}\x03")
 _print = builtins.print
 _handle = logging.Logger.handle
+_call_if_first = FirstOnly.call
 _OURS = str(Path(__file__).parents[1])
 _TRACERS = ("torch", "jax", "systolic")  # what these say while a step is traced is about the trace
 
@@ -69,15 +72,21 @@ class HostCalls:
         outputs: the outputs of its graph.
         decides_text: whether text that is formatted of a whole number is that of this batch's, and no mark.
         only_shows: whether functions that may work on text of a value are refused, and not only those that did.
+        is_shared: whether several processes run the step.
 
     Attributes:
         calls: the calls, in order.
+        is_shared: as given.
     """
 
     active: HostCalls | None = None
 
-    def __init__(self, outputs: OutputList, decides_text: bool = False, only_shows: bool = False) -> None:
-        self._decides_text, self._only_shows = decides_text, only_shows
+    def __init__(
+        self, outputs: OutputList, decides_text: bool = False, only_shows: bool = False, is_shared: bool = False
+    ) -> None:
+        self._decides_text, self._only_shows, self.is_shared = decides_text, only_shows, is_shared
+        self._askers: list[FrameType] = []
+        self._by_first = False
         self.calls: list[HostCall] = []
         self._outputs = outputs
         self._formatted: list[_Formatted] = []
@@ -91,12 +100,48 @@ class HostCalls:
 
     def __exit__(self, *_: object) -> None:
         HostCalls.active = self._outer
+        self._askers.clear()
 
-    def record(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Note a call, with its arguments as they are now."""
+    def record(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, by_all: bool = False
+    ) -> None:
+        """Note a call, with its arguments as they are now.
+
+        Args:
+            function: what is called.
+            args: its arguments.
+            kwargs: its arguments by name.
+            by_all: whether all processes make it wherever it stands.
+        """
         given = tuple(map(_as_given, args)), {name: _as_given(value) for name, value in kwargs.items()}
         line = user_line_of().partition(": ")[0]
-        self.calls.append(HostCall(function, self._outputs.tree(given, self._as_it_is), line))
+        tree = self._outputs.tree(given, self._as_it_is)
+        self.calls.append(HostCall(function, tree, line, not by_all and self._is_for_first()))
+
+    def ask_for_rank(self) -> None:
+        """User code has asked which process this is: what it shows and stores from now on is for the first one alone."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and not is_user_frame(frame.f_code.co_filename):
+            frame = frame.f_back
+        if frame is not None:
+            self._askers.append(frame)
+
+    @contextlib.contextmanager
+    def by_first(self) -> Iterator[None]:
+        """Inside the block, calls are for the first process alone."""
+        before, self._by_first = self._by_first, True
+        try:
+            yield
+        finally:
+            self._by_first = before
+
+    def _is_for_first(self) -> bool:
+        if self._by_first or not self._askers:
+            return self._by_first
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and not any(frame is asker for asker in self._askers):
+            frame = frame.f_back
+        return frame is not None
 
     def record_for(
         self, result: HostResult, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -203,6 +248,8 @@ def _as_given(argument: object) -> Any:
     """An argument that waits for no value is kept as it is now, whatever it is made of."""
     if isinstance(argument, Kept):
         return argument
+    if isinstance(argument, StandIn):
+        return Kept(argument.original)
     leaves = tree_leaves(argument)
     waits = any(
         isinstance(leaf, Traced | HostResult) or is_traced_array(leaf) or (isinstance(leaf, str) and has_marks(leaf))
@@ -220,6 +267,40 @@ def recorded(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         function(*args, **kwargs)
     else:
         calls.record(function, args, kwargs)
+
+
+def recorded_by_all(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """The same, in all processes, whatever user code has asked before: what counts and decides is the same everywhere."""
+    calls = recording()
+    if calls is None:
+        function(*args, **kwargs)
+    else:
+        calls.record(function, args, kwargs, by_all=True)
+
+
+def rank_in_step(own: int) -> int:
+    """The number of this process as user code sees it.
+
+    Steps run the same program in all processes, so each traces what the first one does.
+
+    Args:
+        own: what it is between the steps.
+    """
+    calls = recording()
+    if calls is None or not calls.is_shared:
+        return own
+    calls.ask_for_rank()
+    return 0
+
+
+def call_of_first(only: FirstOnly, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call of a function under `rank_zero_only` in a step."""
+    calls = recording()
+    code = getattr(function, "__code__", None)
+    if calls is None or not calls.is_shared or code is None or not is_user_frame(code.co_filename):
+        return _call_if_first(only, function, args, kwargs)
+    with calls.by_first():
+        return function(*args, **kwargs)
 
 
 def recording() -> HostCalls | None:

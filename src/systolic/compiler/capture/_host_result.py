@@ -29,6 +29,16 @@ class Recorder(Protocol):
         ...
 
 
+class _LeftOut:
+    """Stands for the results of functions that only the first process calls."""
+
+    def __format__(self, spec: str) -> str:
+        return ""
+
+
+LEFT_OUT = _LeftOut()
+
+
 class HostResult:
     """The result of a function that is called on the host after the step: to be logged, kept or shown.
 
@@ -58,6 +68,10 @@ class HostResult:
     def set(self, value: object) -> None:
         """Take the result for a step."""
         self._is_there, self._value = True, value
+
+    def leave_out(self) -> None:
+        """In this process the function is not called."""
+        self.set(LEFT_OUT)
 
     def __repr__(self) -> str:
         return repr(self._value) if self._is_there else f"<what {self._name} gives after the step>"

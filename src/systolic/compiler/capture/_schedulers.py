@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from .._capture_thread import replaced
 from .._errors import is_user_frame
-from ._host_calls import recorded
+from ._host_calls import recorded_by_all
 from ._watched_objects import require_watched
 
 _READ = frozenset(
@@ -44,7 +44,7 @@ def _kinds(kind: type) -> Iterator[type]:
 def _after_the_step(original: Callable[..., Any]) -> Callable[..., Any]:
     def step(self: LRScheduler, *args: Any, **kwargs: Any) -> None:
         # `super().step()` of the user's own scheduler is called after the step, where this is no replacement
-        recorded(original, self, *args, **kwargs)
+        recorded_by_all(original, self, *args, **kwargs)
 
     return step
 

@@ -1,7 +1,7 @@
-"""Sizes that are given as tensors: `torch.zeros(lengths.max(), 3)`, `torch.arange(index.max() + 1)`, `x.expand(count, -1)`.
+"""Sizes that are values: `torch.zeros(lengths.max(), 3)`, `torch.arange(index.max() + 1)`, `losses.topk(int(hard.sum()))`.
 
-PyTorch takes such a tensor's number by itself, without the `int` that a trace would notice, and lets it through these functions
-as a symbol; no program has a shape with a symbol in it. So the number is asked for, as `int` would.
+PyTorch takes a tensor's number by itself, without the `int` that a trace would notice, and lets it through these functions as a
+symbol; no program has a shape with a symbol in it. So the number is asked for, as `int` would.
 """
 
 from __future__ import annotations
@@ -39,12 +39,19 @@ _IN_LISTS = frozenset(
 """Functions whose sizes are a tuple or list among other arguments."""
 
 
+_POWERS = frozenset({torch.pow, _Tensor.pow, _Tensor.__pow__})
+_NUMBERS = torch.SymInt | torch.SymFloat
+
+
 def with_sizes(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The arguments of a function of PyTorch's, with whole numbers in place of tensors that are sizes.
+    """The arguments of a function of PyTorch's, with whole numbers for sizes that are values, and tensors for exponents.
 
     Raises:
         DataDependentError: `torch.arange` was given a real number that is a value of the trace.
     """
+    if func in _POWERS and len(args) > 1 and isinstance(args[1], _NUMBERS) and free_unbacked_symbols(args[1]):
+        # the rule for its gradient compares a number with zero, in C++, which is an internal error for a symbol
+        return (args[0], _exponent(args[0], args[1]), *args[2:]), kwargs
     if func not in _ALL and func not in _IN_LISTS:
         return args, kwargs
     if func is torch.arange and any(map(_is_real_value, args)):  # PyTorch's own answer is an internal error
@@ -54,6 +61,13 @@ def with_sizes(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     return (*args[:first], *given), {name: _size(one) if name in _NAMES else one for name, one in kwargs.items()}
 
 
+def _exponent(base: torch.Tensor, number: Any) -> torch.Tensor:
+    """A number as a tensor that gives a power the dtype which the number would give it."""
+    is_whole = not isinstance(number, torch.SymFloat) or base.is_floating_point() or base.is_complex()
+    symbol: Any = number  # which the stubs do not know of
+    return torch.scalar_tensor(symbol, dtype=base.dtype if is_whole else torch.get_default_dtype())
+
+
 _NAMES = ("size", "shape", "n", "m", "end", "start", "step", "k", "diagonal")
 
 
@@ -61,7 +75,8 @@ def _size(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(map(_size, value)) if type(value) in (list, tuple) else value
     is_whole = isinstance(value, FunctionalTensor) and value.ndim == 0 and not value.is_floating_point()
-    return int(value) if is_whole else value
+    # `int(t)` may have been a number of the program
+    return int(value) if is_whole or (isinstance(value, torch.SymInt) and free_unbacked_symbols(value)) else value
 
 
 def _is_real_value(value: object) -> bool:

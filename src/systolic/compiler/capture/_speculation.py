@@ -20,7 +20,7 @@ import sympy
 import torch
 from torch import fx
 
-from ...runtime import to_jax_array, to_torch_tensor
+from ...runtime import reading_for_main_thread, to_jax_array, to_torch_tensor
 from ...utilities._torch_internals import OpOverload, get_proxy_mode, tree_map_only
 from .._errors import user_line_of
 from ..lowering import LoweringContext, interpret
@@ -189,7 +189,8 @@ class Oracle:
     def _compute(self, nodes: Sequence[fx.Node], placeholders: dict[fx.Node, int], root: torch.nn.Module) -> None:
         with torch.no_grad():
             if self._given is None and self._inputs is not None:
-                self._given = self._inputs()
+                with reading_for_main_thread():
+                    self._given = self._inputs()
             for node in nodes:
                 self._values[node] = self._run(node, placeholders, root)
 

@@ -8,31 +8,25 @@ from collections.abc import Iterator
 from typing import Any
 
 from .._errors import is_user_frame
+from ._effects import StandIn
 from ._host_calls import has_marks, recording
 
 _NAMES = ("stdout", "stderr")
 
 
-class _Stream:
-    """One of them while a step is traced; what PyTorch and other threads write is written at once.
-
-    Args:
-        stream: the stream itself.
-    """
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
+class _Stream(StandIn):
+    """One of them while a step is traced; what PyTorch and other threads write is written at once."""
 
     def write(self, text: str) -> int:
         """Write a text, of the user's after the step."""
         calls = recording()
         if calls is None or not (has_marks(text) or is_user_frame(sys._getframe(1).f_code.co_filename)):
-            return self._stream.write(text)
-        calls.record(self._stream.write, (text,), {})
+            return self.original.write(text)
+        calls.record(self.original.write, (text,), {})
         return len(text)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
+        return getattr(self.original, name)
 
 
 @contextlib.contextmanager

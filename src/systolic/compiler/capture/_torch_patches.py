@@ -24,12 +24,14 @@ from ...utilities._torch_internals import (
     is_functorch_tensor,
     nn_functions,
 )
+from ...utilities.rank_zero import FirstOnly
 from .._capture_thread import as_capture_thread, only_in_capture, replaced
 from .._errors import CaptureError, user_line_of
 from ..kernels import (
     KINDS,
     assigning_inside,
     averaging_all_batches,
+    batch_norm,
     ctc_loss,
     fresh_flat_weights,
     gaussian_nll_loss,
@@ -42,7 +44,7 @@ from ..kernels import (
 )
 from ._checkpointing import marking_recomputations
 from ._decided import decided_at_once, hashed, instances_of_pythons
-from ._host_calls import deferred_handle, deferred_print, formatted, shown
+from ._host_calls import call_of_first, deferred_handle, deferred_print, formatted, shown
 from ._host_math import symbolic_math
 from ._made_tensors import tensors_of_values
 from ._memory_writes import traced_set, traced_swap
@@ -97,12 +99,15 @@ _FUNCTIONS: list[tuple[Any, str, Any]] = [
     # what shows or stores something does so after every step
     (builtins, "print", deferred_print),
     (logging.Logger, "handle", deferred_handle),
+    # of several processes all trace the same, and the first one alone does it
+    (FirstOnly, "call", call_of_first),
     # captured as one op each; user code reaches the first by either name
     (functional, "scaled_dot_product_attention", scaled_dot_product_attention),
     (nn_functions, "scaled_dot_product_attention", scaled_dot_product_attention),
     (torch, "ctc_loss", ctc_loss),
     (functional, "gaussian_nll_loss", gaussian_nll_loss),
     (functional, "one_hot", one_hot),
+    (functional, "batch_norm", batch_norm),
     *((_VF, kind, network(kind)) for kind in KINDS),
     # the number of batches would be asked for, and each number be a program of its own
     (_BatchNorm, "forward", averaging_all_batches(_BatchNorm.forward)),

@@ -16,6 +16,7 @@ from torch import fx, nn
 from ...runtime import DeviceTensor
 from ...utilities._torch_internals import FakeTensorMode, decompose, dispatch_functionalize, make_fx
 from .._errors import DataDependentError, user_line_of
+from ..kernels import normalising_parts
 from ._array_writes import ArrayWrites
 from ._asked_numbers import Asker, NumberIsAskedError, traced_numbers
 from ._attribute_reads import AttributeReads
@@ -126,6 +127,8 @@ class Call:
         put_off: functions of libraries that are called after the step.
         opened: by id: attributes of objects of the user's classes that are watched besides numbers; None for all.
         only_shows: whether a step is refused that may work on text of values.
+        batch_parts: in how many parts batch normalisation sees the batch.
+        is_shared: whether several processes run the step.
         asked: gets the line where user code had asked for a value before an error came.
     """
 
@@ -146,6 +149,8 @@ class Call:
     put_off: tuple[LibraryCall, ...] = ()
     opened: Mapping[int, frozenset[str] | None] = field(default_factory=dict)
     only_shows: bool = False
+    batch_parts: int = 1
+    is_shared: bool = False
     asked: set[str] = field(default_factory=set)
 
     def walk(self) -> ObjectGraph:
@@ -231,14 +236,15 @@ class _Tracing:
         self.outputs = OutputList(self.table)
         self.outputs.existed = self.plain_objects.knows
         self.slot_outputs: dict[int, int] = {}
-        self.host_calls = HostCalls(self.outputs, call.decides_text, call.only_shows)
+        self.host_calls = HostCalls(self.outputs, call.decides_text, call.only_shows, call.is_shared)
         self.effects: list[Effect] = []
         self.result: OutputTree | None = None
 
     def run(self, profiled: bool = False) -> Captured:
         call, fakes, cells = self.call, self._fakes(), cells_of_slots(self.slots)
         with self._restoring(), capturing(), tracking_modules(call.roots, sys._getframe()), explained(), torch.enable_grad():
-            with refusing_hidden_randomness(profiled), ClosedOverTensors() as self.closed_over, self.mode:
+            parts = normalising_parts(call.batch_parts)
+            with parts, refusing_hidden_randomness(profiled), ClosedOverTensors() as self.closed_over, self.mode:
                 values = [*call.numbers.values(), *(self.objects.values[p] for p in self.symbol_paths), *self.draws.hints()]
                 symbols = [self.table.make(value) for value in values]
                 # inside of make_fx: the other way round the tracer would meet writes before they are turned into values

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import torch
 
-from ...runtime import to_torch_tensor, torch_dtype
+from ...runtime import to_host_array, to_torch_tensor, torch_dtype
 from ..capture import Guards, Number
 from ._recompilation import Signature
 
@@ -27,12 +27,15 @@ class Kind:
         self.dtype = torch_dtype(array.dtype)
 
 
-def values_of(leaves: Sequence[Any]) -> Callable[[], list[torch.Tensor]] | None:
-    """A function that fetches the arguments' values; None where parts of them lie with other processes."""
-    if not all(leaf.is_fully_addressable for leaf in leaves if isinstance(leaf, jax.Array)):
-        return None
+def values_of(leaves: Sequence[Any]) -> Callable[[], list[torch.Tensor]]:
+    """A function that fetches the arguments' values; all processes call it, where parts of them lie with others."""
     # host sync: where a step asks for a value while it is traced
-    return lambda: [to_torch_tensor(np.array(leaf)) for leaf in leaves]
+    return lambda: [to_torch_tensor(np.array(host_value(leaf))) for leaf in leaves]
+
+
+def host_value(leaf: Any) -> np.ndarray[Any, Any]:
+    """An argument on the host; waits for the devices, and for the other processes where they have parts of it."""
+    return to_host_array(leaf) if isinstance(leaf, jax.Array) else leaf
 
 
 def values_or_none(guards: Guards) -> list[Number] | None:

@@ -370,7 +370,8 @@ class Engine:
         unwatched = frozenset(self._appended), frozenset(self._unread)
         make = lambda variable: Call(  # noqa: E731
             self.function, fakes, rebuild, numbers, roots, frozenset(variable), *unwatched, of_leaves, forced,
-            opened=self._more.opened, only_shows=self.only_shows, asked=self.asked,
+            opened=self._more.opened, only_shows=self.only_shows, batch_parts=self.placement.batch_shards, asked=self.asked,
+            is_shared=self.placement.is_shared,
         )  # fmt: skip
         for variable in self.varying.choices():
             try:

@@ -60,6 +60,12 @@ class FedBatch:
     sharing: Sharing | None = None
 
     @property
+    def own_rows(self) -> int:
+        """How many samples of the batch this process has read, where it shares the batch."""
+        shapes = [leaf.shape for leaf in flatten_batch(self.whole)[0]]
+        return next((shape[0] for shape in shapes if self.sharing is not None and self.sharing.parts(shape) > 1), 0)
+
+    @property
     def host(self) -> Any:
         """Batch that the loader gave, for hooks; None where no hook looks."""
         return self.whole.batch if isinstance(self.whole, PaddedBatch) else self.whole

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from ...data import whole_spec
 from ...diagnostics import Advisor
 from ...profilers import THROTTLE
 from .._engines import make_engine
@@ -72,7 +73,11 @@ class BatchRunner:
             place: what besides the batch's structure selects the program.
         """
         counters = self.run.counters
-        key, rebuild = self.step.statics.enter(batch.spec, batch.statics)
+        spec, statics = batch.spec, batch.statics
+        if statics and batch.sharing is not None:
+            spec = whole_spec(spec, batch.own_rows)
+            statics = spec.statics
+        key, rebuild = self.step.statics.enter(spec, statics)
         numbers = {"batch_idx": batch.index, "epoch": counters.epoch, "global_step": counters.global_step}
         return batch.leaves, (key, *place, *self.run.reads.answers), rebuild, numbers
 
