@@ -81,7 +81,10 @@ from torch.utils._pytree import tree_unflatten as tree_unflatten
 
 # a symbolic number as Python text, for the host to compute before each step
 from torch.utils._sympy import functions as functions
+from torch.utils._sympy.interp import handlers as handlers
 from torch.utils._sympy.printers import PythonPrinter as PythonPrinter
+from torch.utils._sympy.value_ranges import SymPyValueRangeAnalysis as SymPyValueRangeAnalysis
+from torch.utils._sympy.value_ranges import ValueRanges as ValueRanges
 
 # what runs a forward once more: with use_reentrant=True, and without
 from torch.utils.checkpoint import CheckpointFunction as CheckpointFunction

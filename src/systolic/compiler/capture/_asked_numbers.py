@@ -11,6 +11,7 @@ import ast
 import contextlib
 import functools
 import inspect
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -59,7 +60,7 @@ class _FloatKind(type):
         return torch.sym_float(value) if isinstance(value, numbers) and is_capture_thread() else float(*args)
 
     def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, float)
+        return isinstance(instance, float | torch.SymFloat)
 
     def __subclasscheck__(cls, subclass: type) -> bool:
         return issubclass(subclass, float)
@@ -78,10 +79,12 @@ class _IntKind(type):
             value = value.tensor
         if _is_whole(value) and is_capture_thread():
             value = value.item()
+        if isinstance(value, torch.SymFloat) and is_capture_thread():
+            value = math.trunc(value)
         if isinstance(value, torch.SymInt) and free_unbacked_symbols(value) and is_capture_thread():
             known = known_number(value)
             return value if known is None else known
-        return int(*args, **kwargs)
+        return value if isinstance(value, torch.SymInt) and is_capture_thread() else int(*args, **kwargs)
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, int | torch.SymInt)
@@ -113,9 +116,11 @@ def traced_numbers(askers: Sequence[Asker], plain_ints: bool) -> Iterator[None]:
         with (
             replaced(torch.Tensor, "__float__", _of_tensor),
             replaced(torch.SymFloat, "__float__", _of_number),
+            _float_of_whole_numbers(),
             # PyTorch takes a double from a floating tensor, of which it makes no symbol
             replaced(torch.Tensor, "__int__", _whole_of_tensor),
             replaced(torch.SymInt, "__int__", _whole_of_number),
+            replaced(torch.SymFloat, "__int__", _whole_of_real),
         ):
             yield
     finally:
@@ -128,6 +133,7 @@ _plain_ints = False
 _tensors_float: Any = torch.Tensor.__float__
 _numbers_float: Any = torch.SymFloat.__float__
 _numbers_int: Any = torch.SymInt.__int__
+_reals_int: Any = torch.SymFloat.__int__
 
 
 def _of_tensor(tensor: torch.Tensor) -> float:
@@ -137,9 +143,25 @@ def _of_tensor(tensor: torch.Tensor) -> float:
 
 
 def _of_number(number: torch.SymFloat) -> float:
-    if free_unbacked_symbols(number):
-        _require_no_asker("float")
+    _require_no_asker("float")
     return _numbers_float(number)
+
+
+@contextlib.contextmanager
+def _float_of_whole_numbers() -> Iterator[None]:
+    """Inside the block, `float` asks a symbolic whole number for its method; without one Python takes it for an index."""
+
+    def method(number: torch.SymInt) -> float:
+        if is_capture_thread():
+            _require_no_asker("float")
+        return float(_numbers_int(number))
+
+    kind: Any = torch.SymInt
+    kind.__float__ = method
+    try:
+        yield
+    finally:
+        del kind.__float__
 
 
 def _whole_of_tensor(tensor: torch.Tensor) -> int:
@@ -153,6 +175,12 @@ def _whole_of_number(number: torch.SymInt) -> int:
     if is_user_frame(sys._getframe(2).f_code.co_filename) and free_unbacked_symbols(number) and known_number(number) is None:
         _require_no_asker("int")
     return _numbers_int(number)
+
+
+def _whole_of_real(number: torch.SymFloat) -> int:
+    if is_user_frame(sys._getframe(2).f_code.co_filename):
+        _require_no_asker("int")
+    return _reals_int(number)
 
 
 def _is_whole(value: Any) -> bool:

@@ -14,7 +14,7 @@ import logging
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -22,7 +22,7 @@ from typing import Any, NoReturn, TypeGuard
 
 import torch
 
-from ...utilities._torch_internals import tree_leaves
+from ...utilities._torch_internals import free_unbacked_symbols, tree_leaves
 from ...utilities.rank_zero import FirstOnly
 from .._capture_thread import is_capture_thread
 from .._errors import CaptureError, is_user_frame, user_line_of
@@ -53,7 +53,7 @@ class _Formatted:
 
 
 _ALIGN_TEXT = frozenset({"ljust", "rjust", "center", "zfill", "rstrip", "lstrip"})
-_ON_MORE = frozenset({"len", "split", "replace"})  # of tensors, lists and modules, too
+_ON_MORE = frozenset({"len", "split", "replace", "get", "find", "index", "count"})  # of tensors, lists and dicts, too
 # where a function that formats a value also uses one of these, it may want the text itself
 _WORK_ON_TEXT = _ALIGN_TEXT | _ON_MORE | {
     "rsplit", "splitlines", "partition", "rpartition", "strip", "encode", "startswith", "endswith", "upper", "lower", "write",
@@ -155,8 +155,8 @@ class HostCalls:
 
     def mark(self, value: object, convert: Callable[[Any], str]) -> str:
         """Text that stands for a value, until there is one."""
-        if self._decides_text and _is_whole(value):
-            return convert(int(value))
+        if self._decides_text and (_is_whole(value) or _is_known(value)):
+            return convert(float(value) if isinstance(value, torch.SymFloat) else int(value))
         names = _names_of_function()
         self._formatted.append(_Formatted(value, convert, user_line_of(), not _WORK_ON_TEXT.isdisjoint(names)))
         if not (_WORK_ON_TEXT - _ON_MORE if self._only_shows else _ALIGN_TEXT).isdisjoint(names):
@@ -176,6 +176,7 @@ class HostCalls:
         """
         for number, formatted in enumerate(self._formatted):
             if formatted.is_worked_on and number not in self._reached:
+                self._require_unknown([formatted])
                 self._refuse_work(formatted.line)
 
     def _refuse_work(self, line: str) -> NoReturn:
@@ -192,6 +193,18 @@ class HostCalls:
             return
         if any(isinstance(a, str) and has_marks(a) for a in error.args):
             raise TextIsKeyError from error
+
+    def require_no_number(self, error: Exception) -> None:
+        """Refuse a step that made a number of text that stands for a value."""
+        # Python shows the text as its source, with escapes
+        if isinstance(error, ValueError) and _DIGITS in str(error) and not has_marks(str(error)):
+            self._require_unknown(self._formatted)
+            self._refuse_work(user_line_of(error))
+
+    def _require_unknown(self, formatted: Sequence[_Formatted]) -> None:
+        """Raise where text is worked on that is all of numbers which the host knows: another trace can have it."""
+        if not self._decides_text and all(_is_known(one.value) for one in formatted):
+            raise TextIsKeyError
 
     def require_no_name(self, names: Iterable[object]) -> None:
         """Raise where text that stands for a value became the name of an attribute, or the key of an entry."""
@@ -329,6 +342,11 @@ def _handled(
     _handle(logger, now)
 
 
+def _is_known(value: object) -> TypeGuard[torch.SymInt | torch.SymFloat]:
+    """Whether a value is a number that the host knows before every step, such as `batch_idx`."""
+    return isinstance(value, torch.SymInt | torch.SymFloat) and not free_unbacked_symbols(value)
+
+
 def _is_whole(value: object) -> TypeGuard[torch.Tensor | torch.SymInt]:
     if isinstance(value, torch.Tensor):
         return value.numel() == 1 and not value.is_floating_point() and value.dtype != torch.bool
@@ -363,9 +381,11 @@ def _names_of_function() -> frozenset[str]:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not is_user_frame(frame.f_code.co_filename):
         frame = frame.f_back
+    names: set[str] = set()
     while frame is not None and frame.f_code.co_name.startswith("<") and frame.f_back is not None:
+        names.update(names_in(frame.f_code))
         frame = frame.f_back
-    return frozenset() if frame is None else frozenset(names_in(frame.f_code))
+    return frozenset(names if frame is None else names.union(names_in(frame.f_code)))
 
 
 def _unmarked(value: Traced) -> str:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import sympy
 import torch
 
-from ...utilities._torch_internals import PythonPrinter
+from ...utilities._torch_internals import PythonPrinter, SymPyValueRangeAnalysis, ValueRanges, handlers, sym_functions
 from ...utilities._torch_internals import functions as sympy_functions
+from .._capture_thread import replaced
 from ..lowering._array_math import ArrayMath
 
 HostExpression = Callable[[Sequence[Any]], Any]
@@ -20,12 +23,46 @@ HostExpression = Callable[[Sequence[Any]], Any]
 _NAMES = {name: getattr(sympy_functions, name) for name in dir(sympy_functions) if not name.startswith("_")}
 
 
+class RealMod(sympy.Function):
+    """`x % y` of real numbers. PyTorch's takes both for whole ones: `x % 1` is 0 there, and `x % 3 < 1.5` is `x % 3 <= 1`."""
+
+    nargs: tuple[int, ...] = (2,)
+    is_real: bool = True  # pyright: ignore[reportIncompatibleVariableOverride]: so sympy says it, and types it otherwise
+
+    @classmethod
+    def eval(cls, p: Any, q: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The value, of two numbers."""
+        return p % q if p.is_Number and q.is_Number else None
+
+
+_of_whole_numbers = sympy_functions.PythonMod.eval
+
+
+def _modulus(p: sympy.Expr, q: sympy.Expr) -> Any:
+    return _of_whole_numbers(p, q) if p.is_integer and q.is_integer else RealMod(p, q)
+
+
+@contextlib.contextmanager
+def moduli_of_reals() -> Iterator[None]:
+    """Inside the block, `%` of symbolic numbers is what it is of Python's."""
+    handlers()[RealMod] = RealMod.__name__
+    with replaced(sympy_functions.PythonMod, "eval", _modulus):
+        setattr(SymPyValueRangeAnalysis, RealMod.__name__, staticmethod(lambda x, y: ValueRanges.unknown()))
+        yield
+
+
+_ARRAY_TORCH = types.SimpleNamespace(
+    sym_float=lambda x: x.astype(jnp.float64),
+    sym_int=ArrayMath.trunc,
+    **{f"_sym_{name}": getattr(ArrayMath, name) for name in sym_functions if hasattr(ArrayMath, name)},
+)
 ARRAY_NAMES: dict[str, Any] = {
     "math": ArrayMath,
+    "torch": _ARRAY_TORCH,
     "float": lambda x: x.astype(jnp.float64),
     "int": ArrayMath.trunc,
     "where": jnp.where,
-    "round": lambda x: jnp.round(x).astype(jnp.int64),
+    "round": lambda x, *digits: jnp.round(x, *digits) if digits else jnp.round(x).astype(jnp.int64),
     "max": lambda *values: functools.reduce(jnp.maximum, values),
     "min": lambda *values: functools.reduce(jnp.minimum, values),
 }
@@ -47,6 +84,10 @@ class _Printer(PythonPrinter):
 
     def _print_Not(self, expr: sympy.Basic) -> str:
         return f"(({self.doprint(expr.args[0])}) == False)"
+
+    def _print_RealMod(self, expr: sympy.Expr) -> str:
+        p, q = expr.args
+        return f"(({self.doprint(p)}) % ({self.doprint(q)}))"
 
     def _print_Piecewise(self, expr: sympy.Expr) -> str:
         branches: Any = expr.args

@@ -9,11 +9,12 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import torch
 
-from ...utilities._torch_internals import sym_functions
+from ...utilities._torch_internals import free_unbacked_symbols, sym_functions
 from .._capture_thread import is_capture_thread, replaced
 from ._size_reads import plain
 
@@ -23,7 +24,16 @@ _SYMBOLIC: dict[str, Callable[[Any], Any]] = {
     "log2": sym_functions["log2"],
     "log": lambda x: sym_functions["log2"](x) * math.log(2),
     "log10": lambda x: sym_functions["log2"](x) * math.log10(2),
+    "fabs": abs,
 }
+_OF_TWO: dict[str, Callable[[Any, Any], Any]] = {
+    "pow": lambda x, y: x**y,
+    "log": lambda x, base: math.log(x) / math.log(base),
+    "hypot": lambda x, y: sym_functions["sqrt"](x * x + y * y),
+}
+_TESTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "isnan": torch.isnan, "isinf": torch.isinf, "isfinite": torch.isfinite
+}  # fmt: skip
 # what NumPy calls some of them
 _NUMPY_NAMES = {"arcsin": "asin", "arccos": "acos", "arctan": "atan"}
 # which Python asks for `divmod`
@@ -39,6 +49,11 @@ def symbolic_math() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for name, symbolic in _SYMBOLIC.items():
             stack.enter_context(replaced(math, name, _either(getattr(math, name), symbolic)))
+        for name, symbolic in _OF_TWO.items():
+            stack.enter_context(replaced(math, name, _of_two(getattr(math, name), symbolic)))
+        for name, test in _TESTS.items():
+            for library in (math, np):  # NumPy asks an object for no method of these names
+                stack.enter_context(replaced(library, name, _tested(getattr(library, name), test)))
         # NumPy asks an object for a method of the function's name
         methods = _SYMBOLIC | {name: _SYMBOLIC[ours] for name, ours in _NUMPY_NAMES.items()} | _DIVISIONS
         for kind in (torch.SymInt, torch.SymFloat):
@@ -51,6 +66,27 @@ def _either(original: Callable[..., Any], symbolic: Callable[[Any], Any]) -> Cal
     @functools.wraps(original)
     def function(x: object, *rest: Any) -> Any:
         return symbolic(x) if isinstance(x, torch.SymInt | torch.SymFloat) and not rest else original(plain(x), *rest)
+
+    return function
+
+
+def _of_two(original: Callable[..., Any], symbolic: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def function(*numbers: Any) -> Any:
+        is_symbolic = len(numbers) == 2 and any(isinstance(x, torch.SymInt | torch.SymFloat) for x in numbers)
+        return symbolic(*numbers) if is_symbolic else original(*numbers)
+
+    return function
+
+
+def _tested(original: Callable[..., Any], test: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., Any]:
+    """A test of a number that no rule of numbers can state: of a value of the devices it is the tensor that is tested."""
+
+    @functools.wraps(original)
+    def function(x: Any, *rest: Any, **named: Any) -> Any:
+        if isinstance(x, torch.SymFloat) and free_unbacked_symbols(x):
+            return bool(test(torch.scalar_tensor(cast(Any, x))))
+        return original(plain(x), *rest, **named)
 
     return function
 

@@ -39,7 +39,13 @@ _IN_LISTS = frozenset(
 """Functions whose sizes are a tuple or list among other arguments."""
 
 
-_POWERS = frozenset({torch.pow, _Tensor.pow, _Tensor.__pow__})
+_AS_TENSORS: dict[Callable[..., Any], int] = {
+    # the rule for its gradient compares an exponent with zero, in C++, which is an internal error for a symbol
+    torch.pow: 1, _Tensor.pow: 1, _Tensor.__pow__: 1, _Tensor.__rpow__: 1,
+    torch.lerp: 2, _Tensor.lerp: 2, _Tensor.lerp_: 2,
+}  # fmt: skip
+"""The place of a number, by function that has a form with a tensor there, and none with a symbol."""
+
 _NUMBERS = torch.SymInt | torch.SymFloat
 
 
@@ -49,9 +55,10 @@ def with_sizes(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     Raises:
         DataDependentError: `torch.arange` was given a real number that is a value of the trace.
     """
-    if func in _POWERS and len(args) > 1 and isinstance(args[1], _NUMBERS) and free_unbacked_symbols(args[1]):
-        # the rule for its gradient compares a number with zero, in C++, which is an internal error for a symbol
-        return (args[0], _exponent(args[0], args[1]), *args[2:]), kwargs
+    place = _AS_TENSORS.get(func)
+    if place is not None and len(args) > place and isinstance(args[place], _NUMBERS) and free_unbacked_symbols(args[place]):
+        beside = next(one for one in args if isinstance(one, torch.Tensor))
+        return (*args[:place], _beside(beside, args[place]), *args[place + 1 :]), kwargs
     if func not in _ALL and func not in _IN_LISTS:
         return args, kwargs
     if func is torch.arange and any(map(_is_real_value, args)):  # PyTorch's own answer is an internal error
@@ -61,11 +68,11 @@ def with_sizes(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     return (*args[:first], *given), {name: _size(one) if name in _NAMES else one for name, one in kwargs.items()}
 
 
-def _exponent(base: torch.Tensor, number: Any) -> torch.Tensor:
-    """A number as a tensor that gives a power the dtype which the number would give it."""
-    is_whole = not isinstance(number, torch.SymFloat) or base.is_floating_point() or base.is_complex()
+def _beside(tensor: torch.Tensor, number: torch.SymInt | torch.SymFloat) -> torch.Tensor:
+    """A number as a tensor that gives the result the dtype which the number would give it."""
+    is_whole = not isinstance(number, torch.SymFloat) or tensor.is_floating_point() or tensor.is_complex()
     symbol: Any = number  # which the stubs do not know of
-    return torch.scalar_tensor(symbol, dtype=base.dtype if is_whole else torch.get_default_dtype())
+    return torch.scalar_tensor(symbol, dtype=tensor.dtype if is_whole else torch.get_default_dtype())
 
 
 _NAMES = ("size", "shape", "n", "m", "end", "start", "step", "k", "diagonal")

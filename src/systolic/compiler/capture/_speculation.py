@@ -93,6 +93,8 @@ class Oracle:
 
     def decide(self, expression: sympy.Basic, is_condition: bool) -> sympy.Basic | None:
         """The value of a condition or number; None for a real number, of which no two batches have the same."""
+        if get_proxy_mode() is None:  # PyTorch asks while it finds the shape of an op's result
+            return None
         made = nodes_of_symbols()
         if any(symbol not in made for symbol in expression.free_symbols):  # the size of a tensor
             return None

@@ -45,6 +45,7 @@ from ..kernels import (
 from ._checkpointing import marking_recomputations
 from ._decided import decided_at_once, hashed, instances_of_pythons
 from ._host_calls import call_of_first, deferred_handle, deferred_print, formatted, shown
+from ._host_expressions import moduli_of_reals
 from ._host_math import symbolic_math
 from ._made_tensors import tensors_of_values
 from ._memory_writes import traced_set, traced_swap
@@ -88,6 +89,9 @@ _FUNCTIONS: list[tuple[Any, str, Any]] = [
         lambda *args, original=functional.embedding, **kwargs: _dense_embedding(original, *args, **kwargs),
     ),
     (torch.SymInt, "__hash__", hashed),
+    # PyTorch has no rule for the truth of a real number
+    (torch.SymFloat, "__bool__", lambda self: bool(self != 0)),
+    (torch.SymFloat, "is_integer", lambda self: bool(self % 1 == 0)),
     # sizes that are made of values: PyTorch takes no symbols for them, and asks for no values
     (
         functional,
@@ -158,6 +162,7 @@ def capturing() -> Iterator[None]:
             stack.enter_context(replaced(owner, name, replacement))
         stack.enter_context(_symbolic_extrema())
         stack.enter_context(symbolic_math())
+        stack.enter_context(moduli_of_reals())
         stack.enter_context(instances_of_pythons())
         stack.enter_context(fresh_flat_weights())
         stack.enter_context(padding_packed())

@@ -48,6 +48,7 @@ from ._size_reads import SizeReads, watching
 from ._slots import Slot, cells_of_slots, require_unexchanged, slots_of, with_same_memory
 from ._speculation import Answer, Oracle, Speculation
 from ._streams import streams_after_the_step
+from ._symbol_errors import wants_plain_numbers
 from ._symbols import HostExpression, Number, SymbolTable
 from ._torch_patches import capturing
 from ._traced_arrays import arrays_made
@@ -114,6 +115,7 @@ class Call:
         rebuild: from leaves to the positional arguments.
         numbers: Python numbers that stay variable, handed to the function by name.
         roots: the objects that the step uses, by name.
+        plain_numbers: names of those that are plain in this trace.
         variable: paths below the roots whose numbers stay variable, too.
         appended: ids of lists that earlier captures saw growing.
         unread: attributes of modules that earlier captures left alone, and that change.
@@ -151,6 +153,7 @@ class Call:
     only_shows: bool = False
     batch_parts: int = 1
     is_shared: bool = False
+    plain_numbers: frozenset[str] = frozenset()
     asked: set[str] = field(default_factory=set)
 
     def walk(self) -> ObjectGraph:
@@ -186,11 +189,20 @@ def capture(call: Call) -> Captured:
                 call = dataclasses.replace(call, decides_conditions=True)
             elif floats != call.askers:  # something may want an `int` of Python's, as `json.dumps` does
                 call = dataclasses.replace(call, askers=floats, plain_ints=True)
+            elif not call.variable and wants_plain_numbers(error) and (plain := _next_plain(call)):
+                call = dataclasses.replace(call, plain_numbers=plain)
             else:
                 failed = function_that_failed(error) if call.asked and len(call.put_off) < _MAX_PUT_OFF else None
                 if failed is None or any(one.function is failed.function for one in call.put_off):
                     raise
                 call = dataclasses.replace(call, put_off=(*call.put_off, failed))
+
+
+def _next_plain(call: Call) -> frozenset[str]:
+    """The next numbers to try as plain ones; one of them first: what reads an epoch alone need not be traced for each batch."""
+    ways = [frozenset[str](), *(frozenset({name}) for name in call.numbers), frozenset(call.numbers)]
+    place = ways.index(call.plain_numbers) + 1
+    return ways[place] if place < len(ways) else frozenset()
 
 
 def _captured(call: Call) -> Captured:
@@ -316,6 +328,7 @@ class _Tracing:
         self.hooks_before = [dict(table) for table in self.objects.hooks.values()]
         arguments = self.call.rebuild(flat[len(self.slots) :])
         numbers = dict(zip(self.call.numbers, symbols[:given], strict=True))
+        numbers |= {name: int(numbers[name]) for name in self.call.plain_numbers}  # a condition of the graph each
         self.closed_over.active = True
         arrays = ArrayWrites(self.objects.arrays)
         given_arrays = arrays_made()
@@ -343,6 +356,7 @@ class _Tracing:
                 if self.host_calls.was_asked or arrays_made() > given_arrays or self.oracle.has_given:
                     self.call.asked.add(user_line_of(error))
                 self.host_calls.require_no_key(error)
+                self.host_calls.require_no_number(error)
                 self.host_calls.explained(error, self.oracle.number)
                 raise
         self.closed_over.active = False
