@@ -80,7 +80,8 @@ class _NoBatchStatistics(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         # while a step is traced the name means another function, which PyTorch hands on
-        if (func in _BATCH_NORM or func is F.batch_norm) and (kwargs.get("training") or (len(args) > _TRAINING and args[_TRAINING])):
+        normalises = func in _BATCH_NORM or func is F.batch_norm
+        if normalises and (kwargs.get("training") or (len(args) > _TRAINING and args[_TRAINING])):
             raise MisconfigurationException(
                 "Trainer(pad_batches=True) fills up smaller batches, and batch normalisation would count what is added in its "
                 f"mean and variance.\n  used at {user_line_of()}\nUse GroupNorm or LayerNorm, or drop_last=True in the "
