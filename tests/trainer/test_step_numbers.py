@@ -78,10 +78,7 @@ def trained(number: Number, compiled: bool) -> tuple[list[float], torch.Tensor, 
             return torch.optim.SGD(self.parameters(), 0.01)
 
     module = Module()
-    trainer = quiet_trainer() if compiled else L.Trainer(
-        accelerator="cpu", compile=False, max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False,
-    )  # fmt: skip
+    trainer = quiet_trainer(compile=compiled)
     trainer.fit(module, DataLoader(torch.ones(36, 4), 4))
     return values, module.layer.weight.detach(), len(trainer.compiles)
 

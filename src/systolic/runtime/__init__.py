@@ -18,9 +18,8 @@ from ._compile_times import note_seconds as note_seconds
 from ._compiler_options import CompilerOptions as CompilerOptions
 from ._compiler_options import compiler_options as compiler_options
 from ._convert import is_readable_alone as is_readable_alone
-from ._convert import reading_alone as reading_alone
+from ._convert import read_by as read_by
 from ._convert import reading_for_main_thread as reading_for_main_thread
-from ._convert import reading_together as reading_together
 from ._convert import to_host_array as to_host_array
 from ._convert import to_jax_array as to_jax_array
 from ._convert import to_torch_tensor as to_torch_tensor

@@ -106,19 +106,14 @@ _readers: list[Literal["all", "one"]] = []
 
 
 @contextlib.contextmanager
-def reading_together() -> Iterator[None]:
-    """Inside the block all processes read the same arrays: they do not ask each other before each."""
-    _readers.append("all")
-    try:
-        yield
-    finally:
-        _readers.pop()
+def read_by(reader: Literal["all", "one"]) -> Iterator[None]:
+    """Inside the block it is known who reads arrays that are split over processes.
 
-
-@contextlib.contextmanager
-def reading_alone() -> Iterator[None]:
-    """Inside the block the other processes may be anywhere: an array that is split over them cannot be read."""
-    _readers.append("one")
+    Args:
+        reader: "all": all processes read the same ones, and do not ask each other before each. "one": the others may be
+            anywhere, so that such an array cannot be read.
+    """
+    _readers.append(reader)
     try:
         yield
     finally:

@@ -15,7 +15,7 @@ from ..core import hyperparameters_of
 from ..diagnostics import SAVING
 from ..distributed import is_main_process
 from ..exceptions import MisconfigurationException, NothingToSaveError
-from ..runtime import reading_together
+from ..runtime import read_by
 from . import _lightning_loops, _position
 from ._checkpoint_parts import part, require_counters, require_kinds, restore_optimizers, restore_schedulers
 from ._owner_hooks import call_owner, profiled_owner
@@ -64,15 +64,15 @@ def _save(run: Run, path: Any, weights_only: bool, storage_options: Any) -> None
         io.save_checkpoint(contents, path, storage_options)
     elif is_main_process():
         if io.copies:
-            with reading_together():  # host sync: all of the state
+            with read_by("all"):  # host sync: all of the state
                 io.save_checkpoint(contents, path, storage_options)
         else:
-            with reading_together():  # host sync: all of the state
+            with read_by("all"):  # host sync: all of the state
                 copied = snapshot(contents, detached=io.writes_later)
             io.save_checkpoint(copied, path, storage_options)
             del copied
     else:
-        with reading_together():
+        with read_by("all"):
             send_parts(contents)
     if run.state.stopped:  # between runs nothing goes on meanwhile
         io.teardown()

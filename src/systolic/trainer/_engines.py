@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from ..compiler import Attributes, Engine, choose_remat, scope_with_globals
 from ..exceptions import MisconfigurationException
 from ..metrics import Results
-from ..runtime import Placement, reading_alone, reading_together
+from ..runtime import Placement, read_by
 from ..strategies import name_of_strategy
 from ._compile_notice import CompileNotice
 from ._data_scope import datamodule_places
@@ -48,7 +48,7 @@ def release_engines(engines: Sequence[Releasable], *, failing: bool, puts_back: 
     for engine in engines:
         try:
             # after an error the other processes may be elsewhere
-            with reading_alone() if failing else reading_together():
+            with read_by("one" if failing else "all"):
                 engine.release()
         except RuntimeError as error:
             # the traceback of the error that ended the run may still hold tensors of the trace; that error matters

@@ -10,6 +10,7 @@ from torch import fx
 from torch.fx.graph import CodeGen
 
 from ..passes import drop_unused, hold_back_recomputations, join_cross_entropy, rewrite_adam_updates, rewrite_bias_corrections
+from ._speculation import is_item
 from ._symbols import HostExpression, SymbolTable
 
 aten = torch.ops.aten
@@ -85,9 +86,6 @@ def clean_graph(module: fx.GraphModule, slot_count: int, leaf_count: int, table:
     return CleanGraph(graph, inputs, scalars, output_sources)
 
 
-_ITEM = aten._local_scalar_dense.default
-
-
 def _skip_aliases(graph: fx.Graph) -> None:
     """`detach` and `alias` mean something to autograd, which has done its work."""
     for node in list(graph.nodes):
@@ -122,7 +120,7 @@ def _numbers_to_scalars(graph: fx.Graph, table: SymbolTable) -> list[HostExpress
     scalars: list[HostExpression] = []
     known: dict[Any, fx.Node] = {}
     # the tracer takes a value of the devices for known once a condition has said which it is; the condition needs the value
-    host_nodes = [node for node in graph.nodes if table.is_host_known(node.meta.get("val")) and node.target is not _ITEM]
+    host_nodes = [node for node in graph.nodes if table.is_host_known(node.meta.get("val")) and not is_item(node)]
     for node in host_nodes:
         value = node.meta["val"]
         for user in [user for user in node.users if not table.is_host_known(user.meta.get("val"))]:

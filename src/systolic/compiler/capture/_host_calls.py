@@ -120,9 +120,7 @@ class HostCalls:
 
     def ask_for_rank(self) -> None:
         """User code has asked which process this is: what it shows and stores from now on is for the first one alone."""
-        frame: FrameType | None = sys._getframe(1)
-        while frame is not None and not is_user_frame(frame.f_code.co_filename):
-            frame = frame.f_back
+        frame = _users_frame()
         if frame is not None:
             self._askers.append(frame)
 
@@ -275,20 +273,20 @@ def _as_given(argument: object) -> Any:
 
 def recorded(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
     """Have a function called after every step that is being traced now; at once where none is."""
-    calls = recording()
-    if calls is None:
-        function(*args, **kwargs)
-    else:
-        calls.record(function, args, kwargs)
+    _record(function, args, kwargs, by_all=False)
 
 
 def recorded_by_all(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
     """The same, in all processes, whatever user code has asked before: what counts and decides is the same everywhere."""
+    _record(function, args, kwargs, by_all=True)
+
+
+def _record(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], by_all: bool) -> None:
     calls = recording()
     if calls is None:
         function(*args, **kwargs)
     else:
-        calls.record(function, args, kwargs, by_all=True)
+        calls.record(function, args, kwargs, by_all=by_all)
 
 
 def rank_in_step(own: int) -> int:
@@ -376,12 +374,17 @@ def _is_asked_by_user() -> bool:
     return is_user_frame(frame.f_code.co_filename)
 
 
-def _names_of_function() -> frozenset[str]:
-    """The globals and attributes that the innermost function of user code mentions, its comprehensions and lambdas included."""
+def _users_frame() -> FrameType | None:
+    """The innermost frame of user code."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not is_user_frame(frame.f_code.co_filename):
         frame = frame.f_back
-    names: set[str] = set()
+    return frame
+
+
+def _names_of_function() -> frozenset[str]:
+    """The globals and attributes that the innermost function of user code mentions, its comprehensions and lambdas included."""
+    frame, names = _users_frame(), set[str]()
     while frame is not None and frame.f_code.co_name.startswith("<") and frame.f_back is not None:
         names.update(names_in(frame.f_code))
         frame = frame.f_back

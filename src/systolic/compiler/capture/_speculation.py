@@ -152,7 +152,7 @@ class Oracle:
     @property
     def has_given(self) -> bool:
         """Whether user code holds numbers of the trace that are values of the devices, or was told some."""
-        return bool(self._asked) or any(_is_item(node) for node in _tracer().graph.nodes)
+        return bool(self._asked) or any(is_item(node) for node in _tracer().graph.nodes)
 
     def number(self, symbolic: torch.SymInt | torch.SymFloat | torch.SymBool) -> Any:
         """Value of a symbolic number for this batch; None where it is of tensors that nobody has."""
@@ -275,10 +275,11 @@ def nodes_of_symbols() -> dict[Any, fx.Node]:
 
 
 def _makes_number(node: fx.Node) -> bool:
-    return node.op == "placeholder" or _is_item(node)
+    return node.op == "placeholder" or is_item(node)
 
 
-def _is_item(node: fx.Node) -> bool:
+def is_item(node: fx.Node) -> bool:
+    """Whether a node takes a number out of a tensor: `.item()`."""
     return node.target is torch.ops.aten._local_scalar_dense.default
 
 

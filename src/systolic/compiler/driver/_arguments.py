@@ -30,12 +30,8 @@ class Kind:
 def values_of(leaves: Sequence[Any]) -> Callable[[], list[torch.Tensor]]:
     """A function that fetches the arguments' values; all processes call it, where parts of them lie with others."""
     # host sync: where a step asks for a value while it is traced
-    return lambda: [to_torch_tensor(np.array(host_value(leaf))) for leaf in leaves]
-
-
-def host_value(leaf: Any) -> np.ndarray[Any, Any]:
-    """An argument on the host; waits for the devices, and for the other processes where they have parts of it."""
-    return to_host_array(leaf) if isinstance(leaf, jax.Array) else leaf
+    on_host = lambda leaf: to_host_array(leaf) if isinstance(leaf, jax.Array) else leaf  # noqa: E731
+    return lambda: [to_torch_tensor(np.array(on_host(leaf))) for leaf in leaves]
 
 
 def values_or_none(guards: Guards) -> list[Number] | None:
