@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 from trainer.three_ways import compare, loader, quiet_trainer, regression, run
 
 import systolic as L
@@ -111,6 +113,33 @@ def test_nothing_compiles_in_the_second_epoch() -> None:
 
     run("compiled", build(training), max_epochs=4, callbacks=lambda base: [Watch()])
     assert counts[1:] == [counts[1]] * 3
+
+
+WALKS: dict[str, Callable[[Any, Any], Any]] = {
+    "another metric is logged": lambda self, loss: self.log("error", self.error),
+    "parameters": lambda self, loss: torch.nn.utils.get_total_norm([p.detach() for p in self.parameters()]),
+    "modules": lambda self, loss: [part.training for part in self.modules()],
+    "in a set": lambda self, loss: {self.losses, self.error},
+}
+
+
+@pytest.mark.parametrize("walk", WALKS)
+def test_a_metric_with_a_list_has_no_program_for_each_batch(walk: str) -> None:
+    """Walks over modules ask for torchmetrics' hash of it, which is made of what the list holds."""
+
+    def training(self: Any, batch: Any, batch_idx: int) -> Any:
+        loss = self.loss(batch)
+        self.losses.update(loss.detach())
+        self.error(self(batch[0]), batch[1])
+        WALKS[walk](self, loss)
+        return loss
+
+    module = regression(L.LightningModule, training_step=training)()
+    module.losses, module.error = torchmetrics.CatMetric(nan_strategy="disable"), torchmetrics.MeanSquaredError()
+    trainer = quiet_trainer(max_epochs=2)
+    trainer.fit(module, loader(32))
+    assert len(trainer.compiles) <= 2 < trainer.global_step
+    assert len(module.losses.compute()) == trainer.global_step
 
 
 @pytest.mark.parametrize("others", [True, False])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 
 from ...utilities._torch_internals import tree_leaves
+from .._capture_thread import replaced
 from ._object_graph import ObjectGraph, SameAs, entries
 
 # a hook in the loader's thread may append to the same list while a step is traced; not one for each, since they may be copied
@@ -67,6 +70,20 @@ def _noting(name: str) -> Callable[..., Any]:
 
 for _name in _READING:
     setattr(GrownList, _name, _noting(_name))
+
+
+@contextlib.contextmanager
+def metrics_hashed_by_identity() -> Iterator[None]:
+    """Inside the block, the hash of a torchmetrics metric reads no lists.
+
+    Its own is made of its states, and whatever walks modules asks for it: `parameters()`, `modules()`, `named_parameters()`.
+    """
+    torchmetrics = sys.modules.get("torchmetrics")
+    if torchmetrics is None:
+        yield
+        return
+    with replaced(torchmetrics.Metric, "__hash__", object.__hash__):
+        yield
 
 
 class GrownLists:

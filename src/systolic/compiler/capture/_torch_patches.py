@@ -44,6 +44,7 @@ from ..kernels import (
 )
 from ._checkpointing import marking_recomputations
 from ._decided import decided_at_once, hashed, instances_of_pythons
+from ._grown_lists import metrics_hashed_by_identity
 from ._host_calls import call_of_first, deferred_handle, deferred_print, formatted, shown
 from ._host_expressions import moduli_of_reals
 from ._host_math import symbolic_math
@@ -174,6 +175,7 @@ def capturing() -> Iterator[None]:
         stack.enter_context(looking_at_positions())
         stack.enter_context(arrays_of_tensors())
         stack.enter_context(tensors_of_values())
+        stack.enter_context(metrics_hashed_by_identity())
         yield
 
 
