@@ -38,6 +38,14 @@ def test_what_no_trace_can_take_stays_a_constant() -> None:
     assert list(numbers.choices()) == [{RATE}]
 
 
+def test_what_schedulers_move_is_an_input_from_the_start() -> None:
+    numbers = VaryingNumbers()
+    group = ("optimizer0", "param_groups", 0)
+    numbers.notice(values(0.1, 0.9) | {(*group, "max_momentum"): 0.95, (*group, "betas", 1): 0.99, (*group, "momentum"): 0.5})
+    assert numbers.paths == {RATE, BETA, (*group, "momentum")}
+    assert list(numbers.choices()) == [numbers.paths, {RATE}]  # where a trace cannot take a momentum, it takes the rate
+
+
 @pytest.mark.parametrize("later", [0.9, 0.8])
 def test_a_run_that_goes_on_knows_what_had_changed(later: float) -> None:
     numbers, resumed = VaryingNumbers(), VaryingNumbers()
@@ -50,32 +58,41 @@ def test_a_run_that_goes_on_knows_what_had_changed(later: float) -> None:
 
 
 class Cycles(L.LightningModule):
-    """Its scheduler moves the learning rate and Adam's first beta."""
+    """Its scheduler moves the learning rate and Adam's first beta, or it moves the beta itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, own: bool) -> None:
         super().__init__()
         self.layer = nn.Linear(3, 1)
+        self.own = own
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if self.own:
+            (group,) = self.optimizers().param_groups
+            group["betas"] = (0.9 - 0.01 * self.trainer.global_step, 0.99)
 
     def training_step(self, batch: torch.Tensor, batch_idx: int) -> torch.Tensor:
         return self.layer(batch).square().mean()
 
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.AdamW(self.parameters(), lr=0.01)
+        if self.own:
+            return optimizer
         return [optimizer], [{"scheduler": torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, 20), "interval": "step"}]
 
 
-def test_a_resumed_run_compiles_no_program_for_one_value_of_beta(tmp_path: Any) -> None:
+@pytest.mark.parametrize(("own", "programs"), [(False, 1), (True, 2)])
+def test_a_resumed_run_compiles_no_program_for_one_value_of_beta(own: bool, programs: int, tmp_path: Any) -> None:
     def fit(steps: int, ckpt_path: str | None = None) -> L.Trainer:
         trainer = L.Trainer(
             accelerator="cpu", devices=1, max_steps=steps, max_epochs=2, logger=False, enable_checkpointing=False,
             enable_progress_bar=False, enable_model_summary=False, advice=False,
         )  # fmt: skip
         torch.manual_seed(0)
-        trainer.fit(Cycles(), torch.utils.data.DataLoader(torch.randn(6, 3), batch_size=1), ckpt_path=ckpt_path)
+        trainer.fit(Cycles(own), torch.utils.data.DataLoader(torch.randn(6, 3), batch_size=1), ckpt_path=ckpt_path)
         return trainer
 
     first = fit(1)
     first.save_checkpoint(tmp_path / "one.ckpt")
     resumed = fit(6, str(tmp_path / "one.ckpt"))
-    assert len(fit(6).compiles) == 2  # one beside the constant 0.95 of the first step, one for all others
+    assert len(fit(6).compiles) == programs  # one beside the constant of the first step, where nothing said that it moves
     assert len(resumed.compiles) == 1

@@ -36,7 +36,7 @@ class VaryingNumbers:
         own = {path: value for path, value in values.items() if "param_groups" in path and _is_number(value)}
         if not self._first:
             self._first = own
-        changed = {path for path, value in own.items() if path[-1] == "lr" or self._first.get(path, value) != value}
+        changed = {path for path, value in own.items() if _is_moved(path, own) or self._first.get(path, value) != value}
         self.paths |= changed - self._frozen
 
     def add(self, path: Path, before: object, now: object) -> None:
@@ -47,10 +47,11 @@ class VaryingNumbers:
     def choices(self) -> Iterator[frozenset[Path]]:
         """Sets of numbers to try as inputs, the best first.
 
-        All, then those that an earlier trace has proved: a new number that a trace cannot take (a size) must not freeze the
-        learning rate with it, which would then be compiled per value.
+        All, then those that an earlier trace has proved, then learning rates: a new number that a trace cannot take (a size)
+        must not freeze the learning rate with it, which would then be compiled per value.
         """
-        yield from dict.fromkeys(filter(None, (frozenset(self.paths), frozenset(self.paths & self._proven))))
+        rates = frozenset(path for path in self.paths if path[-1] == "lr")
+        yield from dict.fromkeys(filter(None, (frozenset(self.paths), frozenset(self.paths & self._proven), rates)))
 
     def proved(self, paths: frozenset[Path]) -> None:
         """Remember that a trace took these as inputs, and that the others have to be constants."""
@@ -69,6 +70,12 @@ class VaryingNumbers:
         """Take up what `state_dict` gave; what is an input already stays one."""
         self.paths |= {tuple(path) for path in state["varying"]} - self._frozen
         self._first = {tuple(path): value for path, value in state["first"]}
+
+
+def _is_moved(path: Path, numbers: Mapping[Path, Any]) -> bool:
+    """Whether schedulers move a number: a rate; momenta of groups in which `OneCycleLR` or `CyclicLR` has left their bounds."""
+    group, name = (path[:-2], path[-2]) if path[-2] == "betas" else (path[:-1], path[-1])
+    return name == "lr" or ((*group, "max_momentum") in numbers and (name == "momentum" or path[-2:] == ("betas", 0)))
 
 
 def _is_number(value: object) -> bool:
