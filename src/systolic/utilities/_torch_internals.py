@@ -51,6 +51,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic as DimDynamic
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode as GuardOnDataDependentSymNode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv as ShapeEnv
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols as free_unbacked_symbols
+from torch.fx.experimental.symbolic_shapes import statically_known_true as statically_known_true
 
 # the numbers of "mean" and "sum" among the arguments of loss ops
 from torch.nn import _reduction as _reduction

@@ -23,7 +23,7 @@ from ...utilities._torch_internals import (
 from .._errors import CaptureError, user_line_of
 from ._made_tensors import MAKING, indexed
 from ._memory_writes import SET_DATA, assign_data, traced_set
-from ._size_arguments import with_sizes
+from ._size_arguments import split_by_values, with_sizes
 from ._size_reads import SizeReads
 
 
@@ -59,6 +59,8 @@ class ClosedOverTensors(TorchFunctionMode):
             return func(*args, **kwargs)
         args, kwargs = tree_map_only(torch.Tensor, self._stand_in, (indexed(func, args), kwargs))
         args, kwargs = with_sizes(func, args, kwargs)
+        if (parts := split_by_values(func, args, kwargs)) is not None:
+            return parts
         func = MAKING.get(func, func)  # by whatever name the user's module imported it
         if func == SET_DATA or func is set_data:
             return self._set_data(*args)

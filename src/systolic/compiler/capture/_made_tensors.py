@@ -75,7 +75,13 @@ def _taken(place: Any) -> int:
     return place.dim() if isinstance(place, torch.Tensor) and place.dtype in (torch.bool, torch.uint8) else 1
 
 
+def _bounds(one: slice) -> tuple[Any, Any, Any]:
+    return one.start, one.stop, one.step
+
+
 def _place(value: Any) -> Any:
+    if type(value) is slice:  # of a tensor as a bound, Python's indexing would ask for the value
+        return slice(*(one.item() if _is_computed(one) and isinstance(one, torch.Tensor) else one for one in _bounds(value)))
     if is_traced_array(value):
         return value.tensor
     is_list = isinstance(value, list) and any(map(is_traced_array, value))

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ...utilities._torch_internals import FunctionalTensor, free_unbacked_symbols
+from ...utilities._torch_internals import FunctionalTensor, assume, free_unbacked_symbols
 from .._errors import DataDependentError, user_line_of
 from ._explain import value_needed
 
@@ -66,6 +66,38 @@ def with_sizes(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     first, flat = int(func not in _FACTORIES), func in _ALL
     given = tuple(_size(one) if flat or isinstance(one, list | tuple) else one for one in args[first:])
     return (*args[:first], *given), {name: _size(one) if name in _NAMES else one for name, one in kwargs.items()}
+
+
+_SPLITS = frozenset({torch.split, _Tensor.split, torch.split_with_sizes, _Tensor.split_with_sizes})
+
+
+def split_by_values(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[torch.Tensor, ...] | None:
+    """Slices that `h.split(lengths.tolist())` gives, whose sizes need not be decided; None for any other call.
+
+    Raises:
+        RuntimeError: PyTorch's own, where the parts are not the whole.
+    """
+    if func not in _SPLITS or len(args) + len(kwargs) not in (2, 3) or not isinstance(args[0], torch.Tensor):
+        return None
+    tensor, (sizes, dim) = args[0], _sizes_and_dim(*args[1:], **kwargs)
+    if not isinstance(sizes, list | tuple) or not any(map(free_unbacked_symbols, sizes)):
+        return None
+    counts = torch.stack([torch.scalar_tensor(size, dtype=torch.int64) for size in sizes])
+    length = torch.ones(tensor.shape[dim], dtype=torch.int64).sum()  # which may differ between the traces itself
+    if not bool((counts >= 0).all() & (counts.sum() == length)):
+        return func(tensor, [int(size) for size in sizes], dim)  # PyTorch says what is wrong
+    for size in sizes:
+        assume(size >= 0)
+    begin: Any = 0
+    parts: list[torch.Tensor] = []
+    for size in sizes:
+        parts.append(tensor[(slice(None),) * (dim % tensor.dim()) + (slice(begin, begin + size),)])
+        begin = begin + size
+    return tuple(parts)
+
+
+def _sizes_and_dim(split_size_or_sections: Any = None, dim: int = 0, split_size: Any = None, split_sizes: Any = None) -> Any:
+    return next((one for one in (split_size_or_sections, split_size, split_sizes) if one is not None), None), dim
 
 
 def _beside(tensor: torch.Tensor, number: torch.SymInt | torch.SymFloat) -> torch.Tensor:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ...utilities._torch_internals import OpOverload, assume, free_unbacked_symbols
+from ...utilities._torch_internals import OpOverload, assume, free_unbacked_symbols, statically_known_true
 from ._refused import is_always_as_long, is_mask
 from ._size_reads import asked_size
 
@@ -122,18 +122,48 @@ def _runs(
 def _slice(x: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
     if not _is_of_values((start, end)):
         return NotImplemented
-    if step == 1 and is_always_as_long(start, end) and bool(start >= 0) and bool(end <= x.shape[dim]):
+    # of a sum of values PyTorch would not see that its slice is as long
+    is_one = len(free_unbacked_symbols(start)) == 1
+    if step == 1 and is_one and is_always_as_long(start, end) and bool(start >= 0) and bool(end <= x.shape[dim]):
         # its place alone is computed; PyTorch's tracer is told what has been asked, or it would invent a length
         assume(start >= 0)
         assume(end <= x.shape[dim])
         return NotImplemented
-    return aten.slice.Tensor(x, dim, *_decided((start, end)), step)
+    if step != 1:
+        return aten.slice.Tensor(x, dim, *_decided((start, end)), step)
+    return aten.index.Tensor(x, [*[None] * (dim % x.ndim), *_nonzero(_between(x.shape[dim], start, end)).unbind(1)])
+
+
+def _between(length: int, start: Any, end: Any) -> torch.Tensor:
+    """A mask of the elements of a slice: what is done with what masks select is known for all sizes."""
+    places = torch.arange(length)
+    selects = torch.ones(length, dtype=torch.bool)
+    for bound, compare in ((start, torch.ge), (end, torch.lt)):
+        if bound is not None:
+            number = torch.scalar_tensor(bound, dtype=torch.int64)
+            if not statically_known_true(bound >= 0):  # counted from the end, of a length that may differ between the traces
+                number = torch.where(number < 0, number + torch.ones_like(places).sum(), number)
+            selects = selects & compare(places, number)
+    return selects
 
 
 def _slice_backward(grad: torch.Tensor, sizes: Sequence[int], dim: int, start: Any, end: Any, step: int) -> Any:
     if not _is_of_values((start, end)) or (step == 1 and is_always_as_long(start, end)):
         return NotImplemented
-    return aten.slice_backward.default(grad, sizes, dim, *_decided((start, end)), step)
+    if step != 1:
+        return aten.slice_backward.default(grad, sizes, dim, *_decided((start, end)), step)
+    return _slice_scatter(grad.new_zeros(sizes), grad, dim, start, end)
+
+
+def _slice_scatter(
+    x: torch.Tensor, source: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Any:
+    if not _is_of_values((start, end)) or (step == 1 and is_always_as_long(start, end)):
+        return NotImplemented
+    if step != 1:
+        return aten.slice_scatter.default(x, source, dim, *_decided((start, end)), step)
+    selects = _between(x.shape[dim], start, end)
+    return aten.index_put.default(x.movedim(dim, 0), [selects], source.movedim(dim, 0)).movedim(0, dim)
 
 
 def _split(x: torch.Tensor, sizes: Sequence[Any], dim: int = 0) -> Any:
@@ -169,6 +199,7 @@ SIZED: dict[OpOverload, Callable[..., Any]] = {
     aten._unsafe_index_put.default: _index_put,
     aten.slice.Tensor: _slice,
     aten.slice_backward.default: _slice_backward,
+    aten.slice_scatter.default: _slice_scatter,
     aten.split_with_sizes.default: _split,
     aten.constant_pad_nd.default: _pad,
     aten.multinomial.default: _multinomial,

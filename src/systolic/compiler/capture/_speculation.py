@@ -44,6 +44,7 @@ class Speculation:
         number: from the values of `outputs` to the integer that was asked for; None where a condition was.
         is_size: whether it is the size of an op's result that was asked for.
         only_raises: whether a step for which it does not hold only raises an error.
+        always_holds: whether it does for every batch, as that of a size in a graph for all sizes may.
     """
 
     condition: HostExpression
@@ -54,14 +55,7 @@ class Speculation:
     number: HostExpression | None
     is_size: bool = False
     only_raises: bool = False
-
-    @property
-    def tells_number(self) -> bool:
-        """Whether another trace can be told the integer that the devices have found.
-
-        Not that of a size: what the host computes for later questions has the sizes of its own values.
-        """
-        return self.number is not None and not self.is_size
+    always_holds: bool = False
 
 
 @dataclass(frozen=True)
@@ -204,7 +198,9 @@ class Oracle:
             return self._given[placeholders[node]]
         if node.op == "get_attr":
             return getattr(root, str(node.target)).detach().clone()
-        if isinstance(node.target, OpOverload) and (node.target.namespace == "systolic" or _is_random(node)):
+        if isinstance(node.target, OpOverload) and (
+            node.target.namespace == "systolic" or _is_random(node) or _breaks_ties(node)
+        ):
             return self._lowered(node)
         args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: self._values[n])
         assert callable(node.target), f"{node.op} does not occur in a trace"
@@ -212,7 +208,7 @@ class Oracle:
         return (torch.ops.aten.reshape.default if node.target is torch.ops.aten.view.default else node.target)(*args, **kwargs)
 
     def _lowered(self, node: fx.Node) -> Any:
-        """The value of an op of ours, which PyTorch has no kernel for, or of one that draws.
+        """The value of an op of ours, which PyTorch has no kernel for, of one that draws, or that chooses among equal elements.
 
         PyTorch's generator belongs to the whole process, and a loader may draw from it in another thread. What is drawn here is
         not what the devices will draw: the program finds out where that matters.
@@ -294,6 +290,11 @@ def _is_given_tensor(node: fx.Node) -> bool:
 
 def _is_random(node: fx.Node) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
+def _breaks_ties(node: fx.Node) -> bool:
+    """Whether an op chooses among equal elements, as scores of padding are: the host has to guess what the devices take."""
+    return node.target is torch.ops.aten.topk.default
 
 
 def _number(value: object) -> Any:

@@ -163,49 +163,70 @@ def _conditions(captured: Captured, reads: Sequence[SizeReads], bounded: Bounded
     """The conditions under which the graph for all sizes is valid; None where they are not known."""
     (output,) = (node for node in captured.graph.nodes if node.op == "output")
     results: Any = output.args[0]
-    asked = [
-        (place, bounded.counts[results[one.outputs[0]]])
-        for place, one in enumerate(captured.speculations)
-        if one.is_size and results[one.outputs[0]] in bounded.counts
-    ]
+    nodes = {place: results[one.outputs[0]] for place, one in enumerate(captured.speculations) if one.is_size}
+    asked = [(place, bounded.counts[node]) for place, node in nodes.items() if node in bounded.counts]
     first = {numbers: which for which, (_, numbers) in reversed(list(enumerate(asked)))}
-    tests = _tests(reads, first, bounded.sums)
+    tests = _tests(reads, first, bounded)
     if tests is None:
         return None
     outputs = tuple(captured.speculations[place].outputs[0] for place, _ in asked)
     kept = list(captured.speculations)
     for which, (place, numbers) in enumerate(asked):
-        alike = [_SizeTest(((which, 1), (first[numbers], -1)), 0, "eq", True)] if first[numbers] != which else []
+        same = first[numbers]
+        of_one_mask = bounded.masks[nodes[place]] == bounded.masks[nodes[asked[same][0]]]
+        alike = [] if of_one_mask else [_SizeTest(((which, 1), (same, -1)), 0, "eq", True)]
         # Python's comparisons stand with the last size that is asked for
         condition = _FitsAllSizes(which, *bounded.limits[numbers], (*alike, *(tests if which == len(asked) - 1 else ())))
         text = f"{condition} of {outputs} at {kept[place].line}"
-        kept[place] = dataclasses.replace(kept[place], condition=condition, outputs=outputs, text=text)
+        kept[place] = dataclasses.replace(
+            kept[place],
+            condition=condition,
+            outputs=outputs,
+            text=text,
+            number=operator.itemgetter(which),
+            always_holds=not condition.fewest and condition.most is None and not condition.tests,
+        )
     return kept
 
 
-def _tests(
-    reads: Sequence[SizeReads],
-    first: Mapping[Numbers, int],
-    sums: Mapping[Numbers, tuple[int, tuple[tuple[Numbers, int], ...]]],
-) -> tuple[_SizeTest, ...] | None:
-    """Comparisons of sizes that differ from batch to batch, over their values; None where one is of something else."""
+def _tests(reads: Sequence[SizeReads], first: Mapping[Numbers, int], bounded: Bounded) -> tuple[_SizeTest, ...] | None:
+    """Comparisons of sizes that differ from batch to batch, over their values; None where one is of something else.
+
+    They are Python's, and what the graph needs besides.
+    """
     found: dict[_SizeTest, None] = {}
     for tests in zip(*(one.tests for one in reads), strict=True):
         sum_of_sizes = _parts([one.difference for one in tests])
-        if sum_of_sizes is None:
+        if sum_of_sizes is None or (test := _test(*sum_of_sizes, tests[0].comparison, tests[0].holds, first, bounded)) is None:
             return None
-        parts, offset = sum_of_sizes
-        decided: list[tuple[int, int]] = []
-        while parts:
-            numbers, times = parts.pop()
-            if numbers in first:
-                decided.append((first[numbers], times))
-            elif numbers in sums:
-                fixed, added = sums[numbers]
-                offset += times * fixed
-                parts += [(one, times * often) for one, often in added]
-            else:
-                return None
-        if decided:
-            found[_SizeTest(tuple(decided), offset, tests[0].comparison, tests[0].holds)] = None
+        if test.parts:
+            found[test] = None
+    for one in bounded.tests:
+        if (test := _test(one.parts, one.offset, one.comparison, True, first, bounded)) is None:
+            return None
+        found[test] = None
     return tuple(found)
+
+
+def _test(
+    parts: Sequence[tuple[Numbers, int]],
+    offset: int,
+    comparison: str,
+    holds: bool,
+    first: Mapping[Numbers, int],
+    bounded: Bounded,
+) -> _SizeTest | None:
+    """A comparison of a sum of sizes with zero, over the values of those that are asked for; None where one is not."""
+    waiting = list(parts)
+    decided: list[tuple[int, int]] = []
+    while waiting:
+        numbers, times = waiting.pop()
+        if numbers in first:
+            decided.append((first[numbers], times))
+        elif numbers in bounded.sums:
+            fixed, added = bounded.sums[numbers]
+            offset += times * fixed
+            waiting += [(one, times * often) for one, often in added]
+        else:
+            return None
+    return _SizeTest(tuple(decided), offset, comparison, holds)

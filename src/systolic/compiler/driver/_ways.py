@@ -30,7 +30,7 @@ class Misses:
 
     def __init__(self) -> None:
         self._found: list[Sequence[Speculation]] = []
-        self._answers: list[Answer | None] = []
+        self._answers: list[Answer] = []
         self._confirmed = -1
 
     def add(self, speculations: Sequence[Speculation], failed: int, numbers: Iterable[int]) -> None:
@@ -60,8 +60,8 @@ class Misses:
         """Why the batch needs a program of its own; empty where it was run under none."""
         return f"a value decides otherwise at {self._found[-1][-1].line}" if self._found else ""
 
-    def forced(self) -> tuple[Answer | None, ...]:
-        """Answers to the first questions of the batch's trace, as far as they are known; None for a size."""
+    def forced(self) -> tuple[Answer, ...]:
+        """Answers to the first questions of the batch's trace, as far as they are known."""
         return tuple(self._answers)
 
 
@@ -96,7 +96,7 @@ class Ways:
 
 def waits(speculations: Sequence[Speculation]) -> bool:
     """Whether the host has to know how a step went before it goes on."""
-    return not all(one.only_raises for one in speculations)
+    return not all(one.only_raises or one.always_holds for one in speculations)
 
 
 def add_step_checks(
@@ -118,7 +118,7 @@ def verdict_of(speculations: Sequence[Speculation], computed: Sequence[Any], pla
     for place, speculation in reversed(list(enumerate(speculations, 1))):
         if not speculation.only_raises:
             failed = jnp.where(_as_guessed(speculation, computed, placement), failed, jnp.int64(place))
-        if speculation.number is not None and speculation.tells_number:
+        if speculation.number is not None:
             numbers.insert(0, jnp.asarray(speculation.number(_values(speculation, computed, placement)), jnp.int64))
     return jnp.stack([failed, *numbers])
 
@@ -134,16 +134,16 @@ def _values(speculation: Speculation, computed: Sequence[Any], placement: Placem
     return [value.astype(wide if jnp.issubdtype(value.dtype, jnp.floating) else jnp.int64) for value in values]
 
 
-def _answers(speculations: Sequence[Speculation], failed: int, numbers: Iterator[int]) -> list[Answer | None]:
+def _answers(speculations: Sequence[Speculation], failed: int, numbers: Iterator[int]) -> list[Answer]:
     """The right answers up to the question that was answered wrongly, and to those of the same line right behind it.
 
     `sizes.tolist()` asks for several integers of one tensor; the devices have found all of them.
     """
-    found = [next(numbers) if one.tells_number else None if one.number else one.holds for one in speculations]
+    found: list[Answer] = [next(numbers) if one.number is not None else one.holds for one in speculations]
     missed = speculations[failed]
     if missed.number is None:
         return [*found[:failed], not missed.holds]
-    behind = takewhile(lambda one: one.tells_number and one.line == missed.line, speculations[failed:])
+    behind = takewhile(lambda one: one.number is not None and one.line == missed.line, speculations[failed:])
     return found[: failed + len(list(behind))]
 
 

@@ -65,6 +65,21 @@ class Place:
     offset: int
 
 
+@dataclass(frozen=True)
+class SumTest:
+    """A comparison of a sum of sizes with zero.
+
+    Attributes:
+        parts: sizes that masks select, and how often each is taken.
+        offset: what is added.
+        comparison: the name of Python's function, such as "le".
+    """
+
+    parts: tuple[tuple[Numbers, int], ...]
+    offset: int
+    comparison: str
+
+
 def factor(numbers: Sequence[float], counts: Numbers) -> int | None:
     """The whole number by which counts are multiplied in all traces; None where there is none."""
     times = {one / count if count else 0 for one, count in zip(numbers, counts, strict=True)}

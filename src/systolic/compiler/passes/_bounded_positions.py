@@ -113,8 +113,7 @@ def _mask_put(writer: Writer, node: fx.Node, mask: Any, accumulates: bool) -> No
         written = writer.call(aten.where.self, whole, writer.nodes[values], under, dims=dims)
     else:
         refuse_unless(writer.dims[values] == (size, *(None,) * trailing), "values of another size")
-        of_each = value_of(values).shape[0] != 1 and value_of(values).shape[1:] == shape[len(shape) - trailing :]
-        refuse_unless(of_each, "values for several places")
+        refuse_unless(value_of(values).shape[1:] == shape[len(shape) - trailing :], "values for several places")
         written = writer.call(aten.masked_scatter.default, under, whole, writer.nodes[values], dims=dims)
     writer.put(node, writer.call(aten.add.Tensor, base, written, dims=dims) if accumulates else written, dims)
 

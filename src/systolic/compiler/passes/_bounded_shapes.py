@@ -26,7 +26,8 @@ _POINTWISE_BESIDES = (
     aten._to_copy.default, aten.clone.default, aten.masked_fill.Scalar, aten.masked_fill.Tensor, aten.where.self,
     aten.threshold_backward.default, aten.gelu_backward.default, aten.tanh_backward.default, aten.sigmoid_backward.default,
     aten.silu_backward.default, aten.hardtanh_backward.default, aten.leaky_relu_backward.default, aten.elu_backward.default,
-    aten.softplus_backward.default, aten.log_sigmoid_backward.default, aten.logical_not.default,
+    aten.softplus_backward.default, aten.log_sigmoid_backward.default, aten.logical_not.default, aten.fill.Scalar,
+    aten.fill.Tensor, aten.copy.default,
 )  # fmt: skip
 
 _BY_NUMBERS = {
@@ -288,6 +289,11 @@ def _one_behind_the_other(
         shift = writer.call(aten.mul.Tensor, behind, rest, dims=(None,), val=like)
         index = writer.call(aten.add.Tensor, index, shift, dims=(None,), val=like)
     index = writer.call(aten.clamp.default, index, 0, whole.bound - 1, dims=(None,), val=like)
+    if len(set(whole.numbers)) == 1:  # the parts of a whole, such as `h.split(counts.tolist())`
+        whole.inner.clear()
+        writer.test(whole, "eq", whole.numbers[0])
+        index = writer.call(aten.slice.Tensor, index, 0, 0, whole.numbers[0], dims=(None,), val=like[: whole.numbers[0]])
+        result = (*dims[:place], None, *dims[place + 1 :])
     writer.put(node, writer.call(aten.index_select.default, joined, place, index, dims=result), result)
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from ._bounded_dims import NotBoundedError, Numbers, Size
+from ._bounded_dims import NotBoundedError, Numbers, Size, SumTest
 from ._bounded_writer import RuleOf, SumOf, Twins, Writer, sources
 
 aten = torch.ops.aten
@@ -36,15 +36,19 @@ class Bounded:
         graph: the graph; inputs and outputs are those of the traced one, in the same order.
         counts: the traced graph's nodes that ask for a size which does not matter any more, and what it was in all traces; it
             holds for batches for which those that were alike are so again.
+        masks: by such a node the number of the mask that it counts; those of one mask are always alike.
         sums: further sizes, of what lies one behind the other: what is always the same of them, and the sizes that are added,
             with how often each is.
         limits: by size: how many elements there are at least, and at most, in batches that the graph is valid for.
+        tests: what has to hold of sizes besides.
     """
 
     graph: fx.Graph
     counts: dict[fx.Node, Numbers]
+    masks: dict[fx.Node, Hashable]
     sums: dict[Numbers, tuple[int, tuple[tuple[Numbers, int], ...]]]
     limits: dict[Numbers, tuple[int, int | None]]
+    tests: list[SumTest]
 
 
 def with_bounded_sizes(graph: fx.Graph, others: Sequence[Twins], rule_of: RuleOf, sum_of: SumOf) -> Bounded | None:
@@ -66,22 +70,22 @@ def with_bounded_sizes(graph: fx.Graph, others: Sequence[Twins], rule_of: RuleOf
             writer.write(node)
     except NotBoundedError:
         return None
-    counted = {node: sizes.get(_counted(node, masks)) for node in graph.nodes}
-    counts = {node: size.numbers for node, size in counted.items() if size is not None}
+    counted = {node: mask for node in graph.nodes if (mask := _counted(node, masks)) in sizes}
+    counts = {node: sizes[mask].numbers for node, mask in counted.items()}
     sums = {
         size.numbers: (size.added[0], tuple((one.numbers, often) for one, often in size.added[1]))
         for size in writer.sizes
         if size.added
     }
     limits = {size.numbers: (size.fewest, size.most) for size in writer.sizes}
-    return Bounded(writer.graph, counts, sums, limits)
+    return Bounded(writer.graph, counts, counted, sums, limits, writer.tests)
 
 
 def twins_of(graph: fx.Graph, other: fx.Graph) -> Twins | None:
     """Nodes of another graph that do the same, apart from numbers and shapes; None where the graphs differ.
 
-    They do, too, where a mask selects one element or none in one of them alone: PyTorch does other things then, as it
-    broadcasts, squeezes, and means nothing.
+    A mask that selects one element or none in one of them alone may have PyTorch do other things, as it broadcasts, squeezes,
+    and means nothing; these show in the ops, or in shapes that the rules do not expect.
     """
     if len(graph.nodes) != len(other.nodes):
         return None
@@ -93,7 +97,7 @@ def twins_of(graph: fx.Graph, other: fx.Graph) -> Twins | None:
             return None
         if node.target is aten.nonzero_static.default:
             here, there = node.kwargs.get("size"), twin.kwargs.get("size")
-            if here != there and not (isinstance(here, int) and isinstance(there, int) and min(here, there) > 1):
+            if not (isinstance(here, int) and isinstance(there, int)):
                 return None
         twins[node] = twin
     return twins

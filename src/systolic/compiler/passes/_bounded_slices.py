@@ -20,12 +20,15 @@ def _slice(writer: Writer, node: fx.Node) -> None:
     own, value = dims_of(writer, args_of(node)[0]), value_of(args_of(node)[0])
     along = dim_of(node, len(own))
     size = own[along]
-    if size is None:
+    if size is None and all(len(set(writer.numbers_at(node, at, 0))) == 1 for at in (2, 3)):
         writer.same(node)
         writer.put(node, writer.call(node.target, *writer.arguments(node), dims=own), own)
         return
     writer.same(node, 0, 1, 4)
     refuse_unless(len(args_of(node)) < 5 or args_of(node)[4] == 1, "every other one of many")
+    if size is None:
+        _part_of_whole(writer, node, own, along)
+        return
     begin, end = (_place(writer, node, size, at, default) for at, default in ((2, 0), (3, sys.maxsize)))
     length, of_length = writer.between(begin, end, value)
     dims = (*own[:along], of_length, *own[along + 1 :])
@@ -36,6 +39,22 @@ def _slice(writer: Writer, node: fx.Node) -> None:
         places = _moved_by(writer, writer.places(length, value), aten.add, writer.at(begin), size.bound)
         written = writer.call(aten.index_select.default, source, along, places, dims=dims)
     writer.put(node, written, dims)
+
+
+def _part_of_whole(writer: Writer, node: fx.Node, own: Dims, along: int) -> None:
+    """Places that are sizes, in a dimension that always has the same size."""
+    source, value = node_of(args_of(node)[0]), value_of(args_of(node)[0])
+    whole = value.shape[along]
+    begins, ends = writer.numbers_at(node, 2, 0), writer.numbers_at(node, 3, whole)
+    ends = (whole,) * len(ends) if set(ends) == {sys.maxsize} else ends
+    (begin, of_begin), (_, of_end) = writer.length(begins), writer.length(ends)
+    length, of_length = writer.length(tuple(end - begin for begin, end in zip(begins, ends, strict=True)))
+    if of_end is not None:
+        writer.test(of_end, "le", whole)
+    dims = (*own[:along], of_length, *own[along + 1 :])
+    first = begin if of_begin is None else writer.elements(of_begin)
+    places = _moved_by(writer, writer.places(length, value), aten.add, first, whole)
+    writer.put(node, writer.call(aten.index_select.default, writer.nodes[source], along, places, dims=dims), dims)
 
 
 def _place(writer: Writer, node: fx.Node, size: Size, at: int, default: int) -> Place:
@@ -144,6 +163,19 @@ def _select_backward(writer: Writer, node: fx.Node) -> None:
     spread = writer.call(aten.expand.default, unsqueezed, sizes, dims=dims)
     elsewhere = _compared(writer, aten.ne, writer.places(size.bound, value), writer.at(index))
     writer.put(node, _zero_at(writer, spread, elsewhere, dims, along), dims)
+
+
+@rule_for(aten.select_scatter.default)
+def _select_scatter(writer: Writer, node: fx.Node) -> None:
+    writer.same(node, 2, 3)
+    target, source = (node_of(one) for one in args_of(node)[:2])
+    dims = writer.dims[target]
+    along = place_of(args_of(node)[2], len(dims))
+    refuse_unless(writer.dims[source] == (*dims[:along], *dims[along + 1 :]), "values of another size")
+    size = dims[along]
+    refuse_unless(size is None or _element(writer, node, size, 3).base is None, "a place from the end of many")
+    written = writer.call(node.target, writer.nodes[target], writer.nodes[source], *args_of(node)[2:], dims=dims)
+    writer.put(node, written, dims)
 
 
 @rule_for(aten.flip.default)

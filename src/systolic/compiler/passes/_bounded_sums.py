@@ -77,6 +77,15 @@ def _product(writer: Writer, node: fx.Node) -> None:
     writer.put(node, writer.call(node.target, *factors, dims=dims, **writer.options(node)), dims)
 
 
+@rule_for(aten.mv.default, aten.dot.default)
+def _product_with_vector(writer: Writer, node: fx.Node) -> None:
+    left, right = (node_of(one) for one in args_of(node))
+    a, b = writer.dims[left], writer.dims[right]
+    refuse_unless(a[-1] is b[0], "products of different sizes")
+    factors = [writer.kept(left, 0, [len(a) - 1]), writer.kept(right, 0)]
+    writer.put(node, writer.call(node.target, *factors, dims=a[:-1]), a[:-1])
+
+
 @rule_for(aten._log_softmax.default, aten._softmax.default)
 def _softmax(writer: Writer, node: fx.Node) -> None:
     writer.same(node)

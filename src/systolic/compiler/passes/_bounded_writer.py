@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from ._bounded_dims import Dims, NotBoundedError, Numbers, Place, Size, factor, in_bounds, plain
+from ._bounded_dims import Dims, NotBoundedError, Numbers, Place, Size, SumTest, factor, in_bounds, plain
 
 aten = torch.ops.aten
 
@@ -41,6 +41,7 @@ class Writer:
         nodes: by traced node: the written one.
         dims: by traced node: the dimensions of its tensor, or of each tensor in its list.
         sizes: all that there are, sums among them.
+        tests: what has to hold of sizes besides.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Writer:
         self.dims: dict[fx.Node, Any] = {}
         self._others, self._by_mask, self._rule_of, self._sum_of = others, sizes, rule_of, sum_of
         self.sizes = list(dict.fromkeys(sizes.values()))
+        self.tests: list[SumTest] = []
         self._like: fx.Node | None = None
         self._lists: dict[fx.Node, list[fx.Node]] = {}
 
@@ -285,7 +287,8 @@ class Writer:
         added = (fixed, tuple(sorted(decided.items(), key=lambda one: id(one[0]))))
         multiples = ([n * often for n in size.numbers] for size, often in added[1])
         numbers = tuple(fixed + sum(column) for column in zip(*multiples, strict=True))
-        for size in self.sizes:
+        is_whole = len(set(numbers)) == 1  # of which there may be several, of parts of their own
+        for size in () if is_whole else self.sizes:
             if size.numbers == numbers and size.added == added:
                 return size
             if size.numbers == numbers:
@@ -298,8 +301,28 @@ class Writer:
         bound = fixed + sum(one.bound * often for one, often in added[1])
         size = Size(bound, numbers, added=added)
         self._counted(size, total)
-        self.sizes.append(size)
+        if not is_whole:
+            self.sizes.append(size)
         return size
+
+    def test(self, size: Size, comparison: str, number: int) -> None:
+        """Have the graph hold for batches of which a size compares so with a number; all traces have to.
+
+        Args:
+            size: may be a sum.
+            comparison: the name of Python's function, such as "le".
+            number: what it is compared with.
+        """
+        parts: Counter[Numbers] = Counter()
+        offset, waiting = -number, [(size, 1)]
+        while waiting:
+            one, times = waiting.pop()
+            fixed, added = one.added or (0, ())
+            offset += times * fixed
+            waiting += [(part, times * often) for part, often in added]
+            if one.added is None:
+                parts[one.numbers] += times
+        self.tests.append(SumTest(tuple(parts.items()), offset, comparison))
 
     def require(self, size: Size, fewest: int = 0, most: int | None = None) -> None:
         """Have the graph hold for batches of which a mask selects so many at least and at most; all traces have to.
