@@ -507,3 +507,19 @@ def test_values_kept_by_python_are_those_of_each_batch() -> None:
     for batch in given:
         compiled(*batch)
     assert kept == [int(chosen(x).sum()) for x, _ in given]
+
+
+def test_the_devices_say_how_many_they_select() -> None:
+    """The host's own computation, from which a trace takes its first guess, rounds otherwise."""
+    x = torch.linspace(-3, 3, 4000)
+    limits = systolic.jit(lambda x: x.exp())(x).clone()
+    assert bool((x.exp() < limits).any())
+
+    def step(x: T, limits: T) -> tuple[T, T]:
+        keep = x.exp() >= limits
+        return torch.ones_like(x[keep]).sum(), keep.sum()
+
+    compiled = systolic.jit(step)
+    for shift in (0.0, 0.0, 1e-7, 0.0):
+        selected, counted = compiled(x, limits + shift)
+        assert int(selected) == int(counted) > 0

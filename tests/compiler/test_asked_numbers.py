@@ -113,7 +113,7 @@ EACH: dict[str, Callable[[T, T], T]] = {
     "an element of a list": lambda h, t: h.sum() * [1.0, 0.5, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0][int(t)],
     "a range": lambda h, t: sum((h[i].sum() * i for i in range(int(t))), h.mean()),
     "text": lambda h, t: h.sum() * len(json.dumps({"n": 10 ** int(t)})) * 0.1,
-    "a length": lambda h, t: h[: int(t) + 1].square().sum(),
+    "every other one": lambda h, t: h[: int(t) + 1 : 2].square().sum(),
 }
 
 
@@ -135,6 +135,10 @@ def test_a_place_or_a_number_is_computed(name: str) -> None:
 @pytest.mark.parametrize("name", EACH)
 def test_what_python_needs_to_know_has_a_program_for_each_value(name: str) -> None:
     require_equal(Asking(EACH[name]), chosen(), 5)
+
+
+def test_a_length_has_a_program_for_all_values() -> None:
+    require_equal(Asking(lambda h, t: h[: int(t) + 1].square().sum()), chosen(), 2)
 
 
 def test_a_window_that_reaches_beyond_the_end_is_pytorchs() -> None:

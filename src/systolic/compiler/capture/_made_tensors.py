@@ -75,13 +75,14 @@ def _taken(place: Any) -> int:
     return place.dim() if isinstance(place, torch.Tensor) and place.dtype in (torch.bool, torch.uint8) else 1
 
 
-def _bounds(one: slice) -> tuple[Any, Any, Any]:
-    return one.start, one.stop, one.step
+def _bound(value: Any) -> Any:
+    return value.item() if isinstance(value, torch.Tensor) and _is_computed(value) else value
 
 
 def _place(value: Any) -> Any:
-    if type(value) is slice:  # of a tensor as a bound, Python's indexing would ask for the value
-        return slice(*(one.item() if _is_computed(one) and isinstance(one, torch.Tensor) else one for one in _bounds(value)))
+    if isinstance(value, slice):  # of a tensor as a bound, Python's indexing would ask for the value
+        bounds: Any = value
+        return slice(_bound(bounds.start), _bound(bounds.stop), _bound(bounds.step))
     if is_traced_array(value):
         return value.tensor
     is_list = isinstance(value, list) and any(map(is_traced_array, value))

@@ -122,9 +122,8 @@ def _runs(
 def _slice(x: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
     if not _is_of_values((start, end)):
         return NotImplemented
-    # of a sum of values PyTorch would not see that its slice is as long
-    is_one = len(free_unbacked_symbols(start)) == 1
-    if step == 1 and is_one and is_always_as_long(start, end) and bool(start >= 0) and bool(end <= x.shape[dim]):
+    # of a sum of values, or a multiple, PyTorch does not see that its slice is as long
+    if step == 1 and _is_one_value(start) and is_always_as_long(start, end) and bool(start >= 0) and bool(end <= x.shape[dim]):
         # its place alone is computed; PyTorch's tracer is told what has been asked, or it would invent a length
         assume(start >= 0)
         assume(end <= x.shape[dim])
@@ -132,6 +131,16 @@ def _slice(x: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, st
     if step != 1:
         return aten.slice.Tensor(x, dim, *_decided((start, end)), step)
     return aten.index.Tensor(x, [*[None] * (dim % x.ndim), *_nonzero(_between(x.shape[dim], start, end)).unbind(1)])
+
+
+def _is_one_value(number: Any) -> bool:
+    """Whether a number is a value, or a value and a constant."""
+    return isinstance(number, torch.SymInt) and number.node.expr.as_coeff_Add()[1].is_Symbol
+
+
+def _is_as_long(part: torch.Tensor, dim: int, start: Any, end: Any) -> bool:
+    """Whether a slice always has as many elements, and has so many here, where it might end with its tensor."""
+    return is_always_as_long(start, end) and bool(end - start == part.shape[dim])
 
 
 def _between(length: int, start: Any, end: Any) -> torch.Tensor:
@@ -148,7 +157,7 @@ def _between(length: int, start: Any, end: Any) -> torch.Tensor:
 
 
 def _slice_backward(grad: torch.Tensor, sizes: Sequence[int], dim: int, start: Any, end: Any, step: int) -> Any:
-    if not _is_of_values((start, end)) or (step == 1 and is_always_as_long(start, end)):
+    if not _is_of_values((start, end)) or (step == 1 and _is_as_long(grad, dim, start, end)):
         return NotImplemented
     if step != 1:
         return aten.slice_backward.default(grad, sizes, dim, *_decided((start, end)), step)
@@ -158,7 +167,7 @@ def _slice_backward(grad: torch.Tensor, sizes: Sequence[int], dim: int, start: A
 def _slice_scatter(
     x: torch.Tensor, source: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Any:
-    if not _is_of_values((start, end)) or (step == 1 and is_always_as_long(start, end)):
+    if not _is_of_values((start, end)) or (step == 1 and _is_as_long(source, dim, start, end)):
         return NotImplemented
     if step != 1:
         return aten.slice_scatter.default(x, source, dim, *_decided((start, end)), step)
