@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import math
-import warnings
 from collections.abc import Callable
-from typing import Any
 
-import jax
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from compiler.sized_steps import require_equal_to_eager
 from torch import nn
 
 import systolic
@@ -381,31 +378,8 @@ def few(selects: int) -> tuple[T, T]:
 
 
 def require_equal(body: Body, given: list[tuple[T, T]], devices: int = 1) -> systolic.JitFunction:
-    """Losses, and weights at the end, are those of eager PyTorch."""
     torch.manual_seed(0)
-    model: Any = nn.Linear(FEATURES, 3).double()
-    eager = copy.deepcopy(model)
-
-    def steps(trained: nn.Module) -> Callable[[T, T], T]:
-        optimizer = torch.optim.SGD(trained.parameters(), 0.05, momentum=0.9)
-
-        def step(x: T, y: T) -> T:
-            loss = body(trained, x, y)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            return loss.detach()
-
-        return step
-
-    compiled, plain = systolic.jit(steps(model), devices=jax.devices()[:devices]), steps(eager)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that programs are taken for the wrong one
-        losses = [float(compiled(*batch)) for batch in given]
-    assert losses == pytest.approx([float(plain(*batch)) for batch in given], rel=1e-9, nan_ok=True)
-    for mine, theirs in zip(model.parameters(), eager.parameters(), strict=True):
-        torch.testing.assert_close(mine.detach(), theirs.detach(), rtol=1e-8, atol=1e-10, equal_nan=True)
-    return compiled
+    return require_equal_to_eager(body, nn.Linear(FEATURES, 3).double(), given, devices, momentum=0.9)
 
 
 @pytest.mark.tables

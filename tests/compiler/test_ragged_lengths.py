@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import pytest
 import torch
 import torch.nn.functional as F
+from compiler.sized_steps import require_equal_to_eager
 from torch import nn
 from torch.nn.utils import rnn
 
@@ -199,32 +198,10 @@ class Model(nn.Module):
 
 
 def require_equal(body: Body, given: list[tuple[T, T, T]], devices: int = 1) -> systolic.JitFunction:
-    """Losses, and weights at the end, are those of eager PyTorch."""
     torch.manual_seed(0)
-    model = Model()
-    eager = copy.deepcopy(model)
-
-    def steps(trained: nn.Module) -> Callable[[T, T, T], T]:
-        optimizer = torch.optim.SGD(trained.parameters(), 0.05)
-
-        def step(x: T, y: T, n: T) -> T:
-            loss = body(trained, x, y, n)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            return loss.detach()
-
-        return step
-
-    compiled, plain = systolic.jit(steps(model), devices=jax.devices()[:devices]), steps(eager)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that programs are taken for the wrong one
-        losses = [float(compiled(*batch)) for batch in given]
-        expected = [float(plain(*batch)) for batch in given]
-    assert losses == pytest.approx(expected, rel=1e-9, nan_ok=True)
-    for mine, theirs in zip(model.parameters(), eager.parameters(), strict=True):
-        torch.testing.assert_close(mine.detach(), theirs.detach(), rtol=1e-8, atol=1e-10, equal_nan=True)
-    return compiled
+        warnings.simplefilter("ignore")  # PyTorch's own, of the deviation of one element
+        return require_equal_to_eager(body, Model(), given, devices)
 
 
 @pytest.mark.thin(5)
@@ -258,6 +235,19 @@ def test_of_nothing(name: str) -> None:
 @pytest.mark.parametrize("name", ["flags", "means", "joined", "experts", "parts of all", "doubled", "attention"])
 def test_on_four_cores(name: str) -> None:
     assert len(require_equal(ONE_PROGRAM[name], batches(8), 4).compiles) <= 3
+
+
+@pytest.mark.parametrize(
+    "split",
+    [
+        lambda x, sizes: torch.split(tensor=x, split_size_or_sections=sizes),
+        lambda x, sizes: x.split(split_size=sizes, dim=-1),
+        lambda x, sizes: torch.split_with_sizes(x, sizes, 0),
+    ],
+)
+def test_split_is_called_in_several_ways(split: Callable[[T, list[int]], tuple[T, ...]]) -> None:
+    step = systolic.jit(lambda x, n: torch.stack([part.sum() for part in split(x, n.tolist())]))
+    torch.testing.assert_close(step(torch.arange(10.0), torch.tensor([1, 2, 3, 4])), torch.tensor([0.0, 3, 12, 30]))
 
 
 def test_parts_that_are_not_the_whole_are_pytorchs_error() -> None:

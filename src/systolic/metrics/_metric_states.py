@@ -18,18 +18,8 @@ def is_metric(value: object) -> bool:
 
 
 def metrics_of(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
-    """The metrics in a module, by path, each once."""
-    known: set[int] = set()  # by id: torchmetrics' hash of a metric reads its lists, which a step would have to watch then
-    waiting = [("", module)]
-    while waiting:
-        name, part = waiting.pop()
-        if id(part) in known:
-            continue
-        known.add(id(part))
-        if is_metric(part):
-            yield name, part
-        children = [(f"{name}.{key}" if name else key, child) for key, child in part._modules.items() if child is not None]
-        waiting += reversed(children)
+    """The metrics in a module, by path."""
+    return ((name, part) for name, part in module.named_modules() if is_metric(part))
 
 
 def metric_states(module: torch.nn.Module, without: list[Any]) -> dict[str, dict[str, Any]]:

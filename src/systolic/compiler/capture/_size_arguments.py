@@ -69,6 +69,7 @@ def with_sizes(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
 
 
 _SPLITS = frozenset({torch.split, _Tensor.split, torch.split_with_sizes, _Tensor.split_with_sizes})
+_SPLIT_SIZES = ("split_size_or_sections", "split_size", "split_sizes")
 
 
 def split_by_values(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[torch.Tensor, ...] | None:
@@ -77,9 +78,11 @@ def split_by_values(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dic
     Raises:
         RuntimeError: PyTorch's own, where the parts are not the whole.
     """
-    if func not in _SPLITS or len(args) + len(kwargs) not in (2, 3) or not isinstance(args[0], torch.Tensor):
+    if func not in _SPLITS or not args:
         return None
-    tensor, (sizes, dim) = args[0], _sizes_and_dim(*args[1:], **kwargs)
+    tensor, *given = args
+    sizes = given[0] if given else next((kwargs[name] for name in _SPLIT_SIZES if name in kwargs), None)
+    dim = given[1] if len(given) > 1 else kwargs.get("dim", 0)
     if not isinstance(sizes, list | tuple) or not any(map(free_unbacked_symbols, sizes)):
         return None
     counts = torch.stack([torch.scalar_tensor(size, dtype=torch.int64) for size in sizes])
@@ -94,10 +97,6 @@ def split_by_values(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dic
         parts.append(tensor[(slice(None),) * (dim % tensor.dim()) + (slice(begin, begin + size),)])
         begin = begin + size
     return tuple(parts)
-
-
-def _sizes_and_dim(split_size_or_sections: Any = None, dim: int = 0, split_size: Any = None, split_sizes: Any = None) -> Any:
-    return next((one for one in (split_size_or_sections, split_size, split_sizes) if one is not None), None), dim
 
 
 def _beside(tensor: torch.Tensor, number: torch.SymInt | torch.SymFloat) -> torch.Tensor:

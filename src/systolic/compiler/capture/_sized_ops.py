@@ -138,9 +138,11 @@ def _is_one_value(number: Any) -> bool:
     return isinstance(number, torch.SymInt) and number.node.expr.as_coeff_Add()[1].is_Symbol
 
 
-def _is_as_long(part: torch.Tensor, dim: int, start: Any, end: Any) -> bool:
-    """Whether a slice always has as many elements, and has so many here, where it might end with its tensor."""
-    return is_always_as_long(start, end) and bool(end - start == part.shape[dim])
+def _can_stay(part: torch.Tensor, dim: int, start: Any, end: Any, step: int) -> bool:
+    """Whether an op on a slice can be recorded: of no values, or always as long and not cut off by the end of its tensor."""
+    if not _is_of_values((start, end)):
+        return True
+    return step == 1 and is_always_as_long(start, end) and bool(end - start == part.shape[dim])
 
 
 def _between(length: int, start: Any, end: Any) -> torch.Tensor:
@@ -157,17 +159,15 @@ def _between(length: int, start: Any, end: Any) -> torch.Tensor:
 
 
 def _slice_backward(grad: torch.Tensor, sizes: Sequence[int], dim: int, start: Any, end: Any, step: int) -> Any:
-    if not _is_of_values((start, end)) or (step == 1 and _is_as_long(grad, dim, start, end)):
+    if _can_stay(grad, dim, start, end, step):
         return NotImplemented
-    if step != 1:
-        return aten.slice_backward.default(grad, sizes, dim, *_decided((start, end)), step)
-    return _slice_scatter(grad.new_zeros(sizes), grad, dim, start, end)
+    return _slice_scatter(grad.new_zeros(sizes), grad, dim, start, end, step)
 
 
 def _slice_scatter(
     x: torch.Tensor, source: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Any:
-    if not _is_of_values((start, end)) or (step == 1 and _is_as_long(source, dim, start, end)):
+    if _can_stay(source, dim, start, end, step):
         return NotImplemented
     if step != 1:
         return aten.slice_scatter.default(x, source, dim, *_decided((start, end)), step)

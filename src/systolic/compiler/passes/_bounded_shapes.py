@@ -290,7 +290,6 @@ def _one_behind_the_other(
         index = writer.call(aten.add.Tensor, index, shift, dims=(None,), val=like)
     index = writer.call(aten.clamp.default, index, 0, whole.bound - 1, dims=(None,), val=like)
     if len(set(whole.numbers)) == 1:  # the parts of a whole, such as `h.split(counts.tolist())`
-        whole.inner.clear()
         writer.test(whole, "eq", whole.numbers[0])
         index = writer.call(aten.slice.Tensor, index, 0, 0, whole.numbers[0], dims=(None,), val=like[: whole.numbers[0]])
         result = (*dims[:place], None, *dims[place + 1 :])
