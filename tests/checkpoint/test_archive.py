@@ -1,5 +1,7 @@
 """The archive that a local save writes is PyTorch's, with its checksums."""
 
+import io
+import signal
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -49,3 +51,30 @@ def test_those_who_want_no_checksums_get_none(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "x.ckpt") as archive:
         assert not any(record.CRC for record in archive.infolist())
     assert torch.load(tmp_path / "x.ckpt", weights_only=True)["state_dict"]["x"].equal(torch.arange(300_000.0))
+
+
+class _Interrupted(io.BytesIO):
+    """A file one of whose writes meets with what a signal's handler raises."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.left = at
+
+    def write(self, data: Any) -> int:
+        self.left -= 1
+        if self.left == 0:
+            signal.raise_signal(signal.SIGINT)
+        return super().write(data)
+
+
+def test_an_interrupt_in_the_middle_of_a_save_is_an_interrupt() -> None:
+    ends = []
+    for at in range(1, 80):
+        try:
+            _archive.write_all(CHECKPOINTS["large"], _Interrupted(at), checksums=True)
+            ends.append("whole")
+        except KeyboardInterrupt:
+            ends.append("interrupted")
+    writes = ends.index("whole")
+    assert writes > 10
+    assert ends == ["interrupted"] * writes + ["whole"] * (len(ends) - writes)

@@ -10,6 +10,7 @@ import io
 import pickle
 import struct
 import zipfile
+from contextlib import suppress
 from typing import IO, Any
 
 import torch
@@ -34,33 +35,41 @@ def write(checkpoint: dict[str, Any], file: IO[bytes]) -> None:
     """Write what `torch.save` writes, to an empty file that can be read, too.
 
     Raises:
-        OSError: what the operating system said of a write, where PyTorch would tell of positions in the file.
+        OSError: what the operating system said of a write.
     """
     watched = _Watched(file)
     with_checksums = torch.serialization.get_crc32_options()
-    try:
-        writer = ArchiveWriter(watched, False, storage_alignment())
-        try:
-            write_archive(checkpoint, writer, pickle, torch.serialization.DEFAULT_PROTOCOL, False)
-        finally:
-            writer.write_end_of_file()  # or its destructor would, where an error of the disk aborts the process
-    except RuntimeError as error:
-        raise (watched.failure or error) from error
+    write_all(checkpoint, watched, checksums=False)
     file.flush()
     if with_checksums:
         _fill_in(file, watched.checksums)
         file.flush()
 
 
+def write_all(checkpoint: dict[str, Any], file: IO[bytes] | io.RawIOBase, *, checksums: bool) -> None:
+    """Write an archive as `torch.save` does, but for errors: the first one is told, where PyTorch tells of positions in the file.
+
+    A signal's handler may raise wherever the main thread is, in the middle of a record, too: Ctrl-C, and PyTorch's of a worker of
+    a loader that died.
+    """
+    writer = ArchiveWriter(file, checksums, storage_alignment())
+    try:
+        write_archive(checkpoint, writer, pickle, torch.serialization.DEFAULT_PROTOCOL, False)
+    except BaseException:
+        with suppress(RuntimeError):  # of the record that was cut off
+            writer.write_end_of_file()  # or its destructor would, where an error of the disk aborts the process
+        raise
+    writer.write_end_of_file()
+
+
 class _Watched(io.RawIOBase):
-    """A file that computes the checksums of what is written, and keeps the error of a write, such as that of a full disk.
+    """A file that computes the checksums of what is written.
 
     Args:
         file: the open file.
 
     Attributes:
         checksums: CRC-32 of each large write, by where it began and how many bytes it had.
-        failure: the first error.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -68,22 +77,17 @@ class _Watched(io.RawIOBase):
         self._file = file
         self._position = 0
         self.checksums: dict[tuple[int, int], int] = {}
-        self.failure: OSError | None = None
 
     def writable(self) -> bool:
         """As any file that is written to."""
         return True
 
     def write(self, data: Any) -> int:
-        """Write, and remember what went wrong."""
+        """Write, and compute the checksum of what is large."""
         size = len(data)
         if size >= _LARGE:
             self.checksums[self._position, size] = crc32(data)
-        try:
-            self._file.write(data)
-        except OSError as error:
-            self.failure = self.failure or error
-            raise
+        self._file.write(data)
         self._position += size
         return size
 

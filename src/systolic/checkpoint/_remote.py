@@ -21,6 +21,7 @@ from fsspec.registry import registry
 
 from ..exceptions import MisconfigurationException
 from ..utilities._suggest import suggest
+from . import _archive
 from ._contents import read, require_dict, warn_if_not_plain
 from ._errors import missing_checkpoint
 from ._location import TEMPORARY_SUFFIX, MapLocation
@@ -39,7 +40,7 @@ def save(checkpoint: dict[str, Any], url: str, options: Options) -> None:
     fs, path = _file_system(url, options)
     with _replacing(fs, path) as temporary:
         with _created(fs, temporary) as file:
-            torch.save(checkpoint, cast(IO[bytes], _InPieces(file)))
+            _archive.write_all(checkpoint, cast(IO[bytes], _InPieces(file)), checksums=torch.serialization.get_crc32_options())
         with fs.open(temporary, "rb") as file:
             warn_if_not_plain(file, url)
 
