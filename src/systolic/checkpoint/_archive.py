@@ -47,10 +47,10 @@ def write(checkpoint: dict[str, Any], file: IO[bytes]) -> None:
 
 
 def write_all(checkpoint: dict[str, Any], file: IO[bytes] | io.RawIOBase, *, checksums: bool) -> None:
-    """Write an archive as `torch.save` does, but for errors: the first one is told, where PyTorch tells of positions in the file.
+    """Write an archive as `torch.save` does, but tell the first error, where PyTorch tells of positions in the file.
 
-    A signal's handler may raise wherever the main thread is, in the middle of a record, too: Ctrl-C, and PyTorch's of a worker of
-    a loader that died.
+    A signal's handler may raise wherever the main thread is, in the middle of a record, too: Ctrl-C, and PyTorch's of a worker
+    of a loader that died.
     """
     writer = ArchiveWriter(file, checksums, storage_alignment())
     try:

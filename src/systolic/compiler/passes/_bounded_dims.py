@@ -35,6 +35,8 @@ class Size:
         most: how many there are at most, as far as the graph needs it; None for `bound`.
         added: of a sum: what is always the same of it, and the sizes that are added, with how often each is.
         inner: where parts of a sum end, which is never behind its own end.
+        part: of a dimension that those before it are joined with, which has what does not count behind each of its parts: the
+            bound of a part; 0 where all that counts comes first.
     """
 
     bound: int
@@ -47,6 +49,7 @@ class Size:
     most: int | None = None
     added: tuple[int, tuple[tuple[Size, int], ...]] | None = None
     inner: set[Numbers] = field(default_factory=set)
+    part: int = 0
 
     @property
     def least(self) -> int:

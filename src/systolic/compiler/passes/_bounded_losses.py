@@ -34,7 +34,7 @@ def _logits(writer: Writer, logits: fx.Node, target: fx.Node, weight: Any, at: i
     return writer.kept(logits, -math.inf, [at]), of_target
 
 
-@rule_for(CROSS_ENTROPY, aten.nll_loss_forward.default)
+@rule_for(CROSS_ENTROPY, aten.nll_loss_forward.default, parted=True)
 def _cross_entropy(writer: Writer, node: fx.Node) -> None:
     writer.same(node)
     logits, target, weight, reduction, ignored = args_of(node)
@@ -52,7 +52,7 @@ def _cross_entropy(writer: Writer, node: fx.Node) -> None:
     writer.put(node, written, [of_loss, ()])
 
 
-@rule_for(CROSS_ENTROPY_BACKWARD, aten.nll_loss_backward.default)
+@rule_for(CROSS_ENTROPY_BACKWARD, aten.nll_loss_backward.default, parted=True)
 def _cross_entropy_backward(writer: Writer, node: fx.Node) -> None:
     writer.same(node)
     grad, logits, target, weight, reduction, ignored, total = args_of(node)
@@ -105,7 +105,7 @@ def _others(dims: Dims, value: torch.Tensor) -> int:
     return math.prod(n for n, size in zip(value.shape, dims, strict=True) if size is None)
 
 
-@rule_for(*_PAIRS)
+@rule_for(*_PAIRS, parted=True)
 def _pair_loss(writer: Writer, node: fx.Node) -> None:
     """The loss of each element, of which those that count are added."""
     writer.same(node)
@@ -116,7 +116,7 @@ def _pair_loss(writer: Writer, node: fx.Node) -> None:
     _finish_loss(writer, node, arguments, reduction)
 
 
-@rule_for(aten.binary_cross_entropy_with_logits.default)
+@rule_for(aten.binary_cross_entropy_with_logits.default, parted=True)
 def _logits_loss(writer: Writer, node: fx.Node) -> None:
     writer.same(node)
     given = [*writer.arguments(node), None, None, _MEAN]
@@ -138,7 +138,7 @@ def _finish_loss(writer: Writer, node: fx.Node, arguments: Sequence[Any], reduct
     writer.put(node, total, ())
 
 
-@rule_for(*_PAIRS_BACKWARD)
+@rule_for(*_PAIRS_BACKWARD, parted=True)
 def _pair_loss_backward(writer: Writer, node: fx.Node) -> None:
     writer.same(node)
     dims, sizes = _pair(writer, args_of(node)[1], args_of(node)[2])

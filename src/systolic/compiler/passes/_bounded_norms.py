@@ -16,7 +16,7 @@ from ._bounded_writer import Writer
 aten = torch.ops.aten
 
 
-@rule_for(aten.linalg_vector_norm.default, aten.norm.ScalarOpt_dim)
+@rule_for(aten.linalg_vector_norm.default, aten.norm.ScalarOpt_dim, parted=True)
 def _norm(writer: Writer, node: fx.Node) -> None:
     """Of all that counts only where zeros add nothing to it: not for the order 0 and those below."""
     writer.same(node)
@@ -32,7 +32,7 @@ def _norm(writer: Writer, node: fx.Node) -> None:
     writer.put(node, writer.call(node.target, kept, *writer.arguments(node)[1:], dims=dims, **writer.options(node)), dims)
 
 
-@rule_for(aten.var.correction, aten.std.correction)
+@rule_for(aten.var.correction, aten.std.correction, parted=True)
 def _variance(writer: Writer, node: fx.Node) -> None:
     """By the mean of what counts, in two passes as PyTorch's is."""
     writer.same(node)
@@ -73,7 +73,7 @@ def _variance(writer: Writer, node: fx.Node) -> None:
     writer.put(node, written, dims)
 
 
-@rule_for(aten.native_layer_norm.default)
+@rule_for(aten.native_layer_norm.default, parted=True)
 def _layer_norm(writer: Writer, node: fx.Node) -> None:
     writer.same(node)
     source, shape = node_of(args_of(node)[0]), args_of(node)[1]
@@ -85,7 +85,7 @@ def _layer_norm(writer: Writer, node: fx.Node) -> None:
     writer.put(node, writer.call(node.target, *writer.arguments(node), dims=dims), dims)
 
 
-@rule_for(aten.native_layer_norm_backward.default)
+@rule_for(aten.native_layer_norm_backward.default, parted=True)
 def _layer_norm_backward(writer: Writer, node: fx.Node) -> None:
     writer.same(node)
     grad, source, shape, mean, scale, *_ = args_of(node)
@@ -103,7 +103,7 @@ def _layer_norm_backward(writer: Writer, node: fx.Node) -> None:
 _BATCH_NORMS = (aten._native_batch_norm_legit.no_stats, aten._native_batch_norm_legit_functional.default)
 
 
-@rule_for(*_BATCH_NORMS)
+@rule_for(*_BATCH_NORMS, parted=True)
 def _batch_norm(writer: Writer, node: fx.Node) -> None:
     """By the statistics of what counts in the first dimension."""
     writer.same(node)
@@ -133,7 +133,7 @@ def _batch_norm(writer: Writer, node: fx.Node) -> None:
     writer.put_each(node, outputs, [own, *((None,) for _ in outputs[1:])])
 
 
-@rule_for(aten.native_batch_norm_backward.default)
+@rule_for(aten.native_batch_norm_backward.default, parted=True)
 def _batch_norm_backward(writer: Writer, node: fx.Node) -> None:
     """From Ioffe and Szegedy, "Batch normalization" (2015), section 3."""
     writer.same(node)

@@ -13,7 +13,7 @@ import torch
 from torch import fx
 
 from ._bounded_dims import Size
-from ._bounded_table import args_of, dims_of, node_of, op_of, place_of, reduced, refuse_unless, rule_for, value_of
+from ._bounded_table import args_of, dims_of, node_of, op_of, place_of, reduced, refuse_parts, refuse_unless, rule_for, value_of
 from ._bounded_writer import Writer
 
 aten = torch.ops.aten
@@ -26,13 +26,15 @@ _ONE_DIMENSION = (aten.topk.default, *_SORTING, aten.cumsum.default)
 """Whose dimension is the last one where none is named."""
 
 
-@rule_for(*_FIRST_IS_LARGEST, *_FIRST_IS_SMALLEST, aten.topk.default, *_SORTING, aten.cumsum.default)
+@rule_for(*_FIRST_IS_LARGEST, *_FIRST_IS_SMALLEST, aten.topk.default, *_SORTING, aten.cumsum.default, parted=True)
 def _along(writer: Writer, node: fx.Node) -> None:
     writer.same(node)
     options, source = writer.options(node), node_of(args_of(node)[0])
     own, gone = writer.dims[source], _dims_along(writer, node)
     kept = writer.nodes[source]
     sized = [place for place in gone if own[place] is not None]
+    for place in sized:
+        refuse_parts(own[place])  # places are numbered, and those that do not count come last
     # a sum up to a place has none of what comes behind it
     if sized and node.target is not aten.cumsum.default:
         kept = writer.kept(source, _last(node, value_of(source).dtype), sized)

@@ -67,13 +67,13 @@ def _indexed(writer: Writer, node: fx.Node) -> tuple[list[fx.Node | None], Dims,
     return indices, of_indices, (*own[: places[0]], *of_indices, *own[places[-1] + 1 :])
 
 
-@rule_for(aten.index.Tensor, aten._unsafe_index.Tensor)
+@rule_for(aten.index.Tensor, aten._unsafe_index.Tensor, parted=True)
 def _index(writer: Writer, node: fx.Node) -> None:
     indices, _, dims = _indexed(writer, node)
     writer.put(node, writer.call(node.target, writer.nodes[node_of(args_of(node)[0])], indices, dims=dims), dims)
 
 
-@rule_for(aten.index_put.default, aten._unsafe_index_put.default)
+@rule_for(aten.index_put.default, aten._unsafe_index_put.default, parted=True)
 def _index_put(writer: Writer, node: fx.Node) -> None:
     writer.same(node, 3)
     given = args_of(node)[1]
@@ -118,7 +118,7 @@ def _mask_put(writer: Writer, node: fx.Node, mask: Any, accumulates: bool) -> No
     writer.put(node, writer.call(aten.add.Tensor, base, written, dims=dims) if accumulates else written, dims)
 
 
-@rule_for(aten.masked_scatter.default)
+@rule_for(aten.masked_scatter.default, parted=True)
 def _masked_scatter(writer: Writer, node: fx.Node) -> None:
     """The elements of a mask in their order, of which those that do not count come last, and are not taken."""
     target, mask, source = (node_of(one) for one in args_of(node))
@@ -129,7 +129,7 @@ def _masked_scatter(writer: Writer, node: fx.Node) -> None:
     writer.put(node, writer.call(node.target, *given, dims=dims), dims)
 
 
-@rule_for(aten.gather.default)
+@rule_for(aten.gather.default, parted=True)
 def _gather(writer: Writer, node: fx.Node) -> None:
     writer.same(node, 1)
     source, index = node_of(args_of(node)[0]), node_of(args_of(node)[2])
@@ -150,7 +150,7 @@ def _scattered(writer: Writer, node: fx.Node) -> tuple[fx.Node, fx.Node, fx.Node
     return target, index, source, along
 
 
-@rule_for(aten.scatter_add.default)
+@rule_for(aten.scatter_add.default, parted=True)
 def _scatter_add(writer: Writer, node: fx.Node) -> None:
     target, index, source, along = _scattered(writer, node)
     dims = writer.dims[target]
@@ -168,7 +168,7 @@ def _reaches(writer: Writer, tensor: fx.Node, index: fx.Node, along: int) -> boo
     return _fits_along(others, of_index, along) and (size is None or is_position(writer, index, size))
 
 
-@rule_for(aten.scatter.src)
+@rule_for(aten.scatter.src, parted=True)
 def _scatter(writer: Writer, node: fx.Node) -> None:
     """Elements that do not count are written where the last one went, which is the same twice.
 
@@ -196,7 +196,7 @@ _REPEATABLE = ("amax", "amin")
 _NEUTRAL = {"sum": 0.0, "prod": 1.0}
 
 
-@rule_for(aten.scatter_reduce.two)
+@rule_for(aten.scatter_reduce.two, parted=True)
 def _scatter_reduce(writer: Writer, node: fx.Node) -> None:
     """Elements that do not count go where the last one went, which is the same twice, or adds nothing there."""
     writer.same(node, 4)
@@ -208,7 +208,7 @@ def _scatter_reduce(writer: Writer, node: fx.Node) -> None:
     writer.put(node, writer.call(node.target, *arguments, dims=dims, **writer.options(node)), dims)
 
 
-@rule_for(aten.index_select.default)
+@rule_for(aten.index_select.default, parted=True)
 def _index_select(writer: Writer, node: fx.Node) -> None:
     writer.same(node, 1)
     source, index = node_of(args_of(node)[0]), node_of(args_of(node)[2])
@@ -221,7 +221,7 @@ def _index_select(writer: Writer, node: fx.Node) -> None:
     writer.put(node, written, dims)
 
 
-@rule_for(aten.index_add.default)
+@rule_for(aten.index_add.default, parted=True)
 def _index_add(writer: Writer, node: fx.Node) -> None:
     writer.same(node, 1)
     target, index, source = (node_of(one) for one in (args_of(node)[0], args_of(node)[2], args_of(node)[3]))
@@ -235,7 +235,7 @@ def _index_add(writer: Writer, node: fx.Node) -> None:
     writer.put(node, writer.call(node.target, *given, dims=dims, **writer.options(node)), dims)
 
 
-@rule_for(aten.embedding.default)
+@rule_for(aten.embedding.default, parted=True)
 def _embedding(writer: Writer, node: fx.Node) -> None:
     writer.same(node)
     table, index = node_of(args_of(node)[0]), node_of(args_of(node)[1])
@@ -245,7 +245,7 @@ def _embedding(writer: Writer, node: fx.Node) -> None:
     writer.put(node, written, dims)
 
 
-@rule_for(aten.embedding_dense_backward.default)
+@rule_for(aten.embedding_dense_backward.default, parted=True)
 def _embedding_backward(writer: Writer, node: fx.Node) -> None:
     writer.same(node)
     grad, index = node_of(args_of(node)[0]), node_of(args_of(node)[1])
@@ -256,7 +256,7 @@ def _embedding_backward(writer: Writer, node: fx.Node) -> None:
     writer.put(node, written, dims)
 
 
-@rule_for(within)
+@rule_for(within, parted=True)
 def _within(writer: Writer, node: fx.Node) -> None:
     """Elements that do not count are inside."""
     writer.same(node)

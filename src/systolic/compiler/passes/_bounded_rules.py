@@ -12,13 +12,15 @@ from . import _bounded_positions as _bounded_positions
 from . import _bounded_slices as _bounded_slices
 from . import _bounded_sums as _bounded_sums
 from ._bounded_shapes import is_pointwise, pointwise
-from ._bounded_table import RULES, Rule
+from ._bounded_table import PARTED, RULES, Rule
 
 
-def rule_of(op: Any) -> Rule | None:
-    """How nodes of an op are written; None where that is not known.
+def rule_of(op: Any) -> tuple[Rule | None, bool]:
+    """How nodes of an op are written, None where that is not known; and whether what counts may be in several parts.
 
     Args:
         op: the target of a node, such as `torch.ops.aten.sum.default`, or "output".
     """
-    return RULES.get(op) or (pointwise if is_pointwise(op) else None)
+    if op in RULES:
+        return RULES[op], op in PARTED
+    return (pointwise if is_pointwise(op) else None), True

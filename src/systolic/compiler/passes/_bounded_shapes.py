@@ -15,8 +15,20 @@ from typing import Any
 import torch
 from torch import fx
 
-from ._bounded_dims import Size
-from ._bounded_table import args_of, dim_of, dims_of, node_of, op_of, place_of, refuse_unless, rule_for, together, value_of
+from ._bounded_dims import Dims, Size
+from ._bounded_table import (
+    args_of,
+    dim_of,
+    dims_of,
+    node_of,
+    op_of,
+    place_of,
+    refuse_parts,
+    refuse_unless,
+    rule_for,
+    together,
+    value_of,
+)
 from ._bounded_writer import Writer
 
 aten = torch.ops.aten
@@ -62,20 +74,20 @@ def is_pointwise(op: Any) -> bool:
     return op in _POINTWISE_BESIDES or (torch.Tag.pointwise in tags and torch.Tag.nondeterministic_seeded not in tags)
 
 
-@rule_for(aten.ones_like.default, aten.zeros_like.default, aten.full_like.default, aten.empty_like.default)
+@rule_for(aten.ones_like.default, aten.zeros_like.default, aten.full_like.default, aten.empty_like.default, parted=True)
 def _like(writer: Writer, node: fx.Node) -> None:
     writer.same(node)
     dims = dims_of(writer, args_of(node)[0])
     writer.put(node, writer.call(node.target, *writer.arguments(node), dims=dims, **writer.options(node)), dims)
 
 
-@rule_for(aten.new_zeros.default, aten.new_ones.default, aten.new_empty.default, aten.new_full.default)
+@rule_for(aten.new_zeros.default, aten.new_ones.default, aten.new_empty.default, aten.new_full.default, parted=True)
 def _new(writer: Writer, node: fx.Node) -> None:
     writer.same(node, 2)
     _made(writer, node, 1)
 
 
-@rule_for(aten.zeros.default, aten.ones.default, aten.full.default, aten.empty.memory_format)
+@rule_for(aten.zeros.default, aten.ones.default, aten.full.default, aten.empty.memory_format, parted=True)
 def _make(writer: Writer, node: fx.Node) -> None:
     writer.same(node, 1)
     _made(writer, node, 0)
@@ -100,7 +112,7 @@ def _made(writer: Writer, node: fx.Node, place: int) -> None:
     writer.put(node, writer.call(node.target, *arguments, dims=dims, **writer.options(node)), dims)
 
 
-@rule_for(aten.expand.default)
+@rule_for(aten.expand.default, parted=True)
 def _expand(writer: Writer, node: fx.Node) -> None:
     shape, own = value_of(args_of(node)[0]).shape, dims_of(writer, args_of(node)[0])
     before = [(n if size is None else size.bound, size) for n, size in zip(shape, own, strict=True)]
@@ -112,14 +124,14 @@ def _expand(writer: Writer, node: fx.Node) -> None:
     writer.put(node, written, dims)
 
 
-@rule_for(aten.view.default, aten.reshape.default, aten._unsafe_view.default, aten._reshape_copy.default)
+@rule_for(aten.view.default, aten.reshape.default, aten._unsafe_view.default, aten._reshape_copy.default, parted=True)
 def _view(writer: Writer, node: fx.Node) -> None:
-    """A dimension that values decide stays one, is joined with those behind it, or is divided into itself and those.
+    """A dimension that values decide stays one, is joined with others, or is divided into itself and others.
 
-    Elements that count come first then as before.
+    Joined with those behind it, what counts comes first as before; with those before it, it comes first in each part.
     """
-    value, own = value_of(args_of(node)[0]), dims_of(writer, args_of(node)[0])
-    shape, result = value.shape, value_of(node).shape
+    value, result = value_of(args_of(node)[0]), value_of(node).shape
+    shape, own = _apart(value.shape, dims_of(writer, args_of(node)[0]))
     dims: list[Size | None] = []
     for source, target in _blocks(shape, result):
         sized = [place for place in source if own[place] is not None]
@@ -133,14 +145,32 @@ def _view(writer: Writer, node: fx.Node) -> None:
         until = [math.prod(result[q] for q in target[:k]) for k in range(len(target) + 1)]
         at = next((k for k in range(len(target)) if until[k + 1] > before), 0)
         tail = until[-1] // until[at + 1]
-        refuse_unless(until[at] == before and (before == 1 or tail == behind), "a size that is joined with one before it")
+        joined, rest = divmod(before, until[at])
+        refuse_unless(joined > 0 and rest == 0, "a part of the dimensions before a size")
         size = own[sized[0]]
         assert size is not None
         writer.require(size, 1)  # of nothing PyTorch does not know what -1 stands for
-        dims += [*[None] * at, writer.scaled(size, behind, tail, value), *[None] * (len(target) - at - 1)]
+        size = writer.scaled(size, behind, tail, value)
+        size = size if joined == 1 else writer.parted(size, joined)
+        dims += [*[None] * at, size, *[None] * (len(target) - at - 1)]
     sizes = [n if size is None else size.bound for n, size in zip(result, dims, strict=True)]
     written = writer.call(node.target, writer.nodes[node_of(args_of(node)[0])], sizes, dims=tuple(dims))
     writer.put(node, written, tuple(dims))
+
+
+def _apart(shape: Sequence[int], own: Dims) -> tuple[list[int], Dims]:
+    """A shape before dimensions were joined with sizes behind them."""
+    sizes: list[int] = []
+    dims: list[Size | None] = []
+    for n, size in zip(shape, own, strict=True):
+        if size is not None and size.part and size.added is not None:
+            ((joined, times),) = size.added[1]
+            sizes += [times, joined.numbers[0]]
+            dims += [None, joined]
+        else:
+            sizes.append(n)
+            dims.append(size)
+    return sizes, tuple(dims)
 
 
 def _blocks(shape: Sequence[int], result: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
@@ -155,7 +185,7 @@ def _blocks(shape: Sequence[int], result: Sequence[int]) -> Iterator[tuple[list[
         yield left, right
 
 
-@rule_for(aten.t.default, aten.transpose.int, aten.permute.default, aten.unsqueeze.default)
+@rule_for(aten.t.default, aten.transpose.int, aten.permute.default, aten.unsqueeze.default, parted=True)
 def _moved(writer: Writer, node: fx.Node) -> None:
     writer.same(node)
     own = dims_of(writer, args_of(node)[0])
@@ -174,7 +204,7 @@ def _moved(writer: Writer, node: fx.Node) -> None:
     writer.put(node, writer.call(node.target, *writer.arguments(node), dims=dims, **writer.options(node)), dims)
 
 
-@rule_for(aten.squeeze.dim)
+@rule_for(aten.squeeze.dim, parted=True)
 def _squeeze(writer: Writer, node: fx.Node) -> None:
     writer.same(node)
     own = dims_of(writer, args_of(node)[0])
@@ -185,7 +215,7 @@ def _squeeze(writer: Writer, node: fx.Node) -> None:
     writer.put(node, writer.call(node.target, *writer.arguments(node), dims=dims), dims)
 
 
-@rule_for(aten.unbind.int)
+@rule_for(aten.unbind.int, parted=True)
 def _unbind(writer: Writer, node: fx.Node) -> None:
     writer.same(node)
     own = dims_of(writer, args_of(node)[0])
@@ -195,7 +225,7 @@ def _unbind(writer: Writer, node: fx.Node) -> None:
     writer.put(node, writer.call(node.target, *writer.arguments(node), dims=dims), dims)
 
 
-@rule_for(aten.split.Tensor, aten.split_with_sizes.default)
+@rule_for(aten.split.Tensor, aten.split_with_sizes.default, parted=True)
 def _split(writer: Writer, node: fx.Node) -> None:
     writer.same(node)
     own = dims_of(writer, args_of(node)[0])
@@ -204,7 +234,7 @@ def _split(writer: Writer, node: fx.Node) -> None:
     writer.put(node, writer.call(node.target, *writer.arguments(node), dims=dims), dims)
 
 
-@rule_for(aten.log_sigmoid_forward.default)
+@rule_for(aten.log_sigmoid_forward.default, parted=True)
 def _log_sigmoid(writer: Writer, node: fx.Node) -> None:
     """The second result is for the gradient, on some devices."""
     writer.same(node)
@@ -213,7 +243,7 @@ def _log_sigmoid(writer: Writer, node: fx.Node) -> None:
     writer.put(node, writer.call(node.target, *writer.arguments(node), dims=dims), dims)
 
 
-@rule_for(aten.repeat.default)
+@rule_for(aten.repeat.default, parted=True)
 def _repeat(writer: Writer, node: fx.Node) -> None:
     writer.same(node)
     own, times = dims_of(writer, args_of(node)[0]), args_of(node)[1]
@@ -231,7 +261,7 @@ def _scalar(writer: Writer, node: fx.Node) -> None:
     writer.put(node, writer.call(aten._to_copy.default, number, dims=(), dtype=kind), ())
 
 
-@rule_for(operator.getitem)
+@rule_for(operator.getitem, parted=True)
 def _getitem(writer: Writer, node: fx.Node) -> None:
     writer.same(node)
     source, number = args_of(node)
@@ -243,7 +273,7 @@ def _getitem(writer: Writer, node: fx.Node) -> None:
     writer.put(node, writer.call(operator.getitem, writer.nodes[node_of(source)], number, dims=dims), dims)
 
 
-@rule_for(aten.cat.default)
+@rule_for(aten.cat.default, parted=True)
 def _cat(writer: Writer, node: fx.Node) -> None:
     writer.same(node, 1)
     parts = args_of(node)[0]
@@ -264,6 +294,8 @@ def _one_behind_the_other(
     writer: Writer, node: fx.Node, sizes: Sequence[Size | None], place: int, dims: Sequence[Size | None]
 ) -> None:
     """Parts of which some have a size that values decide: what counts of each comes behind what counts of the one before."""
+    for one in sizes:
+        refuse_parts(one)
     values = [value_of(one) for one in args_of(node)[0]]
     parts = [(value.shape[place] if size is None else size.bound, size) for value, size in zip(values, sizes, strict=True)]
     whole = writer.sum_of(parts, values[0])
@@ -296,7 +328,7 @@ def _one_behind_the_other(
     writer.put(node, writer.call(aten.index_select.default, joined, place, index, dims=result), result)
 
 
-@rule_for(aten.stack.default)
+@rule_for(aten.stack.default, parted=True)
 def _stack(writer: Writer, node: fx.Node) -> None:
     writer.same(node, 1)
     of_parts = [dims_of(writer, one) for one in args_of(node)[0]]
@@ -307,7 +339,7 @@ def _stack(writer: Writer, node: fx.Node) -> None:
     writer.put(node, writer.call(node.target, *writer.arguments(node), dims=dims), dims)
 
 
-@rule_for("output")
+@rule_for("output", parted=True)
 def _output(writer: Writer, node: fx.Node) -> None:
     """No result has a size that values decide."""
     given = args_of(node)[0]

@@ -9,13 +9,13 @@ import torch
 from torch import fx
 
 from ._bounded_dims import Dims, Place, Size
-from ._bounded_table import args_of, dim_of, dims_of, node_of, place_of, refuse_unless, rule_for, value_of
+from ._bounded_table import args_of, dim_of, dims_of, node_of, place_of, refuse_parts, refuse_unless, rule_for, value_of
 from ._bounded_writer import Writer
 
 aten = torch.ops.aten
 
 
-@rule_for(aten.slice.Tensor)
+@rule_for(aten.slice.Tensor, parted=True)
 def _slice(writer: Writer, node: fx.Node) -> None:
     own, value = dims_of(writer, args_of(node)[0]), value_of(args_of(node)[0])
     along = dim_of(node, len(own))
@@ -24,6 +24,7 @@ def _slice(writer: Writer, node: fx.Node) -> None:
         writer.same(node)
         writer.put(node, writer.call(node.target, *writer.arguments(node), dims=own), own)
         return
+    refuse_parts(size)
     writer.same(node, 0, 1, 4)
     refuse_unless(len(args_of(node)) < 5 or args_of(node)[4] == 1, "every other one of many")
     if size is None:
@@ -70,7 +71,7 @@ def _moved_by(writer: Writer, places: fx.Node, op: Any, by: fx.Node | int, bound
     return writer.call(aten.clamp.default, moved, 0, bound - 1, dims=(None,), val=like)
 
 
-@rule_for(aten.slice_backward.default)
+@rule_for(aten.slice_backward.default, parted=True)
 def _slice_backward(writer: Writer, node: fx.Node) -> None:
     """Each place takes the gradient that lies as far behind the slice's beginning, or none."""
     dims, grad = _of_source(writer, node), node_of(args_of(node)[0])
@@ -81,6 +82,7 @@ def _slice_backward(writer: Writer, node: fx.Node) -> None:
         refuse_unless(writer.dims[grad] == dims, "a part of many")
         _with_sizes(writer, node, dims)
         return
+    refuse_parts(size)
     writer.same(node, 2, 5)
     refuse_unless(args_of(node)[5] == 1, "every other one of many")
     begin, end = (_place(writer, node, size, at, default) for at, default in ((3, 0), (4, sys.maxsize)))
@@ -123,12 +125,13 @@ def _zero_at(writer: Writer, written: fx.Node, flags: fx.Node, dims: Dims, along
     return writer.call(aten.masked_fill.Scalar, written, spread, 0, dims=dims)
 
 
-@rule_for(aten.select.int)
+@rule_for(aten.select.int, parted=True)
 def _select(writer: Writer, node: fx.Node) -> None:
     writer.same(node)
     source, own = writer.nodes[node_of(args_of(node)[0])], dims_of(writer, args_of(node)[0])
     along = place_of(args_of(node)[1], len(own))
     size, dims = own[along], (*own[:along], *own[along + 1 :])
+    refuse_parts(size)
     if size is not None and (index := _element(writer, node, size, 2)).base is not None:
         value = value_of(args_of(node)[0])
         places = _moved_by(writer, writer.places(1, value), aten.add, writer.at(index), size.bound)
@@ -147,13 +150,14 @@ def _element(writer: Writer, node: fx.Node, size: Size, at: int) -> Place:
     return Place(None, index) if index >= 0 else Place(size, index)
 
 
-@rule_for(aten.select_backward.default)
+@rule_for(aten.select_backward.default, parted=True)
 def _select_backward(writer: Writer, node: fx.Node) -> None:
     writer.same(node, 2, 3)
     dims, grad = _of_source(writer, node), node_of(args_of(node)[0])
     along = place_of(args_of(node)[2], len(dims))
     refuse_unless(writer.dims[grad] == (*dims[:along], *dims[along + 1 :]), "a gradient of another size")
     size = dims[along]
+    refuse_parts(size)
     if size is None or (index := _element(writer, node, size, 3)).base is None:
         _with_sizes(writer, node, dims)
         return
@@ -165,7 +169,7 @@ def _select_backward(writer: Writer, node: fx.Node) -> None:
     writer.put(node, _zero_at(writer, spread, elsewhere, dims, along), dims)
 
 
-@rule_for(aten.select_scatter.default)
+@rule_for(aten.select_scatter.default, parted=True)
 def _select_scatter(writer: Writer, node: fx.Node) -> None:
     writer.same(node, 2, 3)
     target, source = (node_of(one) for one in args_of(node)[:2])
@@ -173,6 +177,7 @@ def _select_scatter(writer: Writer, node: fx.Node) -> None:
     along = place_of(args_of(node)[2], len(dims))
     refuse_unless(writer.dims[source] == (*dims[:along], *dims[along + 1 :]), "values of another size")
     size = dims[along]
+    refuse_parts(size)
     refuse_unless(size is None or _element(writer, node, size, 3).base is None, "a place from the end of many")
     written = writer.call(node.target, writer.nodes[target], writer.nodes[source], *args_of(node)[2:], dims=dims)
     writer.put(node, written, dims)

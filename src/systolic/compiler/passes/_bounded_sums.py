@@ -33,7 +33,7 @@ def _neutral(op: Any, kind: torch.dtype) -> float:
     return torch.iinfo(kind).min if op in _LARGEST else torch.iinfo(kind).max
 
 
-@rule_for(*_NEUTRAL, *_LARGEST, *_SMALLEST)
+@rule_for(*_NEUTRAL, *_LARGEST, *_SMALLEST, parted=True)
 def _reduced(writer: Writer, node: fx.Node) -> None:
     """Reduced over what counts."""
     writer.same(node)
@@ -62,7 +62,7 @@ def _reduced(writer: Writer, node: fx.Node) -> None:
     writer.put(node, total, dims)
 
 
-@rule_for(aten.mm.default, aten.bmm.default, aten.addmm.default)
+@rule_for(aten.mm.default, aten.bmm.default, aten.addmm.default, parted=True)
 def _product(writer: Writer, node: fx.Node) -> None:
     writer.same(node)
     left, right = (node_of(one) for one in args_of(node)[-2:])
@@ -77,7 +77,7 @@ def _product(writer: Writer, node: fx.Node) -> None:
     writer.put(node, writer.call(node.target, *factors, dims=dims, **writer.options(node)), dims)
 
 
-@rule_for(aten.mv.default, aten.dot.default)
+@rule_for(aten.mv.default, aten.dot.default, parted=True)
 def _product_with_vector(writer: Writer, node: fx.Node) -> None:
     left, right = (node_of(one) for one in args_of(node))
     a, b = writer.dims[left], writer.dims[right]
@@ -86,7 +86,7 @@ def _product_with_vector(writer: Writer, node: fx.Node) -> None:
     writer.put(node, writer.call(node.target, *factors, dims=a[:-1]), a[:-1])
 
 
-@rule_for(aten._log_softmax.default, aten._softmax.default)
+@rule_for(aten._log_softmax.default, aten._softmax.default, parted=True)
 def _softmax(writer: Writer, node: fx.Node) -> None:
     writer.same(node)
     source = node_of(args_of(node)[0])
@@ -95,7 +95,7 @@ def _softmax(writer: Writer, node: fx.Node) -> None:
     writer.put(node, writer.call(node.target, kept, *args_of(node)[1:], dims=dims), dims)
 
 
-@rule_for(aten._log_softmax_backward_data.default, aten._softmax_backward_data.default)
+@rule_for(aten._log_softmax_backward_data.default, aten._softmax_backward_data.default, parted=True)
 def _softmax_backward(writer: Writer, node: fx.Node) -> None:
     writer.same(node)
     grad, output = node_of(args_of(node)[0]), node_of(args_of(node)[1])

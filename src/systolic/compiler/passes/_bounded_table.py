@@ -16,11 +16,22 @@ aten = torch.ops.aten
 Rule = Callable[[Writer, fx.Node], None]
 RULES: dict[Any, Rule] = {}
 """By op: its rule."""
+PARTED: set[Any] = set()
+"""Ops that do not need all that counts of a size to come first."""
 
 
-def rule_for(*ops: Any) -> Callable[[Rule], Rule]:
+def rule_for(*ops: Any, parted: bool = False) -> Callable[[Rule], Rule]:
+    """Add a rule to the table.
+
+    Args:
+        ops: that it is for.
+        parted: whether it is right for sizes that have what does not count behind each of their parts, too: where an element
+            stands does not matter, or the rule asks.
+    """
+
     def add(rule: Rule) -> Rule:
         RULES.update(dict.fromkeys(ops, rule))
+        PARTED.update(ops if parted else ())
         return rule
 
     return add
@@ -61,6 +72,11 @@ def place_of(dim: Any, rank: int) -> int:
 def dim_of(node: fx.Node, rank: int) -> int:
     """The dimension that an op's second argument names, the first one by default."""
     return place_of(args_of(node)[1] if len(args_of(node)) > 1 else 0, rank)
+
+
+def refuse_parts(size: Size | None) -> None:
+    """Refuse a size that has what does not count behind each of its parts."""
+    refuse_unless(size is None or not size.part, "a size that is joined with one before it")
 
 
 def reduced(own: Dims, gone: Collection[int], keeps: bool) -> Dims:

@@ -15,7 +15,7 @@ from ._bounded_dims import Dims, NotBoundedError, Numbers, Place, Size, SumTest,
 
 aten = torch.ops.aten
 
-RuleOf = Callable[[Any], "Callable[[Writer, fx.Node], None] | None"]
+RuleOf = Callable[[Any], "tuple[Callable[[Writer, fx.Node], None] | None, bool]"]
 
 SumOf = Callable[[Numbers], "tuple[Sequence[tuple[Numbers, int]], int] | None"]
 """From a number in all traces to the sizes that it is the sum of, with how often each is taken, and what is added besides.
@@ -33,7 +33,8 @@ class Writer:
     Args:
         others: by node of the traced graph: the same node of each other trace.
         sizes: the sizes, by nodes that are their masks.
-        rule_of: by op: how a node that has to do with sizes is written; None where nobody knows.
+        rule_of: by op: how a node that has to do with sizes is written, None where nobody knows; and whether it may have to do
+            with such as have what does not count behind each of their parts.
         sum_of: how Python added a number up of sizes; None where it did not.
 
     Attributes:
@@ -68,10 +69,12 @@ class Writer:
             self.nodes[node] = self.graph.node_copy(node, self.nodes.__getitem__)
             self.dims[node] = plain(node.meta.get("val"))
             return
-        rule = self._rule_of(node.target)
+        rule, parted = self._rule_of(node.target)
         if rule is None:
             raise NotBoundedError(f"{node.target}")
         rule(self, node)
+        if not parted and any(size.part for one in (node, *sources(node)) for size in self._sizes_of(one)):
+            raise NotBoundedError(f"{node.target}: a size that is joined with one before it")
         for which, twin in enumerate(self._twins(node), 1):
             self._check(node, twin, which)
 
@@ -79,8 +82,11 @@ class Writer:
         return [twins[node] for twins in self._others]
 
     def _is_sized(self, node: fx.Node) -> bool:
+        return bool(self._sizes_of(node))
+
+    def _sizes_of(self, node: fx.Node) -> list[Size]:
         dims = self.dims[node]
-        return any(size is not None for one in (dims if isinstance(dims, list) else [dims]) for size in one)
+        return [size for one in (dims if isinstance(dims, list) else [dims]) for size in one if size is not None]
 
     def _check(self, node: fx.Node, twin: fx.Node, which: int) -> None:
         """Require that what a rule says of the dimensions is how they differ between this trace and another one."""
@@ -152,16 +158,21 @@ class Writer:
         given = [one.args[place] for one in (node, *self._twins(node))]
         if not all(isinstance(one, list | tuple) and len(one) == len(given[0]) for one in given):  # type: ignore[arg-type]
             raise NotBoundedError(f"{node.target}: sizes")
-        return [self.length(numbers) for numbers in zip(*given, strict=True)]  # type: ignore[arg-type]
+        return [self.length(numbers, parted=True) for numbers in zip(*given, strict=True)]  # type: ignore[arg-type]
 
-    def length(self, numbers: tuple[Any, ...]) -> tuple[int, Size | None]:
-        """A number of elements in all traces, as one of the new graph, and the size that decides it."""
+    def length(self, numbers: tuple[Any, ...], *, parted: bool = False) -> tuple[int, Size | None]:
+        """A number of elements in all traces, as one of the new graph, and the size that decides it.
+
+        Args:
+            numbers: by trace.
+            parted: it may be one that has what does not count behind each of its parts.
+        """
         if not all(isinstance(one, int) for one in numbers):
             raise NotBoundedError("a size that is a number of the program")
         if len(set(numbers)) == 1:
             return numbers[0], None
         for size in self.sizes:
-            if size.numbers == numbers:
+            if size.numbers == numbers and (parted or not size.part):
                 return size.bound, size
         raise NotBoundedError(f"a size of {numbers}")
 
@@ -248,12 +259,18 @@ class Writer:
     def _counted(self, size: Size, count: fx.Node) -> None:
         number = count.meta["val"]
         size.count = count
-        numbers = self.places(size.bound, number)
-        places = numbers.meta["val"]
-        flags = places.new_empty((size.bound,), dtype=torch.bool)
-        size.outside = self.call(aten.ge.Tensor, numbers, count, dims=(None,), val=flags)
+        places = within = self.places(size.bound, number)
+        like = places.meta["val"]
+        flags = like.new_empty((size.bound,), dtype=torch.bool)
+        if size.part and size.added is not None:  # each part has what counts of the size that is joined
+            within = self.call(aten.remainder.Scalar, places, size.part, dims=(None,), val=like)
+            count = self.elements(size.added[1][0][0])
+        size.outside = self.call(aten.ge.Tensor, within, count, dims=(None,), val=flags)
         end = self.call(aten.sub.Scalar, count, 1, dims=(), val=number)
-        size.last = self.call(aten.minimum.default, numbers, end, dims=(None,), val=places)
+        size.last = self.call(aten.minimum.default, within, end, dims=(None,), val=like)
+        if size.part:
+            begin = self.call(aten.sub.Tensor, places, within, dims=(None,), val=like)
+            size.last = self.call(aten.add.Tensor, begin, size.last, dims=(None,), val=like)
 
     def places(self, bound: int, like: torch.Tensor) -> fx.Node:
         """The numbers from 0 up to a bound, beside a fake tensor."""
@@ -288,7 +305,7 @@ class Writer:
         multiples = ([n * often for n in size.numbers] for size, often in added[1])
         numbers = tuple(fixed + sum(column) for column in zip(*multiples, strict=True))
         is_whole = len(set(numbers)) == 1  # of which there may be several, of parts of their own
-        for size in () if is_whole else self.sizes:
+        for size in () if is_whole else [one for one in self.sizes if not one.part]:
             if size.numbers == numbers and size.added == added:
                 return size
             if size.numbers == numbers:
@@ -304,6 +321,17 @@ class Writer:
         if not is_whole:
             self.sizes.append(size)
         return size
+
+    def parted(self, size: Size, times: int) -> Size:
+        """The dimension that a size and others before it, of so many elements together, are joined to."""
+        for one in self.sizes:
+            if one.part and one.added == (0, ((size, times),)):
+                return one
+        numbers = tuple(n * times for n in size.numbers)
+        found = Size(size.bound * times, numbers, added=(0, ((size, times),)), part=size.bound)
+        self._counted(found, self.elements(size, times))
+        self.sizes.append(found)
+        return found
 
     def test(self, size: Size, comparison: str, number: int) -> None:
         """Have the graph hold for batches of which a size compares so with a number; all traces have to.
