@@ -14,6 +14,7 @@ import torch
 from ...utilities._torch_internals import FunctionalTensor, assume, free_unbacked_symbols
 from .._errors import DataDependentError, user_line_of
 from ._explain import value_needed
+from ._size_reads import asked_size
 
 _Tensor = torch.Tensor
 _FACTORIES = frozenset(
@@ -113,8 +114,10 @@ def _size(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(map(_size, value)) if type(value) in (list, tuple) else value
     is_whole = isinstance(value, FunctionalTensor) and value.ndim == 0 and not value.is_floating_point()
+    if is_whole:
+        value = value.item()
     # `int(t)` may have been a number of the program
-    return int(value) if is_whole or (isinstance(value, torch.SymInt) and free_unbacked_symbols(value)) else value
+    return asked_size(value) if isinstance(value, torch.SymInt) and free_unbacked_symbols(value) else value
 
 
 def _is_real_value(value: object) -> bool:

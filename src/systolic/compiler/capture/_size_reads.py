@@ -260,12 +260,14 @@ def watching(reads: SizeReads) -> Iterator[None]:
         _current, builtins.len = before, original
 
 
-def asked_size(symbolic: Any) -> int:
-    """The size that a symbolic number is for this batch; one step is traced at a time."""
+def asked_size(value: Any) -> int:
+    """The size that a value is for this batch; one step is traced at a time."""
     global _asks
+    # of the user's own number PyTorch would know from then on what it is, and Python code that asks for it would not be noticed
+    number = value if isinstance(value, torch.Tensor) else torch.scalar_tensor(value, dtype=torch.int64)
     _asks = True
     try:
-        size = int(symbolic)
+        size = int(number)
     finally:
         _asks = False
     if _current is not None:

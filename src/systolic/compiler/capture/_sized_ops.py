@@ -80,7 +80,7 @@ def _bincount(x: torch.Tensor, weights: torch.Tensor | None = None, minlength: i
 def _repeat_interleave(repeats: torch.Tensor, *, output_size: int | None = None) -> Any:
     if output_size is not None:
         return NotImplemented
-    return aten.repeat_interleave.Tensor(repeats, output_size=int(repeats.sum()))
+    return aten.repeat_interleave.Tensor(repeats, output_size=asked_size(repeats.sum()))
 
 
 def _unique2(

@@ -42,7 +42,7 @@ class Speculation:
         line: where in the user's code it was asked.
         holds: what it has to be.
         number: from the values of `outputs` to the integer that was asked for; None where a condition was.
-        is_size: whether it is the size of an op's result that was asked for.
+        size: the size of an op's result that was answered; None where something else was asked for.
         only_raises: whether a step for which it does not hold only raises an error.
         always_holds: whether it does for every batch, as that of a size in a graph for all sizes may.
     """
@@ -53,9 +53,14 @@ class Speculation:
     line: str
     holds: bool
     number: HostExpression | None
-    is_size: bool = False
+    size: int | None = None
     only_raises: bool = False
     always_holds: bool = False
+
+    @property
+    def is_size(self) -> bool:
+        """Whether it is the size of an op's result that was asked for."""
+        return self.size is not None
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,7 @@ class _Asked:
     line: str
     holds: bool
     number: sympy.Basic | None = None
-    is_size: bool = False
+    size: int | None = None
     only_raises: bool = False
 
 
@@ -118,7 +123,8 @@ class Oracle:
         value = sympy.Integer(int(self._answer(expression, nodes, varies)))
         if varies:
             asked = sympy.Eq(expression, value, evaluate=False)
-            self._asked.append(_Asked(asked, nodes, user_line_of(), True, expression, asks_for_size()))
+            size = int(value) if asks_for_size() else None
+            self._asked.append(_Asked(asked, nodes, user_line_of(), True, expression, size))
         return value
 
     def _atom(self, atom: sympy.Basic, go_on: bool | None = None) -> sympy.Basic:
@@ -236,9 +242,7 @@ class Oracle:
             condition = compiled_expression(asked.atom, list(asked.nodes), ARRAY_NAMES)
             number = None if asked.number is None else compiled_expression(asked.number, list(asked.nodes), ARRAY_NAMES)
             text = f"{_canonical(asked.atom, list(asked.nodes))} at {asked.line}"
-            found.append(
-                Speculation(condition, indices, text, asked.line, asked.holds, number, asked.is_size, asked.only_raises)
-            )
+            found.append(Speculation(condition, indices, text, asked.line, asked.holds, number, asked.size, asked.only_raises))
         output.args = (tuple(values) if isinstance(output.args[0], tuple) else values,)
         return found
 

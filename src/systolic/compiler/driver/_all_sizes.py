@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any
 
 import torch
+from torch import fx
 
 from ..capture import Captured, SizeReads, SizeSum, SlotInput, Speculation, TensorInput
 from ..passes import Bounded, Numbers, Twins, rule_of, twins_of, with_bounded_sizes
@@ -44,8 +45,11 @@ def for_all_sizes(captured: Captured, earlier: Iterable[Captured]) -> Captured:
 
 def _bounded(captured: Captured, others: Sequence[tuple[Captured, Twins]]) -> Captured | None:
     reads = [captured.sizes, *(one.sizes for one, _ in others)]
-    bounded = with_bounded_sizes(captured.graph, [twins for _, twins in others], rule_of, partial(_sum_of, reads))
-    if bounded is None or (kept := _conditions(captured, reads, bounded)) is None:
+    nodes = _size_nodes(captured)
+    answers = [[one.size for one in trace.speculations] for trace in (captured, *(one for one, _ in others))]
+    asked: dict[fx.Node, Any] = {node: tuple(of[place] for of in answers) for place, node in nodes.items()}
+    bounded = with_bounded_sizes(captured.graph, [twins for _, twins in others], asked, rule_of, partial(_sum_of, reads))
+    if bounded is None or (kept := _conditions(captured, reads, bounded, nodes)) is None:
         return None
     return dataclasses.replace(captured, graph=bounded.graph, speculations=kept, digest="", as_traced=captured)
 
@@ -159,11 +163,17 @@ class _FitsAllSizes:
         return holds
 
 
-def _conditions(captured: Captured, reads: Sequence[SizeReads], bounded: Bounded) -> list[Speculation] | None:
-    """The conditions under which the graph for all sizes is valid; None where they are not known."""
+def _size_nodes(captured: Captured) -> dict[int, fx.Node]:
+    """The nodes that were asked for as sizes, by the number of the question."""
     (output,) = (node for node in captured.graph.nodes if node.op == "output")
     results: Any = output.args[0]
-    nodes = {place: results[one.outputs[0]] for place, one in enumerate(captured.speculations) if one.is_size}
+    return {place: results[one.outputs[0]] for place, one in enumerate(captured.speculations) if one.is_size}
+
+
+def _conditions(
+    captured: Captured, reads: Sequence[SizeReads], bounded: Bounded, nodes: Mapping[int, fx.Node]
+) -> list[Speculation] | None:
+    """The conditions under which the graph for all sizes is valid; None where they are not known."""
     asked = [(place, bounded.counts[node]) for place, node in nodes.items() if node in bounded.counts]
     first = {numbers: which for which, (_, numbers) in reversed(list(enumerate(asked)))}
     tests = _tests(reads, first, bounded)

@@ -15,13 +15,16 @@ from ._flash_attention import Shaped as Shaped
 from ._flash_attention import flash_supports as flash_supports
 from ._flash_attention import gives_mask_gradient as gives_mask_gradient
 from ._jax_op import NO_CALL as NO_CALL
+from ._jax_op import Arguments as Arguments
 from ._jax_op import Kind as Kind
+from ._jax_op import arguments_of as arguments_of
 from ._jax_op import calls_of as calls_of
 from ._jax_op import described as described
 from ._jax_op import forward_call as forward_call
 from ._jax_op import jax_op as jax_op
 from ._jax_op import numbering_calls as numbering_calls
 from ._jax_op import wanted_of as wanted_of
+from ._jax_op import with_argument as with_argument
 from ._losses import gaussian_nll_loss as gaussian_nll_loss
 from ._not_before import not_before as not_before
 from ._packed import padding_packed as padding_packed
@@ -29,5 +32,7 @@ from ._plain_attention import plain_attention as plain_attention
 from ._recurrent import KINDS as KINDS
 from ._recurrent import fresh_flat_weights as fresh_flat_weights
 from ._recurrent import network as network
+from ._recurrent import recurrent as recurrent
+from ._within import counted as counted
 from ._within import one_hot as one_hot
 from ._within import within as within

@@ -194,6 +194,71 @@ def described(number: int) -> _Function:
     return _FUNCTIONS[number]
 
 
+@dataclass(frozen=True)
+class Arguments:
+    """Where the arguments of a JAX function are among the inputs of a call in a graph, of the function or of its gradient.
+
+    Attributes:
+        places: the function's arguments, with the number of an input in place of each array.
+        settings: its keyword arguments.
+        arity: how many inputs they are; a gradient has cotangents behind them.
+        wanted: by result of a gradient: the input that it is for; None for the function itself.
+    """
+
+    places: tuple[Any, ...]
+    settings: Mapping[str, Any]
+    arity: int
+    wanted: tuple[int, ...] | None
+
+
+def arguments_of(number: int, function: Callable[..., Any]) -> Arguments | None:
+    """The arguments of a function that a number in the graph stands for; None where that is another function."""
+    plain = described(number).plain
+    wanted = plain.wanted if isinstance(plain, _Gradient) else None
+    kernel = plain.kernel if isinstance(plain, _Gradient) else plain
+    if not isinstance(kernel, _OfLeaves) or kernel.function is not function:
+        return None
+    arity = kernel.structure.num_leaves
+    places = jax.tree.unflatten(kernel.structure, range(arity))
+    return Arguments(places, {name: value for name, _, value in kernel.settings}, arity, wanted)
+
+
+def with_argument(number: int, place: int) -> int:
+    """The number of the same function, or gradient of one, with an array where it had None.
+
+    Args:
+        number: what stands for the function in a graph.
+        place: which of its arguments.
+    """
+    function = described(number)
+    return _number_of(
+        _Function(
+            _with_leaf(function.plain, place),
+            tuple((name, _with_leaf(kernel, place)) for name, kernel in function.kernels),
+            () if function.forward is not None else _moved(function.plain, function.wanted, place),
+            None if function.forward is None else with_argument(function.forward, place),
+        )
+    )
+
+
+def _with_leaf(kernel: Kernel, place: int) -> Kernel:
+    if isinstance(kernel, _Gradient):
+        return _Gradient(_with_leaf(kernel.kernel, place), _moved(kernel.kernel, kernel.wanted, place), kernel.arity + 1)
+    assert isinstance(kernel, _OfLeaves), "a function of arguments"
+    given = list(jax.tree.unflatten(kernel.structure, range(kernel.structure.num_leaves)))
+    assert given[place] is None, "there is none"
+    given[place] = 0
+    return _OfLeaves(kernel.function, jax.tree.structure(tuple(given)), kernel.settings)
+
+
+def _moved(kernel: Kernel, wanted: Sequence[int], place: int) -> tuple[int, ...]:
+    """The numbers of inputs behind another input, which is put before those of the arguments that follow it."""
+    assert isinstance(kernel, _OfLeaves), "a function of arguments"
+    given = jax.tree.unflatten(kernel.structure, range(kernel.structure.num_leaves))
+    before = len(jax.tree.leaves(given[:place]))
+    return tuple(one + (one >= before) for one in wanted)
+
+
 def forward_call(node: fx.Node) -> tuple[int, int] | None:
     """The function and the call whose gradient a node is, where the lowering of that call keeps something for it."""
     if node.target is not torch.ops.systolic.jax_call.default or node.args[2] == NO_CALL:
@@ -297,7 +362,12 @@ Kind = tuple[tuple[int, ...], torch.dtype]
 
 
 def _kinds(tensors: Sequence[torch.Tensor]) -> tuple[Kind, ...]:
-    return tuple((tuple(int(size) for size in t.shape), t.dtype) for t in tensors)
+    return tuple((tuple(map(_plain, t.shape)), t.dtype) for t in tensors)
+
+
+def _plain(size: int | torch.SymInt) -> int:
+    """A size, of which the trace does not note that Python computes with it: the function's result says how large it is."""
+    return int.__int__(size) if isinstance(size, int) else int(size)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -109,14 +109,15 @@ def pad_packed_sequence(
     """PyTorch's function of this name, in a step."""
     given = _padded_of(sequence)
     padded, lengths = given.padded, given.lengths
-    if total_length is None or total_length < len(padded):
-        longest = int(lengths.max())
-        if total_length is not None and total_length < longest:
+    if total_length is None:
+        padded = padded[: lengths.max()]
+    elif total_length < len(padded):
+        if total_length < lengths.max():
             raise ValueError(
                 "Expected total_length to be at least the length of the longest sequence in input, but got "
-                f"total_length={total_length} and max sequence length being {longest}"
+                f"total_length={total_length} and max sequence length being {int(lengths.max())}"
             )
-        padded = padded[: longest if total_length is None else total_length]
+        padded = padded[:total_length]
     elif total_length > len(padded):
         padded = torch.cat([padded, padded.new_zeros(total_length - len(padded), *padded.shape[1:])])
     live = _live(lengths, len(padded)).reshape(*padded.shape[:2], *[1] * (padded.ndim - 2))

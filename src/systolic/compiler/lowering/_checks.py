@@ -110,7 +110,17 @@ class Checks:
         key = (id(values), low, high, ignored)
         if values.size and key not in self._seen and not _is_repeated(context):
             self._seen[key] = values
-            self._add(context, _offending_integer(values, low, high, ignored), Check(op, _line(context), what, low, high))
+            bad = _outside(values, low, high)
+            if ignored is not None:
+                bad &= values != ignored
+            self._add(context, _offending_integer(values, bad), Check(op, _line(context), what, low, high))
+
+    def counted(self, context: Place, values: jax.Array, count: jax.Array, low: int, bound: int, op: str) -> None:
+        """Check places in a dimension of which so many elements count."""
+        if values.size and not _is_repeated(context):
+            bad = _outside(values, low, bound) | (values >= count) | (values < (-count if low < 0 else 0))
+            what = "index into as many elements as values decide"
+            self._add(context, _offending_integer(values, bad), Check(op, _line(context), what, low, bound))
 
     def in_unit_interval(self, context: Place, values: jax.Array, what: str, op: str) -> None:
         """Check real numbers."""
@@ -179,14 +189,15 @@ def is_fine(outcome: jax.Array) -> jax.Array:
     return outcome[3] == 0
 
 
-def _offending_integer(values: jax.Array, low: int, high: int, ignored: int | None) -> jax.Array:
-    """Per element a word: zero where it is allowed, else a code that is never zero, of the element cut to 32 bits."""
-    limits = [low, high, 0 if ignored is None else ignored]
-    fits = all(_LIMITS.min <= limit <= _LIMITS.max for limit in limits)
+def _outside(values: jax.Array, low: int, high: int) -> jax.Array:
+    fits = all(_LIMITS.min <= limit <= _LIMITS.max for limit in (low, high))
     values = values.astype(jnp.promote_types(values.dtype, jnp.int32 if fits else jnp.int64))
-    bad = (values < low) | (values >= high)
-    if ignored is not None:
-        bad &= values != ignored
+    return (values < low) | (values >= high)
+
+
+def _offending_integer(values: jax.Array, bad: jax.Array) -> jax.Array:
+    """Per element a word: zero where it is allowed, else a code that is never zero, of the element cut to 32 bits."""
+    values = values.astype(jnp.promote_types(values.dtype, jnp.int32))
     cut = jnp.clip(values, int(_LIMITS.min), int(_LIMITS.max) - 1).astype(jnp.int32)
     code = jnp.where(cut < 0, cut, cut + 1)
     return jnp.where(bad, jax.lax.bitcast_convert_type(code, jnp.uint32), jnp.uint32(0))

@@ -107,6 +107,18 @@ class LoweringContext:
         """
         self.checks.in_range(self, values, low, size, ignored, what, op or name_of(self))
 
+    def require_counted(self, values: jax.Array, count: jax.Array, bound: int, *, low: int = 0, op: str = "") -> None:
+        """Have the host raise when a place is not among those that count.
+
+        Args:
+            values: the places.
+            count: how many count.
+            bound: how many there are.
+            low: the smallest number that may be allowed; `-bound` where places may count from the end.
+            op: the function that refuses them.
+        """
+        self.checks.counted(self, values, count, low, bound, op or name_of(self))
+
     def require_in_unit_interval(self, values: jax.Array, what: str) -> None:
         """Have the host raise when a real number is not between 0 and 1."""
         self.checks.in_unit_interval(self, values, what, name_of(self))

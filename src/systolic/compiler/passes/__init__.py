@@ -6,11 +6,11 @@ from ._adam_update import rewrite_adam_updates as rewrite_adam_updates
 from ._attention_choice import PlainAttention as PlainAttention
 from ._attention_choice import plain_attention_calls as plain_attention_calls
 from ._bounded_dims import Numbers as Numbers
+from ._bounded_nodes import Twins as Twins
 from ._bounded_rules import rule_of as rule_of
 from ._bounded_sizes import Bounded as Bounded
 from ._bounded_sizes import twins_of as twins_of
 from ._bounded_sizes import with_bounded_sizes as with_bounded_sizes
-from ._bounded_writer import Twins as Twins
 from ._computed_again import with_masks_by_shape as with_masks_by_shape
 from ._cross_entropy import join_cross_entropy as join_cross_entropy
 from ._flops import model_flops as model_flops

@@ -22,12 +22,14 @@ class NotBoundedError(Exception):
 
 @dataclass(eq=False)
 class Size:
-    """How many elements a mask selects, or several masks that selected as many as each other in all traces; or a sum of these.
+    """How many elements a mask selects, or several masks that selected as many as each other in all traces; or a value.
+
+    Or a sum of these.
 
     Attributes:
         bound: how many it can select.
         numbers: how many it selected.
-        mask: the first mask, in the written graph, with nothing selected of what does not count; None of a sum.
+        mask: the first mask, in the written graph, with nothing selected of what does not count; None of a value and of a sum.
         count: the number in the written graph.
         outside: which of `bound` elements are none of the first `count`.
         last: by element its place, or that of the last one which counts.

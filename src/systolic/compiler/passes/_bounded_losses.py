@@ -34,7 +34,7 @@ def _logits(writer: Writer, logits: fx.Node, target: fx.Node, weight: Any, at: i
     return writer.kept(logits, -math.inf, [at]), of_target
 
 
-@rule_for(CROSS_ENTROPY, aten.nll_loss_forward.default, parted=True)
+@rule_for(CROSS_ENTROPY, aten.nll_loss_forward.default, aten.nll_loss2d_forward.default, parted=True)
 def _cross_entropy(writer: Writer, node: fx.Node) -> None:
     writer.same(node)
     logits, target, weight, reduction, ignored = args_of(node)
@@ -52,7 +52,7 @@ def _cross_entropy(writer: Writer, node: fx.Node) -> None:
     writer.put(node, written, [of_loss, ()])
 
 
-@rule_for(CROSS_ENTROPY_BACKWARD, aten.nll_loss_backward.default, parted=True)
+@rule_for(CROSS_ENTROPY_BACKWARD, aten.nll_loss_backward.default, aten.nll_loss2d_backward.default, parted=True)
 def _cross_entropy_backward(writer: Writer, node: fx.Node) -> None:
     writer.same(node)
     grad, logits, target, weight, reduction, ignored, total = args_of(node)

@@ -105,11 +105,11 @@ _BATCH_NORMS = (aten._native_batch_norm_legit.no_stats, aten._native_batch_norm_
 
 @rule_for(*_BATCH_NORMS, parted=True)
 def _batch_norm(writer: Writer, node: fx.Node) -> None:
-    """By the statistics of what counts in the first dimension."""
+    """By the statistics of what counts."""
     writer.same(node)
     source, weight, bias, *running, training, momentum, epsilon = args_of(node)
     own, value = _of_batch(writer, source)
-    refuse_unless(training is True and own[0] is not None, "statistics of other batches")
+    refuse_unless(training is True, "statistics of other batches")
     totals, like, number = _totals(writer, node_of(source))
     mean = _each(writer, aten.div.Tensor, totals(writer.nodes[node_of(source)]), number, like)
     off = writer.call(aten.sub.Tensor, writer.nodes[node_of(source)], mean, dims=own, val=value)
@@ -139,7 +139,7 @@ def _batch_norm_backward(writer: Writer, node: fx.Node) -> None:
     writer.same(node)
     grad, source, weight, _, _, mean, inverse, training, _, _ = args_of(node)
     own, value = _of_batch(writer, source)
-    refuse_unless(training is True and own[0] is not None and dims_of(writer, grad) == own, "statistics of other batches")
+    refuse_unless(training is True and dims_of(writer, grad) == own, "statistics of other batches")
     totals, like, number = _totals(writer, node_of(source))
     scale = _spread(writer, inverse, like)
     off = writer.call(aten.sub.Tensor, writer.nodes[node_of(source)], _spread(writer, mean, like), dims=own, val=value)
@@ -162,9 +162,7 @@ def _batch_norm_backward(writer: Writer, node: fx.Node) -> None:
 
 def _of_batch(writer: Writer, source: Any) -> tuple[Dims, torch.Tensor]:
     own, value = dims_of(writer, source), value_of(source)
-    refuse_unless(
-        value.dim() > 1 and not any(own[1:]) and value.dtype in (torch.float32, torch.float64), "a batch of this kind"
-    )
+    refuse_unless(value.dim() > 1 and own[1] is None and value.dtype in (torch.float32, torch.float64), "a batch of this kind")
     return own, value
 
 
@@ -191,12 +189,13 @@ def _totals(writer: Writer, source: fx.Node) -> tuple[Callable[[fx.Node], fx.Nod
     own, value = writer.dims[source], value_of(source)
     places = [place for place in range(value.dim()) if place != 1]
     like = value.new_empty([n if place == 1 else 1 for place, n in enumerate(value.shape)])
-    size = own[0]
-    assert size is not None, "batches of other sizes are refused"
-    writer.require(size, 2)
+    sizes = [size for size in own if size is not None]
+    refuse_unless(len(sizes) == 1, "statistics over two sizes")
+    others = math.prod(n for place, n in enumerate(value.shape) if place != 1 and own[place] is None)
+    writer.require(sizes[0], 2 if others == 1 else 1)
 
     def total(written: fx.Node) -> fx.Node:
         filled = writer.put_out(written, own, value, 0)
         return writer.call(aten.sum.dim_IntList, filled, places, True, dims=_plain(like), val=like)
 
-    return total, like, writer.elements(size, math.prod(value.shape[2:]))
+    return total, like, writer.elements(sizes[0], others)

@@ -8,22 +8,49 @@ from typing import Any
 import torch
 from torch import fx
 
-from ..kernels import within
+from ..kernels import counted, within
 from ._bounded_dims import Dims, Size
 from ._bounded_order import is_order_along, place_among
-from ._bounded_table import args_of, dims_of, node_of, place_of, refuse_unless, rule_for, together, value_of
+from ._bounded_table import args_of, dims_of, node_of, place_of, refuse_parts, refuse_unless, rule_for, together, value_of
 from ._bounded_writer import Writer
 
 aten = torch.ops.aten
 
 
-@rule_for(aten.nonzero_static.default)
+@rule_for(aten.nonzero_static.default, parted=True)
 def _positions(writer: Writer, node: fx.Node) -> None:
     """Behind the positions that the mask selects comes the first one there is, so that all are inside of the tensor."""
     mask = node_of(args_of(node)[0])
+    parted = any(size is not None and size.part for size in writer.dims[mask])
+    refuse_unless(not parted or _is_index(node), "numbers of positions in a size that is joined with one before it")
     selected, size = writer.selected(mask), writer.size(mask)
     number = node.kwargs["size"] if size is None else size.bound
     writer.put(node, writer.call(node.target, selected, size=number, fill_value=0, dims=(size, None)), (size, None))
+
+
+_PARTS_OF_POSITIONS = (aten.unbind.int, aten.select.int, aten.squeeze.dim, operator.getitem)
+_INDEXED = (aten.index.Tensor, aten._unsafe_index.Tensor, aten.index_put.default)
+
+
+def _is_index(node: fx.Node) -> bool:
+    """Whether positions are nothing but indices of tensors that are as large as their mask."""
+    for user in node.users:
+        given: Any = user.args
+        beside = [given[0], *given[2:]]
+        if user.target in _PARTS_OF_POSITIONS:
+            if not _is_index(user):
+                return False
+        elif user.target not in _INDEXED or node in beside:
+            return False
+    return True
+
+
+@rule_for(aten.repeat_interleave.Tensor)
+def _repeated(writer: Writer, node: fx.Node) -> None:
+    """Behind each number as often as it is repeated comes the last one, as often as there is room."""
+    bound, size = writer.length(writer.numbers_at(node, "output_size"))
+    repeats = writer.kept(node_of(args_of(node)[0]), 0)
+    writer.put(node, writer.call(node.target, repeats, dims=(size,), output_size=bound), (size,))
 
 
 def is_position(writer: Writer, node: fx.Node, size: Size) -> bool:
@@ -32,6 +59,8 @@ def is_position(writer: Writer, node: fx.Node, size: Size) -> bool:
         return True
     if node.target is aten.arange.default:
         return writer.dims[node] == (size,)
+    if node.target is aten.repeat_interleave.Tensor:
+        return dims_of(writer, args_of(node)[0]) == (size,)
     place: Any = 0
     along: Any = 1
     if node.target is operator.getitem:
@@ -58,13 +87,28 @@ def _indexed(writer: Writer, node: fx.Node) -> tuple[list[fx.Node | None], Dims,
     refuse_unless(bool(places) and places == list(range(places[0], places[-1] + 1)), "indices apart from each other")
     used = [node_of(given[place]) for place in places]
     refuse_unless(all(value_of(one).dtype not in (torch.bool, torch.uint8) for one in used), "a mask")
-    # an index into a dimension of which a part does not count might be outside without anybody noticing
-    for place, one in zip(places, used, strict=True):
-        size = own[place]
-        refuse_unless(size is None or is_position(writer, one, size), "one of many")
     of_indices = together((value_of(one).shape, writer.dims[one]) for one in used)
-    indices: list[fx.Node | None] = [None if one is None else writer.kept(node_of(one), 0) for one in given]
+    indices: list[fx.Node | None] = [None] * len(given)
+    for place, one in zip(places, used, strict=True):
+        indices[place] = _places_in(writer, one, own[place], from_end=True)
     return indices, of_indices, (*own[: places[0]], *of_indices, *own[places[-1] + 1 :])
+
+
+def _places_in(writer: Writer, index: fx.Node, size: Size | None, *, from_end: bool = False) -> fx.Node:
+    """Places in a dimension, none of them outside for what does not count.
+
+    An index into a dimension of which a part does not count might be outside without anybody noticing, so that is checked.
+    """
+    kept = writer.kept(index, 0)
+    if size is None or is_position(writer, index, size):
+        return kept
+    refuse_parts(size)
+    if any(writer.dims[index]):
+        writer.require(size, 1)  # where there is nothing, zero is outside, too
+    low = -size.bound if from_end else 0
+    return writer.call(
+        counted, kept, writer.elements(size), low, size.bound, "index", dims=writer.dims[index], val=value_of(index)
+    )
 
 
 @rule_for(aten.index.Tensor, aten._unsafe_index.Tensor, parted=True)
@@ -135,9 +179,9 @@ def _gather(writer: Writer, node: fx.Node) -> None:
     source, index = node_of(args_of(node)[0]), node_of(args_of(node)[2])
     dims = writer.dims[index]
     along = place_of(args_of(node)[1], len(dims))
-    refuse_unless(_reaches(writer, source, index, along), "one of many")
-    written = writer.call(node.target, writer.nodes[source], args_of(node)[1], writer.kept(index, 0), dims=dims)
-    writer.put(node, written, dims)
+    refuse_unless(_fits_along(writer.dims[source], dims, along), "one of many")
+    places = _places_in(writer, index, writer.dims[source][along])
+    writer.put(node, writer.call(node.target, writer.nodes[source], args_of(node)[1], places, dims=dims), dims)
 
 
 def _scattered(writer: Writer, node: fx.Node) -> tuple[fx.Node, fx.Node, fx.Node, int]:
@@ -146,7 +190,7 @@ def _scattered(writer: Writer, node: fx.Node) -> tuple[fx.Node, fx.Node, fx.Node
     target, index, source = (node_of(one) for one in (args_of(node)[0], args_of(node)[2], args_of(node)[3]))
     dims = writer.dims[target]
     along = place_of(args_of(node)[1], len(dims))
-    refuse_unless(writer.dims[index] == writer.dims[source] and _reaches(writer, target, index, along), "sizes")
+    refuse_unless(writer.dims[index] == writer.dims[source], "sizes")
     return target, index, source, along
 
 
@@ -154,18 +198,16 @@ def _scattered(writer: Writer, node: fx.Node) -> tuple[fx.Node, fx.Node, fx.Node
 def _scatter_add(writer: Writer, node: fx.Node) -> None:
     target, index, source, along = _scattered(writer, node)
     dims = writer.dims[target]
-    given = (writer.nodes[target], along, writer.kept(index, 0), writer.kept(source, 0))
+    refuse_unless(_fits_along(dims, writer.dims[index], along), "sizes")
+    given = (writer.nodes[target], along, _places_in(writer, index, dims[along]), writer.kept(source, 0))
     writer.put(node, writer.call(node.target, *given, dims=dims), dims)
 
 
 def _reaches(writer: Writer, tensor: fx.Node, index: fx.Node, along: int) -> bool:
     """Whether an index along a dimension of a tensor's names what is there and counts, and has its other dimensions."""
-    dims, of_index = writer.dims[tensor], writer.dims[index]
-    if len(dims) != len(of_index):
-        return False
+    dims = writer.dims[tensor]
     size = dims[along]
-    others = (*dims[:along], None, *dims[along + 1 :])
-    return _fits_along(others, of_index, along) and (size is None or is_position(writer, index, size))
+    return _fits_along(dims, writer.dims[index], along) and (size is None or is_position(writer, index, size))
 
 
 @rule_for(aten.scatter.src, parted=True)
@@ -186,8 +228,8 @@ def _scatter(writer: Writer, node: fx.Node) -> None:
 
 
 def _fits_along(dims: Dims, of_index: Dims, along: int) -> bool:
-    """Whether an index has a tensor's dimensions but for one, which always has the same size in the tensor."""
-    return len(dims) == len(of_index) and dims[along] is None and all(
+    """Whether an index has a tensor's dimensions but for one."""
+    return len(dims) == len(of_index) and all(
         one is other for place, (one, other) in enumerate(zip(dims, of_index, strict=True)) if place != along
     )  # fmt: skip
 
@@ -202,6 +244,7 @@ def _scatter_reduce(writer: Writer, node: fx.Node) -> None:
     writer.same(node, 4)
     target, index, source, along = _scattered(writer, node)
     reduce, dims = args_of(node)[4], writer.dims[target]
+    refuse_unless(_reaches(writer, target, index, along), "sizes")
     refuse_unless(reduce in _REPEATABLE or reduce in _NEUTRAL, "a mean of many")
     given = writer.repeated(source) if reduce in _REPEATABLE else writer.kept(source, _NEUTRAL[reduce], [along])
     arguments = (writer.nodes[target], along, writer.repeated(index), given, reduce)
@@ -214,11 +257,10 @@ def _index_select(writer: Writer, node: fx.Node) -> None:
     source, index = node_of(args_of(node)[0]), node_of(args_of(node)[2])
     own = writer.dims[source]
     along = place_of(args_of(node)[1], len(own))
-    size = own[along]
-    refuse_unless(len(writer.dims[index]) == 1 and (size is None or is_position(writer, index, size)), "one of many")
+    refuse_unless(len(writer.dims[index]) == 1, "one of many")
     dims = (*own[:along], *writer.dims[index], *own[along + 1 :])
-    written = writer.call(node.target, writer.nodes[source], args_of(node)[1], writer.kept(index, 0), dims=dims)
-    writer.put(node, written, dims)
+    places = _places_in(writer, index, own[along])
+    writer.put(node, writer.call(node.target, writer.nodes[source], args_of(node)[1], places, dims=dims), dims)
 
 
 @rule_for(aten.index_add.default, parted=True)
@@ -228,10 +270,9 @@ def _index_add(writer: Writer, node: fx.Node) -> None:
     dims = writer.dims[target]
     along = place_of(args_of(node)[1], len(dims))
     expected = (*dims[:along], *writer.dims[index], *dims[along + 1 :])
-    size = dims[along]
-    refuse_unless(writer.dims[source] == expected and (size is None or is_position(writer, index, size)), "sizes")
+    refuse_unless(writer.dims[source] == expected, "sizes")
     kept = writer.kept(source, 0, [along])
-    given = (writer.nodes[target], args_of(node)[1], writer.kept(index, 0), kept)
+    given = (writer.nodes[target], args_of(node)[1], _places_in(writer, index, dims[along]), kept)
     writer.put(node, writer.call(node.target, *given, dims=dims, **writer.options(node)), dims)
 
 
@@ -259,7 +300,13 @@ def _embedding_backward(writer: Writer, node: fx.Node) -> None:
 @rule_for(within, parted=True)
 def _within(writer: Writer, node: fx.Node) -> None:
     """Elements that do not count are inside."""
-    writer.same(node)
-    dims = dims_of(writer, args_of(node)[0])
-    kept = writer.kept(node_of(args_of(node)[0]), args_of(node)[1])
-    writer.put(node, writer.call(node.target, kept, *args_of(node)[1:], dims=dims), dims)
+    writer.same(node, 1, 3, 4)
+    index, low = node_of(args_of(node)[0]), args_of(node)[1]
+    dims = writer.dims[index]
+    high, size = writer.length(writer.numbers_at(node, 2))
+    if size is None:
+        kept = writer.kept(index, low)
+        writer.put(node, writer.call(node.target, kept, low, high, *args_of(node)[3:], dims=dims), dims)
+        return
+    refuse_unless(low == 0, "places from the end")
+    writer.put(node, _places_in(writer, index, size), dims)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from . import _bounded_attention as _bounded_attention
+from . import _bounded_convolution as _bounded_convolution
 from . import _bounded_losses as _bounded_losses
 from . import _bounded_norms as _bounded_norms
 from . import _bounded_order as _bounded_order

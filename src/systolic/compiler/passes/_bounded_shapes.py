@@ -81,13 +81,25 @@ def _like(writer: Writer, node: fx.Node) -> None:
     writer.put(node, writer.call(node.target, *writer.arguments(node), dims=dims, **writer.options(node)), dims)
 
 
+@rule_for(aten.bernoulli.p, aten.bernoulli.default, aten.rand_like.default, aten.randn_like.default, parted=True)
+def _drawn(writer: Writer, node: fx.Node) -> None:
+    """Numbers of their own for the elements that count, in place of those of a smaller array."""
+    writer.same(node)
+    dims = dims_of(writer, args_of(node)[0])
+    given = [writer.kept(node_of(args_of(node)[0]), 0), *writer.arguments(node)[1:]]
+    writer.put(node, writer.call(node.target, *given, dims=dims, **writer.options(node)), dims)
+
+
 @rule_for(aten.new_zeros.default, aten.new_ones.default, aten.new_empty.default, aten.new_full.default, parted=True)
 def _new(writer: Writer, node: fx.Node) -> None:
     writer.same(node, 2)
     _made(writer, node, 1)
 
 
-@rule_for(aten.zeros.default, aten.ones.default, aten.full.default, aten.empty.memory_format, parted=True)
+@rule_for(
+    aten.zeros.default, aten.ones.default, aten.full.default, aten.empty.memory_format, aten.rand.default, aten.randn.default,
+    parted=True,
+)  # fmt: skip
 def _make(writer: Writer, node: fx.Node) -> None:
     writer.same(node, 1)
     _made(writer, node, 0)
@@ -298,9 +310,11 @@ def _one_behind_the_other(
         refuse_parts(one)
     values = [value_of(one) for one in args_of(node)[0]]
     parts = [(value.shape[place] if size is None else size.bound, size) for value, size in zip(values, sizes, strict=True)]
-    whole = writer.sum_of(parts, values[0])
+    whole = writer.sum_of(parts, values[0], any_bound=True)
     result = (*dims[:place], whole, *dims[place + 1 :])
-    joined = writer.call(node.target, *writer.arguments(node), dims=result)
+    shape = [n if one is None else one.bound for n, one in zip(value_of(node).shape, dims, strict=True)]
+    shape[place] = sum(n for n, _ in parts)
+    joined = writer.call(node.target, *writer.arguments(node), dims=(None,) * len(shape), val=value_of(node).new_empty(shape))
     places = writer.places(whole.bound, values[0])
     like = places.meta["val"]
     number = like.new_empty(())
@@ -310,7 +324,7 @@ def _one_behind_the_other(
         if all(one is None for _, one in before):
             whole.inner.add((sum(n for n, _ in before),) * len(whole.numbers))
             continue
-        end = writer.sum_of(before, values[0])
+        end = writer.sum_of(before, values[0], any_bound=True)
         whole.inner.add(end.numbers)  # a gradient asks for each part by where it begins
         if size is None:
             continue
@@ -320,9 +334,9 @@ def _one_behind_the_other(
         rest = writer.call(aten.rsub.Scalar, writer.elements(size), bound, dims=(), val=number)
         shift = writer.call(aten.mul.Tensor, behind, rest, dims=(None,), val=like)
         index = writer.call(aten.add.Tensor, index, shift, dims=(None,), val=like)
-    index = writer.call(aten.clamp.default, index, 0, whole.bound - 1, dims=(None,), val=like)
+    index = writer.call(aten.clamp.default, index, 0, sum(n for n, _ in parts) - 1, dims=(None,), val=like)
     if len(set(whole.numbers)) == 1:  # the parts of a whole, such as `h.split(counts.tolist())`
-        writer.test(whole, "eq", whole.numbers[0])
+        writer.test([(whole, 1)], "eq", whole.numbers[0])
         index = writer.call(aten.slice.Tensor, index, 0, 0, whole.numbers[0], dims=(None,), val=like[: whole.numbers[0]])
         result = (*dims[:place], None, *dims[place + 1 :])
     writer.put(node, writer.call(aten.index_select.default, joined, place, index, dims=result), result)

@@ -15,7 +15,7 @@ differ in something else, there is no such graph, and each size keeps its own.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,8 @@ import torch
 from torch import fx
 
 from ._bounded_dims import NotBoundedError, Numbers, Size, SumTest
-from ._bounded_writer import RuleOf, SumOf, Twins, Writer, sources
+from ._bounded_nodes import Twins, is_item, sources
+from ._bounded_writer import RuleOf, SumOf, Writer
 
 aten = torch.ops.aten
 
@@ -36,7 +37,7 @@ class Bounded:
         graph: the graph; inputs and outputs are those of the traced one, in the same order.
         counts: the traced graph's nodes that ask for a size which does not matter any more, and what it was in all traces; it
             holds for batches for which those that were alike are so again.
-        masks: by such a node the number of the mask that it counts; those of one mask are always alike.
+        masks: by such a node the number of the mask that it counts, or of the value that it is; those of one are always alike.
         sums: further sizes, of what lies one behind the other: what is always the same of them, and the sizes that are added,
             with how often each is.
         limits: by size: how many elements there are at least, and at most, in batches that the graph is valid for.
@@ -51,17 +52,20 @@ class Bounded:
     tests: list[SumTest]
 
 
-def with_bounded_sizes(graph: fx.Graph, others: Sequence[Twins], rule_of: RuleOf, sum_of: SumOf) -> Bounded | None:
+def with_bounded_sizes(
+    graph: fx.Graph, others: Sequence[Twins], asked: Mapping[fx.Node, Numbers], rule_of: RuleOf, sum_of: SumOf
+) -> Bounded | None:
     """The graph for all sizes; None where there is none.
 
     Args:
         graph: the newest trace.
         others: its nodes in earlier ones, by `twins_of`.
+        asked: by node that was asked for as a size: the answer in all traces.
         rule_of: by op: how a node that has to do with sizes is written; None where nobody knows.
         sum_of: how Python added a number up of sizes; None where it did not.
     """
     masks = _masks(_value_numbers(graph))
-    sizes = _sizes(graph, others, masks)
+    sizes = _sizes(graph, others, asked, masks)
     if not sizes:
         return None
     writer = Writer(others, {node: sizes[key] for node, key in masks.items() if key in sizes}, rule_of, sum_of)
@@ -130,11 +134,20 @@ def _masks(numbers: Mapping[fx.Node, Hashable]) -> dict[fx.Node, Hashable]:
         for node, number in numbers.items()
         if node.target is aten.ne.Scalar and node.args[1] == 0 and isinstance(source := node.args[0], fx.Node)
     }
-    return {node: asked.get(number, number) for node, number in numbers.items() if _dtype(node) is not None}
+    found: dict[fx.Node, Hashable] = {
+        node: asked.get(number, number) for node, number in numbers.items() if _dtype(node) is not None
+    }
+    # of a value that is asked for the number is its own, whatever it is compared with
+    for value in (node.args[0] for node in numbers if is_item(node)):
+        if isinstance(value, fx.Node) and not _is_count(value):
+            found[value] = ("value", numbers[value])
+    return found
 
 
-def _sizes(graph: fx.Graph, others: Sequence[Twins], masks: Mapping[fx.Node, Hashable]) -> dict[Hashable, Size]:
-    """The sizes that differ between the traces, by their masks' numbers."""
+def _sizes(
+    graph: fx.Graph, others: Sequence[Twins], answers: Mapping[fx.Node, Numbers], masks: Mapping[fx.Node, Hashable]
+) -> dict[Hashable, Size]:
+    """The sizes that differ between the traces, by the numbers of their masks, or of the values that they are."""
     found: dict[Hashable, Size] = {}
     alike: dict[Numbers, Size] = {}
     asked = {_counted(node, masks) for node in graph.nodes}
@@ -147,13 +160,33 @@ def _sizes(graph: fx.Graph, others: Sequence[Twins], masks: Mapping[fx.Node, Has
         if len(set(numbers)) > 1 and masks[mask] in asked:
             # two that are always equal cannot be told from two that were so by chance, so equal they have to be
             found[masks[mask]] = alike.setdefault(numbers, Size(mask.meta["val"].numel(), numbers))
+    widths = {n for node in graph.nodes if node.op == "placeholder" for n in _shape(node)}
+    for node, numbers in answers.items():
+        if len(set(numbers)) > 1 and (key := _counted(node, masks)) not in found:
+            found[key] = alike.setdefault(numbers, Size(_bound(max(numbers), widths), numbers))
     return found
 
 
+def _bound(largest: int, widths: Collection[int]) -> int:
+    """How large a size that is a value may be: as one of the inputs' dimensions, which it is likely to be about."""
+    return min((n for n in widths if n >= largest), default=2 ** (largest - 1).bit_length())
+
+
+def _shape(node: fx.Node) -> Sequence[int]:
+    value = node.meta.get("val")
+    return [n for n in value.shape if isinstance(n, int)] if isinstance(value, torch.Tensor) else ()
+
+
 def _counted(node: fx.Node, masks: Mapping[fx.Node, Hashable]) -> Hashable:
-    """The number of the mask whose elements a node counts for the host; a value that is no mask's number for any other node."""
-    if node.target is aten._local_scalar_dense.default:
-        total = node.args[0]
-        if isinstance(total, fx.Node) and total.target is aten.sum.default and _dtype(total.args[0]) is torch.bool:
-            return masks[total.args[0]]  # type: ignore[index]
-    return node
+    """The number of the mask whose elements a node counts for the host, or of the value that it asks for; None for others."""
+    if not is_item(node):
+        return None
+    (value,) = node.args
+    if not isinstance(value, fx.Node):
+        return None
+    return masks[value.args[0] if _is_count(value) else value]  # type: ignore[index]
+
+
+def _is_count(value: Any) -> bool:
+    """Whether a node is the number of elements that a mask selects."""
+    return isinstance(value, fx.Node) and value.target is aten.sum.default and _dtype(value.args[0]) is torch.bool

@@ -46,16 +46,24 @@ def _part_of_whole(writer: Writer, node: fx.Node, own: Dims, along: int) -> None
     """Places that are sizes, in a dimension that always has the same size."""
     source, value = node_of(args_of(node)[0]), value_of(args_of(node)[0])
     whole = value.shape[along]
-    begins, ends = writer.numbers_at(node, 2, 0), writer.numbers_at(node, 3, whole)
-    ends = (whole,) * len(ends) if set(ends) == {sys.maxsize} else ends
-    (begin, of_begin), (_, of_end) = writer.length(begins), writer.length(ends)
-    length, of_length = writer.length(tuple(end - begin for begin, end in zip(begins, ends, strict=True)))
-    if of_end is not None:
-        writer.test(of_end, "le", whole)
+    first, _, length, of_length = _ends(writer, node, (2, 3), whole)
     dims = (*own[:along], of_length, *own[along + 1 :])
-    first = begin if of_begin is None else writer.elements(of_begin)
     places = _moved_by(writer, writer.places(length, value), aten.add, first, whole)
     writer.put(node, writer.call(aten.index_select.default, writer.nodes[source], along, places, dims=dims), dims)
+
+
+def _ends(
+    writer: Writer, node: fx.Node, at: tuple[int, int], whole: int
+) -> tuple[fx.Node | int, fx.Node | int, int, Size | None]:
+    """Where a slice of a dimension that always has the same size begins and ends, and how long it is."""
+    begins, ends = writer.numbers_at(node, at[0]), writer.numbers_at(node, at[1], whole)
+    ends = (whole,) * len(ends) if set(ends) == {sys.maxsize} else ends
+    (begin, of_begin), (end, of_end) = writer.length(begins), writer.length(ends)
+    length, of_length = writer.length(tuple(end - begin for begin, end in zip(begins, ends, strict=True)))
+    if of_end is not None:
+        writer.test([(of_end, 1)], "le", whole)
+    first, behind = (n if of is None else writer.elements(of) for n, of in ((begin, of_begin), (end, of_end)))
+    return first, behind, length, of_length
 
 
 def _place(writer: Writer, node: fx.Node, size: Size, at: int, default: int) -> Place:
@@ -77,21 +85,30 @@ def _slice_backward(writer: Writer, node: fx.Node) -> None:
     dims, grad = _of_source(writer, node), node_of(args_of(node)[0])
     along = place_of(args_of(node)[2], len(dims))
     size = dims[along]
-    if size is None:
-        writer.same(node, *range(2, len(args_of(node))))
+    refuse_parts(size)
+    writer.same(node, 2, 5)
+    if size is None and all(len(set(writer.numbers_at(node, at))) == 1 for at in (3, 4)):
         refuse_unless(writer.dims[grad] == dims, "a part of many")
         _with_sizes(writer, node, dims)
         return
-    refuse_parts(size)
-    writer.same(node, 2, 5)
     refuse_unless(args_of(node)[5] == 1, "every other one of many")
+    if size is None:
+        whole = writer.sizes_at(node, 1)[along][0]
+        first, behind, length, of_length = _ends(writer, node, (3, 4), whole)
+        _spread_in(writer, node, first, behind, length, (*dims[:along], of_length, *dims[along + 1 :]))
+        return
     begin, end = (_place(writer, node, size, at, default) for at, default in ((3, 0), (4, sys.maxsize)))
     length, of_length = writer.between(begin, end, value_of(grad))
-    refuse_unless(
-        writer.dims[grad] == (*dims[:along], of_length, *dims[along + 1 :]) and length > 0, "a gradient of another size"
-    )
     first, behind = writer.at(begin), writer.at(end)
-    places = writer.places(size.bound, value_of(grad))
+    _spread_in(writer, node, first, behind, length, (*dims[:along], of_length, *dims[along + 1 :]))
+
+
+def _spread_in(writer: Writer, node: fx.Node, first: fx.Node | int, behind: fx.Node | int, length: int, of_grad: Dims) -> None:
+    """The gradient between two places of what was sliced, and zeros elsewhere."""
+    dims, grad = _of_source(writer, node), node_of(args_of(node)[0])
+    along = place_of(args_of(node)[2], len(dims))
+    refuse_unless(writer.dims[grad] == of_grad and length > 0, "a gradient of another size")
+    places = writer.places(writer.sizes_at(node, 1)[along][0], value_of(grad))
     sources = _moved_by(writer, places, aten.sub, first, length)
     spread = writer.call(aten.index_select.default, writer.nodes[grad], along, sources, dims=dims)
     before = _compared(writer, aten.lt, places, first)

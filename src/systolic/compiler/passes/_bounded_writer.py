@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 
 from ._bounded_dims import Dims, NotBoundedError, Numbers, Place, Size, SumTest, factor, in_bounds, plain
+from ._bounded_nodes import Twins, is_item, same, same_numbers, sources
 
 aten = torch.ops.aten
 
@@ -22,9 +23,6 @@ SumOf = Callable[[Numbers], "tuple[Sequence[tuple[Numbers, int]], int] | None"]
 
 None where Python did not add it up; no sizes where it did so in several ways.
 """
-
-Twins = Mapping[fx.Node, fx.Node]
-"""By node of the newest trace: the same node of another one."""
 
 
 class Writer:
@@ -65,9 +63,10 @@ class Writer:
         """Write a node: as it is, or by the rule of its op where it has to do with sizes."""
         self._like = node
         sized = node.target is aten.nonzero_static.default and node.args[0] in self._by_mask
-        if not sized and not any(map(self._is_sized, sources(node))) and all(_same(node, twin) for twin in self._twins(node)):
+        if not sized and not any(map(self._is_sized, sources(node))) and all(same(node, twin) for twin in self._twins(node)):
             self.nodes[node] = self.graph.node_copy(node, self.nodes.__getitem__)
             self.dims[node] = plain(node.meta.get("val"))
+            self._take_value(node)
             return
         rule, parted = self._rule_of(node.target)
         if rule is None:
@@ -77,6 +76,14 @@ class Writer:
             raise NotBoundedError(f"{node.target}: a size that is joined with one before it")
         for which, twin in enumerate(self._twins(node), 1):
             self._check(node, twin, which)
+
+    def _take_value(self, node: fx.Node) -> None:
+        """Count a size that is a value, where none of its masks has come before."""
+        value = node.args[0] if is_item(node) else None
+        size = self._by_mask.get(value) if isinstance(value, fx.Node) else None
+        if isinstance(value, fx.Node) and size is not None and size.mask is None and size.count is None:
+            self._counted(size, self.nodes[value])
+            self.require(size, most=size.bound)
 
     def _twins(self, node: fx.Node) -> list[fx.Node]:
         return [twins[node] for twins in self._others]
@@ -110,7 +117,7 @@ class Writer:
         """A mask in the written graph, of which nothing is selected that does not count; what its size is counted of."""
         mask = self.kept(node, 0)
         size = self._by_mask.get(node)
-        if size is not None and size.mask is None:
+        if size is not None and size.mask is None and size.count is None:
             size.mask, size.bound = mask, mask.meta["val"].numel()
         return mask
 
@@ -131,7 +138,8 @@ class Writer:
         assert self._like is not None, "a node is being written"
         written = self.graph.call_function(target, args, kwargs)
         traced = self._like.meta["val"] if val is None else val
-        written.meta = {key: value for key, value in self._like.meta.items() if key != "draw"}
+        # what is drawn stays numbered
+        written.meta = {key: value for key, value in self._like.meta.items() if key != "draw" or target is self._like.target}
         written.meta["val"] = in_bounds(traced, dims)
         return written
 
@@ -141,7 +149,7 @@ class Writer:
 
     def options(self, node: fx.Node) -> dict[str, Any]:
         """The traced node's keyword arguments in the new graph; they are the same in all traces."""
-        if not all(_same_numbers(node.kwargs, twin.kwargs) for twin in self._twins(node)):
+        if not all(same_numbers(node.kwargs, twin.kwargs) for twin in self._twins(node)):
             raise NotBoundedError(f"{node.target}: other options")
         return dict(fx.map_arg(node.kwargs, self.nodes.__getitem__))  # type: ignore[arg-type]
 
@@ -150,7 +158,7 @@ class Writer:
         for twin in self._twins(node):
             mine, other = node.args, twin.args
             for place in places or range(max(len(mine), len(other))):
-                if place < max(len(mine), len(other)) and not _same_numbers(mine[place : place + 1], other[place : place + 1]):
+                if place < max(len(mine), len(other)) and not same_numbers(mine[place : place + 1], other[place : place + 1]):
                     raise NotBoundedError(f"{node.target}: another argument {place}")
 
     def sizes_at(self, node: fx.Node, place: int) -> list[tuple[int, Size | None]]:
@@ -277,45 +285,52 @@ class Writer:
         value = like.new_empty((bound,), dtype=torch.int64)
         return self.call(aten.arange.default, bound, dims=(None,), val=value, dtype=torch.int64)
 
-    def sum_of(self, parts: Sequence[tuple[int, Size | None]], like: torch.Tensor) -> Size:
+    def sum_of(self, parts: Sequence[tuple[int, Size | None]], like: torch.Tensor, any_bound: bool = False) -> Size:
         """The size of what lies one behind the other: of parts of which each has a size, or always the same number.
 
         Args:
             parts: each as a number of the new graph, and the size that decides it.
             like: a fake tensor.
+            any_bound: it may be the size of a mask, or a value, that has another bound than the parts together.
         """
         fixed = sum(n for n, size in parts if size is None)
         decided = Counter(size for _, size in parts if size is not None)
         if not fixed and decided.total() == 1:
             return next(iter(decided))
-        return self._sum(fixed, decided, like)
+        return self._sum(fixed, decided, like, any_bound)
 
     def scaled(self, size: Size, times: int, divided: int, like: torch.Tensor) -> Size:
         """A multiple of a size, divided by another number again: the dimension that it and those behind it are joined to."""
         if times == divided:
             return size
         fixed, added = size.added or (0, ((size, 1),))
-        if fixed or any((often * times) % divided for _, often in added):
+        if any((often * times) % divided for often in (fixed, *(often for _, often in added))):
             raise NotBoundedError("a part of a size")
+        fixed = fixed * times // divided
         multiple = Counter({one: often * times // divided for one, often in added})
-        return next(iter(multiple)) if multiple.total() == 1 else self._sum(0, multiple, like)
+        return next(iter(multiple)) if not fixed and multiple.total() == 1 else self._sum(fixed, multiple, like)
 
-    def _sum(self, fixed: int, decided: Counter[Size], like: torch.Tensor) -> Size:
+    def _sum(self, fixed: int, decided: Counter[Size], like: torch.Tensor, any_bound: bool = False) -> Size:
         added = (fixed, tuple(sorted(decided.items(), key=lambda one: id(one[0]))))
         multiples = ([n * often for n in size.numbers] for size, often in added[1])
         numbers = tuple(fixed + sum(column) for column in zip(*multiples, strict=True))
+        bound = fixed + sum(one.bound * often for one, often in added[1])
         is_whole = len(set(numbers)) == 1  # of which there may be several, of parts of their own
-        for size in () if is_whole else [one for one in self.sizes if not one.part]:
-            if size.numbers == numbers and size.added == added:
+        alike = [] if is_whole else [one for one in self.sizes if one.numbers == numbers and not one.part]
+        for size in alike:
+            if size.added == added:
                 return size
-            if size.numbers == numbers:
+            if size.added is not None:
+                raise NotBoundedError("a sum that is alike another sum")
+            if (size.mask is None and size.count is None) or (size.bound != bound and not any_bound):
                 raise NotBoundedError("a sum that is alike another size")
+            self.test([(size, -1), *added[1]], "eq", -fixed)  # equal to a mask's size or a value it has to be
+            return size
         number = like.new_empty((), dtype=torch.int64)
         total, *rest = (self.elements(size, often) for size, often in added[1])
         for one in rest:
             total = self.call(aten.add.Tensor, total, one, dims=(), val=number)
         total = self.call(aten.add.Scalar, total, fixed, dims=(), val=number)
-        bound = fixed + sum(one.bound * often for one, often in added[1])
         size = Size(bound, numbers, added=added)
         self._counted(size, total)
         if not is_whole:
@@ -333,16 +348,16 @@ class Writer:
         self.sizes.append(found)
         return found
 
-    def test(self, size: Size, comparison: str, number: int) -> None:
-        """Have the graph hold for batches of which a size compares so with a number; all traces have to.
+    def test(self, sizes: Iterable[tuple[Size, int]], comparison: str, number: int) -> None:
+        """Have the graph hold for batches of which sizes compare so with a number; all traces have to.
 
         Args:
-            size: may be a sum.
+            sizes: what is added, with how often each is; some may be sums.
             comparison: the name of Python's function, such as "le".
             number: what it is compared with.
         """
         parts: Counter[Numbers] = Counter()
-        offset, waiting = -number, [(size, 1)]
+        offset, waiting = -number, list(sizes)
         while waiting:
             one, times = waiting.pop()
             fixed, added = one.added or (0, ())
@@ -422,11 +437,10 @@ class Writer:
             raise NotBoundedError("places in different parts")
         return self.length(tuple(b - a for a, b in zip(begin.base.numbers, end.base.numbers, strict=True)))
 
-    def numbers_at(self, node: fx.Node, place: int, default: int) -> Numbers:
+    def numbers_at(self, node: fx.Node, place: int | str, default: int = 0) -> Numbers:
         """A number among the arguments in all traces."""
-        numbers: tuple[Any, ...] = tuple(
-            one.args[place] if len(one.args) > place else default for one in (node, *self._twins(node))
-        )
+        given = [dict(enumerate(one.args)) | one.kwargs for one in (node, *self._twins(node))]
+        numbers: tuple[Any, ...] = tuple(one.get(place, default) for one in given)
         if not all(isinstance(one, int) for one in numbers):
             raise NotBoundedError("a place that is a number of the program")
         return numbers
@@ -467,34 +481,3 @@ class Writer:
             spread = self.call(aten.view.default, size.outside, shape, dims=(None,) * len(dims), val=flags)
             written = self.call(aten.masked_fill.Scalar, written, spread, fill, dims=dims, val=value)
         return written
-
-
-def _same(node: fx.Node, twin: fx.Node) -> bool:
-    """Whether two nodes have the same numbers among their arguments, and values of the same shape."""
-    return (
-        _same_numbers(node.args, twin.args)
-        and _same_numbers(node.kwargs, twin.kwargs)
-        and _shapes(node.meta.get("val")) == _shapes(twin.meta.get("val"))
-    )
-
-
-def _same_numbers(one: Any, other: Any) -> bool:
-    return str(fx.map_arg(one, _hidden)) == str(fx.map_arg(other, _hidden))
-
-
-def _hidden(source: fx.Node) -> Any:
-    del source
-    return "%"
-
-
-def _shapes(value: Any) -> Hashable:
-    if isinstance(value, torch.Tensor):
-        return tuple(value.shape), value.dtype
-    return tuple(map(_shapes, value)) if isinstance(value, list | tuple) else type(value)
-
-
-def sources(node: fx.Node) -> list[fx.Node]:
-    """The nodes that a node is computed from, in the order of its arguments."""
-    found: list[fx.Node] = []
-    fx.map_arg((node.args, node.kwargs), lambda source: (found.append(source), source)[1])
-    return found
