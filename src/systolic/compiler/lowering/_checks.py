@@ -49,6 +49,7 @@ class Check:
         low: the smallest value that is allowed.
         high: the smallest one above it that is not; the largest one that is allowed of real numbers.
         is_real: whether the values are real numbers.
+        is_counted: whether fewer are allowed, as values decide.
     """
 
     op: str
@@ -57,6 +58,7 @@ class Check:
     low: int
     high: int
     is_real: bool = False
+    is_counted: bool = False
 
     def value(self, word: int) -> str:
         """The offending value that a word stands for."""
@@ -75,7 +77,8 @@ class Check:
         if self.high == self.low and not self.is_real:
             return "none (the dimension has no elements)"
         last = self.high if self.is_real else self.high - 1
-        return f"{self.low}" if last == self.low else f"{self.low} to {last}"
+        most = ", or fewer: values decide how many elements there are" if self.is_counted else ""
+        return f"{self.low}" if last == self.low else f"{self.low} to {last}{most}"
 
 
 @dataclass(frozen=True)
@@ -119,8 +122,8 @@ class Checks:
         """Check places in a dimension of which so many elements count."""
         if values.size and not _is_repeated(context):
             bad = _outside(values, low, bound) | (values >= count) | (values < (-count if low < 0 else 0))
-            what = "index into as many elements as values decide"
-            self._add(context, _offending_integer(values, bad), Check(op, _line(context), what, low, bound))
+            check = Check(op, _line(context), "index", low, bound, is_counted=True)
+            self._add(context, _offending_integer(values, bad), check)
 
     def in_unit_interval(self, context: Place, values: jax.Array, what: str, op: str) -> None:
         """Check real numbers."""

@@ -161,10 +161,14 @@ def _view(writer: Writer, node: fx.Node) -> None:
         refuse_unless(joined > 0 and rest == 0, "a part of the dimensions before a size")
         size = own[sized[0]]
         assert size is not None
-        writer.require(size, 1)  # of nothing PyTorch does not know what -1 stands for
         size = writer.scaled(size, behind, tail, value)
         size = size if joined == 1 else writer.parted(size, joined)
         dims += [*[None] * at, size, *[None] * (len(target) - at - 1)]
+    given = args_of(node)[1]
+    if -1 in given:
+        for size, one in zip(dims, given, strict=True):
+            if size is not None and one != -1:
+                writer.require(size, 1)  # of nothing PyTorch does not know what -1 stands for
     sizes = [n if size is None else size.bound for n, size in zip(result, dims, strict=True)]
     written = writer.call(node.target, writer.nodes[node_of(args_of(node)[0])], sizes, dims=tuple(dims))
     writer.put(node, written, tuple(dims))
