@@ -230,7 +230,8 @@ def _doubled(tensor: torch.Tensor) -> torch.Tensor:
 
 def _captured(step: _Step) -> Captured:
     leaves = [*step.inputs, *step.cotangents]
-    return capture(Call(step, leaves, lambda values: (list(values),), {}, {}))
+    # as in a step, whose batch answers what its way or a size depends on
+    return capture(Call(step, leaves, lambda values: (list(values),), {}, {}, values=lambda: list(leaves)))
 
 
 def _overloads(captured: Captured) -> set[str]:

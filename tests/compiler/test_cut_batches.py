@@ -230,6 +230,7 @@ ONE_PROGRAM: dict[str, Body] = {
     "next ids": next_ids,
     "ignored": ignored,
     "masked": masked,
+    "by a mask of steps": lambda m, x, i, y, n: m.last(m.first(x)[:, torch.arange(STEPS) < n.max()]).square().mean(),
     "masked rows": lambda m, x, i, y, n: m(x[:, : n.max()])[live(n)[:, : n.max()]].square().mean(),
     "masked rows of all": masked_rows_of_all,
     "log-probabilities": log_probabilities,

@@ -23,6 +23,8 @@ def _nonzero(x: torch.Tensor) -> torch.Tensor:
 
 def _masked_select(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     x, mask = torch.broadcast_tensors(x, mask)
+    if mask.ndim == 0:
+        x, mask = x.reshape(1), mask.reshape(1)
     return aten.index.Tensor(x, [mask])
 
 
@@ -48,8 +50,9 @@ def _index(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Any:
 
 
 def _index_put(x: torch.Tensor, indices: Sequence[torch.Tensor | None], values: torch.Tensor, accumulate: bool = False) -> Any:
-    # a mask alone is written by as it is, and needs no size
-    if not any(map(_has_positions, indices)) or sum(index is not None for index in indices) == 1:
+    # a mask alone is written by as it is, and needs no size; the gradient of what it selects behind other dimensions has one
+    is_alone = sum(index is not None for index in indices) == 1 and not (accumulate and indices[0] is None)
+    if not any(map(_has_positions, indices)) or is_alone:
         return NotImplemented
     return aten.index_put.default(x, _without_masks(indices), values, accumulate)
 
@@ -99,23 +102,46 @@ def _unique_consecutive(
     x: torch.Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Any:
     if dim is not None:
-        return NotImplemented  # rows that are compared as a whole stay refused
+        rows = x.movedim(dim, 0)
+        found, inverse, counts = _runs(rows, None, torch.Size([len(rows)]), return_inverse, return_counts)
+        return found.movedim(0, dim), inverse, counts
     return _runs(x.reshape(-1), None, x.shape, return_inverse, return_counts)
+
+
+_MOST_COLUMNS = 64
+"""Of rows that are put in order as a whole: each column is sorted by."""
+
+
+def _unique_dim(
+    x: torch.Tensor, dim: int, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
+) -> Any:
+    del sorted  # eager PyTorch sorts whatever is asked for
+    rows = x.movedim(dim, 0)
+    columns = rows.reshape(len(rows), -1)
+    if columns.shape[1] > _MOST_COLUMNS or x.numel() == 0:
+        return NotImplemented
+    order = torch.arange(len(rows))
+    for column in reversed(columns.unbind(1)):  # sorts keep the order of equals, so the first column decides
+        order = order[column[order].argsort(stable=True)]
+    found, inverse, counts = _runs(rows[order], order, torch.Size([len(rows)]), return_inverse, return_counts)
+    return found.movedim(0, dim), inverse, counts
 
 
 def _runs(
     values: torch.Tensor, order: torch.Tensor | None, shape: torch.Size, return_inverse: bool, return_counts: bool
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The first element of each run of equal values; which run each element is in; how long they are."""
+    """The first of each run of equal elements, or rows; which run each is in; how long they are."""
     none = torch.zeros(0, dtype=torch.int64)
-    begins = torch.cat([torch.ones_like(values[:1], dtype=torch.bool), values[1:] != values[:-1]])
+    differs = values[1:] != values[:-1]
+    differs = differs.flatten(1).any(1) if differs.ndim > 1 else differs
+    begins = torch.cat([torch.ones(min(1, len(values)), dtype=torch.bool), differs])
     (starts,) = _nonzero(begins).unbind(1)
     inverse, counts = none, none
     if return_inverse:
         runs = begins.long().cumsum(0) - 1
         inverse = (runs if order is None else torch.zeros_like(runs).scatter(0, order, runs)).reshape(shape)
     if return_counts:
-        counts = torch.cat([starts[1:], torch.full((1,), values.numel(), dtype=torch.int64)]) - starts
+        counts = torch.cat([starts[1:], torch.full((1,), len(values), dtype=torch.int64)]) - starts
     return values[starts], inverse, counts
 
 
@@ -148,14 +174,16 @@ def _can_stay(part: torch.Tensor, dim: int, start: Any, end: Any, step: int) -> 
 def _between(length: int, start: Any, end: Any) -> torch.Tensor:
     """A mask of the elements of a slice: what is done with what masks select is known for all sizes."""
     places = torch.arange(length)
-    selects = torch.ones(length, dtype=torch.bool)
+    selects: torch.Tensor | None = None
     for bound, compare in ((start, torch.ge), (end, torch.lt)):
-        if bound is not None:
-            number = torch.scalar_tensor(bound, dtype=torch.int64)
-            if not statically_known_true(bound >= 0):  # counted from the end, of a length that may differ between the traces
-                number = torch.where(number < 0, number + torch.ones_like(places).sum(), number)
-            selects = selects & compare(places, number)
-    return selects
+        if bound is None or (compare is torch.ge and statically_known_true(bound == 0)):
+            continue
+        number = torch.scalar_tensor(bound, dtype=torch.int64)
+        if not statically_known_true(bound >= 0):  # counted from the end, of a length that may differ between the traces
+            number = torch.where(number < 0, number + torch.ones_like(places).sum(), number)
+        selected = compare(places, number)
+        selects = selected if selects is None else selects & selected
+    return torch.ones(length, dtype=torch.bool) if selects is None else selects
 
 
 def _slice_backward(grad: torch.Tensor, sizes: Sequence[int], dim: int, start: Any, end: Any, step: int) -> Any:
@@ -219,6 +247,7 @@ SIZED: dict[OpOverload, Callable[..., Any]] = {
     aten.repeat_interleave.Tensor: _repeat_interleave,
     aten._unique2.default: _unique2,
     aten._unique.default: _unique,
+    aten.unique_dim.default: _unique_dim,
     aten.unique_consecutive.default: _unique_consecutive,
 }
 """By op: what it is made of, given that a value can be asked for; NotImplemented where the op can be recorded as it is."""

@@ -24,6 +24,7 @@ from ..passes import (
     with_heads_in_place,
     with_images_in_place,
     with_masks_by_shape,
+    with_prefixes_as_slices,
     with_rows_by_batch,
     with_scalars_in_vectors,
 )
@@ -96,6 +97,7 @@ def _step_function(
     graph: fx.Graph, layout: Layout, placement: Placement, checks: StepChecks, speculations: Sequence[Speculation]
 ) -> Callable[..., Any]:
     record = number_record(graph, len(layout.inputs))
+    graph = with_prefixes_as_slices(graph)
     if placement.platform == "tpu":
         # over split parameters not: the gradient of the output's projection, by heads, would be summed whole on every core
         axes, sizes = placement.mesh.axis_names, placement.mesh.shape

@@ -196,7 +196,7 @@ def described(number: int) -> _Function:
 
 @dataclass(frozen=True)
 class Arguments:
-    """Where the arguments of a JAX function are among the inputs of a call in a graph, of the function or of its gradient.
+    """Places of a JAX function's arguments among the inputs of a call in a graph, of the function or of its gradient.
 
     Attributes:
         places: the function's arguments, with the number of an input in place of each array.

@@ -59,6 +59,7 @@ from . import _matmul as _matmul
 from . import _pointwise as _pointwise
 from . import _reduction as _reduction
 from . import _scan as _scan
+from . import _segments as _segments
 from . import _softmax as _softmax
 from . import _sort as _sort
 from . import _special as _special

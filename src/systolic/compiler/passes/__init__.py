@@ -20,6 +20,7 @@ from ._image_products import with_images_in_place as with_images_in_place
 from ._large_products import has_large_products as has_large_products
 from ._layer_loops import layer_loops as layer_loops
 from ._layer_order import layer_order as layer_order
+from ._prefix_slices import with_prefixes_as_slices as with_prefixes_as_slices
 from ._rematerialise import DOTS as DOTS
 from ._rematerialise import Remat as Remat
 from ._rematerialise import has_backward as has_backward

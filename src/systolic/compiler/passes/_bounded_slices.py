@@ -55,7 +55,7 @@ def _part_of_whole(writer: Writer, node: fx.Node, own: Dims, along: int) -> None
 def _ends(
     writer: Writer, node: fx.Node, at: tuple[int, int], whole: int
 ) -> tuple[fx.Node | int, fx.Node | int, int, Size | None]:
-    """Where a slice of a dimension that always has the same size begins and ends, and how long it is."""
+    """Beginning, end and length of a slice of a dimension that always has the same size."""
     begins, ends = writer.numbers_at(node, at[0]), writer.numbers_at(node, at[1], whole)
     ends = (whole,) * len(ends) if set(ends) == {sys.maxsize} else ends
     (begin, of_begin), (end, of_end) = writer.length(begins), writer.length(ends)
