@@ -35,7 +35,8 @@ def jit(
 
     Modules and optimizers that the function uses (from its closure, its globals, its arguments, or `self`) may be
     changed by it: parameters, buffers, optimizer state and plain attributes are updated as in eager PyTorch. From the
-    first call on their tensors live on the devices; `JitFunction.release` brings them back.
+    first call on their tensors live on the devices; `JitFunction.release` brings them back. Tensors among the arguments
+    that require gradients have theirs in `.grad` after the call; results have no history.
 
     Args:
         function: takes and returns tensors, nested in any pytree. It is traced once per combination of shapes.
@@ -51,6 +52,8 @@ def jit(
         OutOfRangeError: in a call, for an index, class or probability that eager PyTorch refuses; what the function would
             have changed on the devices stays as it was.
         CaptureError: on the first call, when the function cannot become one program; names the line.
+        ValueError: a gradient reaches an argument that was computed of others, to which it cannot go on, or that the function
+            uses from elsewhere, too.
 
     Example:
         >>> import torch, systolic
@@ -96,13 +99,59 @@ class JitFunction(Generic[P, R]):
 
         def rebuild(values: list[Any]) -> tuple[Any, ...]:
             filled = list(leaves)
-            for index, value in zip(tensors, values, strict=True):
+            for index, value in zip(tensors, values, strict=False):
                 filled[index] = value
             return tree_unflatten(filled, spec)
 
+        wanted = [i for i in tensors if leaves[i].requires_grad]
+        if wanted:
+            return self._with_gradients(leaves, wanted, arrays, rebuild, (spec, static))
         self._engine.function = lambda a, k: self._function(*a, **k)
+        return self._run(arrays, (spec, static), rebuild)
+
+    def _with_gradients(
+        self,
+        leaves: list[Any],
+        wanted: list[int],
+        arrays: list[jax.Array],
+        rebuild: Callable[[list[Any]], tuple[Any, ...]],
+        signature: tuple[Any, ...],
+    ) -> R:
+        """Run the program; the gradients of arguments are further results, and those that are there further arguments."""
+        given = {i: leaves[i].grad for i in wanted if leaves[i].is_leaf and leaves[i].grad is not None}
+        are_leaves = [leaves[i].is_leaf for i in wanted]
+
+        def with_grads(values: list[Any]) -> tuple[Any, ...]:
+            return (*rebuild(values), values[len(arrays) :])
+
+        def run(args: Any, kwargs: Any, grads: list[torch.Tensor]) -> tuple[Any, list[torch.Tensor | None]]:
+            filled, spec = tree_flatten((args, kwargs))
+            inputs = [filled[i].detach().requires_grad_() for i in wanted]
+            before = dict(zip(given, grads, strict=True))
+            for i, one in zip(wanted, inputs, strict=True):
+                filled[i], one.grad = one, before.get(i)
+            args, kwargs = tree_unflatten(filled, spec)
+            result = self._function(*args, **kwargs)
+            for one, is_leaf in zip(inputs, are_leaves, strict=True):
+                if one.grad is not None and not is_leaf:
+                    raise ValueError(_HISTORY.format(tuple(one.shape)))
+            return result, [one.grad for one in inputs]
+
+        self._engine.function = run
+        of_grads = [_on_device(grad, self._placement) for grad in given.values()]
+        signature = (*signature, tuple(wanted), tuple(given), tuple(are_leaves))
+        result, grads = cast(Any, self._run([*arrays, *of_grads], signature, with_grads))
+        state = {id(slot.tensor) for slot in self._called()[0].captured.slots}
+        for i, grad in zip(wanted, grads, strict=True):
+            if grad is not None and id(leaves[i]) in state:
+                raise ValueError(_TWICE.format(tuple(leaves[i].shape)))
+            if leaves[i].is_leaf:
+                leaves[i].grad = grad
+        return result
+
+    def _run(self, arrays: list[jax.Array], signature: Any, rebuild: Callable[[list[Any]], tuple[Any, ...]]) -> R:
         with ShortTracebacks():
-            result = self._engine.run(arrays, (spec, static), rebuild, {})
+            result = self._engine.run(arrays, signature, rebuild, {})
         self._last = (result.program, arrays)
         return cast(R, result.value())
 
@@ -139,6 +188,17 @@ class JitFunction(Generic[P, R]):
         if self._last is None:
             raise RuntimeError("The function has no program yet: call it once first.")
         return self._last
+
+
+_HISTORY = (
+    "A gradient reaches an argument of shape {} that eager PyTorch has computed of other tensors. Expected: a tensor without "
+    "history, as gradients cannot go on from a compiled function to what is outside of it. Pass x.detach().requires_grad_() "
+    "and read its .grad, or compute it inside of the function."
+)
+_TWICE = (
+    "A tensor of shape {} that gets a gradient is an argument, and the function uses it from elsewhere, too: the two gradients "
+    "would not be added up. Leave it out of the arguments."
+)
 
 
 def _on_device(tensor: torch.Tensor, placement: Placement) -> jax.Array:
