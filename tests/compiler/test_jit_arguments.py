@@ -1,9 +1,13 @@
-"""Gradients of a compiled function's arguments, beside eager PyTorch."""
+"""Arguments of a compiled function, and what it does to them, beside eager PyTorch."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -90,3 +94,153 @@ def test_a_tensor_that_is_used_from_elsewhere_too_is_refused() -> None:
 
     with pytest.raises(ValueError, match="uses it from elsewhere"):
         systolic.jit(step)(layer.weight, torch.ones(2, 3))
+
+
+class Record:
+    """An object of the user's."""
+
+    def __init__(self, x: T) -> None:
+        self.x, self.count = x, 0
+
+
+@dataclass
+class Pair:
+    x: T
+    name: str
+
+
+def add_in_place(x: T) -> T:
+    x[0].add_(1)
+    return x.sum()
+
+
+def alias(x: T, y: T) -> T:
+    x.add_(1)
+    return y.sum()
+
+
+def append(found: list[T]) -> T:
+    found.append(found[0] * 2)
+    return found[-1]
+
+
+def put(found: dict[str, Any]) -> T:
+    found["y"] = {"twice": found.pop("x") * 2, "count": 3}
+    return found["y"]["twice"]
+
+
+def exchange(pair: dict[str, list[T]]) -> T:
+    pair["a"], pair["b"] = pair["b"], pair["a"]
+    return pair["a"][0] - pair["b"][0]
+
+
+def of_pair(pair: Pair) -> T:
+    pair.x = pair.x * 3
+    pair.name += "s"
+    return pair.x
+
+
+def of_record(record: Record, y: T) -> T:
+    record.count += 1
+    record.x = record.x + y
+    return record.x * record.count
+
+
+CALLS: dict[str, tuple[Callable[..., Any], Callable[[int], tuple[Any, ...]]]] = {
+    "written in place": (add_in_place, lambda k: (torch.ones(2) * k,)),
+    "the same tensor twice": (alias, lambda k: (lambda x: (x, x))(torch.ones(2) * k)),
+    "a list": (append, lambda k: ([torch.ones(2) * k],)),
+    "a dict": (put, lambda k: ({"x": torch.ones(2) * k, "z": 1},)),
+    "lists that change places": (exchange, lambda k: ({"a": [torch.ones(2)], "b": [torch.ones(2) * k]},)),
+    "a dataclass": (of_pair, lambda k: (Pair(torch.ones(2) * k, "name"),)),
+    "an object": (of_record, lambda k: (Record(torch.ones(2) * k), torch.ones(2))),
+    "an array": (lambda a, x: x * a.sum() + torch.from_numpy(a), lambda k: (np.ones(2, np.float32) * k, torch.ones(2))),
+    "an array, reversed": (lambda a: torch.from_numpy(a.copy()) * 2, lambda k: (np.arange(3.0)[::-1] * k,)),
+    "a number": (lambda x, factor: x * factor, lambda k: (torch.ones(2), k / 2)),
+    "zeros of two signs": (lambda x, factor: x / factor, lambda k: (torch.ones(2), [0.0, -0.0][k % 2])),
+    "a number of NumPy": (lambda x, factor: x * factor, lambda k: (torch.ones(2), np.float32(k))),
+    "a set": (lambda x, names: x * len(names), lambda k: (torch.ones(2), set(range(k)))),
+    "a size": (lambda x, size: x.new_zeros(size), lambda k: (torch.ones(2), torch.Size([2, k]))),
+    "a function": (lambda x, function: function(x), lambda k: (torch.ones(2), [torch.neg, torch.square][k % 2])),
+    "nothing": (lambda x, other=None: x if other is None else x * other, lambda k: (torch.ones(2), None)),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_does_to_its_arguments_what_eager_pytorch_does(name: str) -> None:
+    function, make = CALLS[name]
+    step = systolic.jit(function)
+    for number in range(4):
+        mine, theirs = make(number), make(number)
+        assert plain(step(*mine)) == plain(function(*theirs))
+        assert plain(mine) == plain(theirs)
+
+
+def plain(value: Any) -> Any:
+    """Everything in a value, to be compared."""
+    if isinstance(value, torch.Tensor | np.ndarray):
+        return value.tolist(), value.dtype
+    if isinstance(value, Record | Pair):
+        return plain(vars(value))
+    if isinstance(value, dict):
+        return {key: plain(one) for key, one in value.items()}
+    return [plain(one) for one in value] if isinstance(value, list | tuple) else repr(value)
+
+
+def test_the_callers_own_objects_are_kept() -> None:
+    x, inner = torch.ones(2), [torch.zeros(2)]
+    outer: dict[str, Any] = {"x": x, "inner": inner}
+
+    def step(outer: dict[str, Any]) -> T:
+        outer["inner"].append(outer["x"])
+        outer["again"] = outer["inner"]
+        outer["x"].mul_(2)
+        return outer["x"].sum()
+
+    assert systolic.jit(step)(outer) == 4
+    assert outer["x"] is x
+    assert outer["inner"] is inner
+    assert outer["again"] is inner
+    assert inner[1] is x
+    assert x.tolist() == [2, 2]
+
+
+def test_models_and_optimizers_are_arguments() -> None:
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer, x: T) -> T:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    compiled, x = systolic.jit(step), torch.ones(3, 2)
+    for _ in range(2):
+        mine = nn.Linear(2, 1)
+        theirs = copy.deepcopy(mine)
+        optimizers = [torch.optim.Adam(one.parameters(), 0.1) for one in (mine, theirs)]
+        for _ in range(3):
+            torch.testing.assert_close(compiled(mine, optimizers[0], x), step(theirs, optimizers[1], x))
+        torch.testing.assert_close(mine.weight.detach(), theirs.weight.detach())
+    compiled.release()
+    assert type(mine.weight) is nn.Parameter
+
+
+def test_a_compiled_function_in_another_one_is_a_part_of_it() -> None:
+    layer = nn.Linear(2, 1)
+    inner = systolic.jit(lambda x: layer(x).square())
+
+    def step(x: T) -> T:
+        loss = inner(x).mean()
+        loss.backward()
+        return loss.detach()
+
+    compiled = systolic.jit(step)
+    compiled(torch.ones(1, 2))
+    assert compiled.compile_count == 1
+    assert inner.compile_count == 0
+    assert layer.weight.grad is not None
+
+
+def test_a_shape_that_changes_in_place_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"changes the shape of an argument in place, from \(2, 3\) to \(3, 2\)"):
+        systolic.jit(lambda x: x.t_().add_(1).sum())(torch.ones(2, 3))

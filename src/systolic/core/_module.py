@@ -13,10 +13,10 @@ from torch.optim import Optimizer
 
 from ..checkpoint._location import MapLocation, PathLike
 from ..compiler import DeferredObject, is_capture_thread
-from ..data._containers import map_leaves
 from ..exceptions import MisconfigurationException
 from ..metrics import LogOptions, reduction_name
 from ..optim import LightningOptimizer
+from ..utilities._containers import map_leaves
 from . import _loading
 from ._export import Exported, is_exporting
 from ._hooks import DataHooks, HostHooks, ModeHooks, TracedHooks

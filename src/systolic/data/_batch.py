@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ..exceptions import MisconfigurationException
-from ._containers import Rebuild, open_container
+from ..utilities._containers import Rebuild, open_container
 
 BatchLeaf: TypeAlias = torch.Tensor | np.ndarray
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal, TypeAlias, get_args
 
 from ..exceptions import MisconfigurationException
+from ..utilities._containers import open_container
 from ._batch import BatchSpec, describe
-from ._containers import open_container
 from ._fast_fetch import iterate
 from ._limits import num_batches
 

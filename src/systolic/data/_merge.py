@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from ..exceptions import MisconfigurationException
+from ..utilities._containers import Opened, open_container
 from ._batch import flatten_batch
-from ._containers import Opened, open_container
 
 
 class SizedIterable(Protocol):

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..data._containers import map_leaves
 from ..distributed import agree, barrier, broadcast, process_count
 from ..exceptions import MisconfigurationException
+from ..utilities._containers import map_leaves
 from ..utilities._suggest import suggest
 from ._connectors import connect
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Callable, Collection, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import torch
@@ -71,9 +71,19 @@ def scope_with_globals(
     return Scope(places)
 
 
-def scope_of(function: Callable[..., Any]) -> Scope:
-    """Scope of a function: its closure, the globals that it and its helper functions mention, defaults, `self`."""
-    return Scope(_places(function, set()))
+def scope_of(function: Callable[..., Any], given: Mapping[str, object] | None = None) -> Scope:
+    """Scope of a function: its closure, the globals that it and its helper functions mention, defaults, `self`.
+
+    Args:
+        function: the function.
+        given: objects among its arguments, by name.
+    """
+    places = _places(function, set())
+    for name, value in (given or {}).items():
+        places |= _fixed({name: _walkable(value)})
+        if isinstance(value, nn.Module):
+            places |= variables_of_modules(value)
+    return Scope(places)
 
 
 def _places(function: object, seen: set[int]) -> dict[str, Place]:
@@ -111,6 +121,8 @@ def _variables(function: types.FunctionType, seen: set[int]) -> dict[str, Place]
     found = {name: place for name, place in found.items() if _matters(Scope({name: place})[name])}
     for name, place in list(found.items()):
         helper = Scope({name: place})[name]
+        if callable(helper) and not inspect.isfunction(helper):
+            helper = inspect.unwrap(helper)  # a compiled function is called as what it compiles
         if inspect.isfunction(helper) and is_user_frame(helper.__code__.co_filename):
             found |= {f"{name}.{inner}": where for inner, where in _places(helper, seen).items()}
     return found

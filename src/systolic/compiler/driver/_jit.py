@@ -7,13 +7,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 import jax
+import numpy as np
 import torch
+from torch import nn
 
 from ...runtime import Cell, DeviceTensor, Placement, jax_devices, require_not_forked, to_jax_array
 from ...sharding import MeshShape, StateLayout, StateRule, replicate_state
-from ...utilities._torch_internals import tree_flatten, tree_unflatten
 from ...utilities._traceback import ShortTracebacks
+from .._capture_thread import is_capture_thread
 from ..capture import scope_of
+from ._argument_gradients import ArgumentGradients
+from ._call_arguments import CallArguments, Changes
 from ._compilations import Compile
 from ._engine import Engine
 
@@ -35,11 +39,13 @@ def jit(
 
     Modules and optimizers that the function uses (from its closure, its globals, its arguments, or `self`) may be
     changed by it: parameters, buffers, optimizer state and plain attributes are updated as in eager PyTorch. From the
-    first call on their tensors live on the devices; `JitFunction.release` brings them back. Tensors among the arguments
-    that require gradients have theirs in `.grad` after the call; results have no history.
+    first call on their tensors live on the devices; `JitFunction.release` brings them back. What the function does to its
+    arguments (`x.add_(1)`, `found.append(y)`) is done to the caller's, which waits for the values of tensors in the host's
+    memory. Those that require gradients have theirs in `.grad` after the call; results have no history.
 
     Args:
-        function: takes and returns tensors, nested in any pytree. It is traced once per combination of shapes.
+        function: takes and returns tensors, in containers of any kind, beside modules, optimizers and other objects. It is
+            traced once per combination of shapes, and of numbers, text and objects among the arguments.
         devices: the devices to run on; default: the first one.
         rule: how each tensor of the state lies on the devices; default: whole on each (`systolic.sharding`).
         mesh: how many devices lie along each of the axes that the rule names; default: all along "data".
@@ -53,7 +59,7 @@ def jit(
             have changed on the devices stays as it was.
         CaptureError: on the first call, when the function cannot become one program; names the line.
         ValueError: a gradient reaches an argument that was computed of others, to which it cannot go on, or that the function
-            uses from elsewhere, too.
+            uses from elsewhere, too; or the shape of an argument is changed in place.
 
     Example:
         >>> import torch, systolic
@@ -85,75 +91,41 @@ class JitFunction(Generic[P, R]):
         functools.update_wrapper(self, function)
         self._function: Callable[..., Any] = function if gradients else torch.no_grad()(function)
         self._placement = placement
-        self._engine = Engine(function, lambda: scope_of(function), placement)
+        self._objects: dict[str, object] = {}
+        self._engine = Engine(function, lambda: scope_of(function, self._objects), placement)
         self._engine.settles = True
         self._last: Any = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the program; compile it first where no valid one is there."""
+        if is_capture_thread():  # called by another compiled function, it is a part of that one's program
+            return self._function(*args, **kwargs)
         require_not_forked()
-        leaves, spec = tree_flatten((args, kwargs))
-        tensors = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
-        static = tuple((i, type(leaf), leaf) for i, leaf in enumerate(leaves) if not isinstance(leaf, torch.Tensor))
-        arrays = [_on_device(leaves[i], self._placement) for i in tensors]
+        given = CallArguments(args, kwargs)
+        self._know(given.objects)
+        gradients = ArgumentGradients(given.inputs)
 
-        def rebuild(values: list[Any]) -> tuple[Any, ...]:
-            filled = list(leaves)
-            for index, value in zip(tensors, values, strict=False):
-                filled[index] = value
-            return tree_unflatten(filled, spec)
-
-        wanted = [i for i in tensors if leaves[i].requires_grad]
-        if wanted:
-            return self._with_gradients(leaves, wanted, arrays, rebuild, (spec, static))
-        self._engine.function = lambda a, k: self._function(*a, **k)
-        return self._run(arrays, (spec, static), rebuild)
-
-    def _with_gradients(
-        self,
-        leaves: list[Any],
-        wanted: list[int],
-        arrays: list[jax.Array],
-        rebuild: Callable[[list[Any]], tuple[Any, ...]],
-        signature: tuple[Any, ...],
-    ) -> R:
-        """Run the program; the gradients of arguments are further results, and those that are there further arguments."""
-        given = {i: leaves[i].grad for i in wanted if leaves[i].is_leaf and leaves[i].grad is not None}
-        are_leaves = [leaves[i].is_leaf for i in wanted]
-
-        def with_grads(values: list[Any]) -> tuple[Any, ...]:
-            return (*rebuild(values), values[len(arrays) :])
-
-        def run(args: Any, kwargs: Any, grads: list[torch.Tensor]) -> tuple[Any, list[torch.Tensor | None]]:
-            filled, spec = tree_flatten((args, kwargs))
-            inputs = [filled[i].detach().requires_grad_() for i in wanted]
-            before = dict(zip(given, grads, strict=True))
-            for i, one in zip(wanted, inputs, strict=True):
-                filled[i], one.grad = one, before.get(i)
-            args, kwargs = tree_unflatten(filled, spec)
-            result = self._function(*args, **kwargs)
-            for one, is_leaf in zip(inputs, are_leaves, strict=True):
-                if one.grad is not None and not is_leaf:
-                    raise ValueError(_HISTORY.format(tuple(one.shape)))
-            return result, [one.grad for one in inputs]
+        def run(values: list[torch.Tensor]) -> tuple[Any, dict[int, torch.Tensor], dict[int, Any], dict[int, torch.Tensor]]:
+            traced = given.traced(gradients.stand_ins(values))
+            result = self._function(*traced.args, **traced.kwargs)
+            changes = traced.changes()
+            return result, changes.written, changes.contents, gradients.of(traced.inputs)
 
         self._engine.function = run
-        of_grads = [_on_device(grad, self._placement) for grad in given.values()]
-        signature = (*signature, tuple(wanted), tuple(given), tuple(are_leaves))
-        result, grads = cast(Any, self._run([*arrays, *of_grads], signature, with_grads))
-        state = {id(slot.tensor) for slot in self._called()[0].captured.slots}
-        for i, grad in zip(wanted, grads, strict=True):
-            if grad is not None and id(leaves[i]) in state:
-                raise ValueError(_TWICE.format(tuple(leaves[i].shape)))
-            if leaves[i].is_leaf:
-                leaves[i].grad = grad
-        return result
-
-    def _run(self, arrays: list[jax.Array], signature: Any, rebuild: Callable[[list[Any]], tuple[Any, ...]]) -> R:
+        arrays = [_on_device(one, self._placement) for one in (*given.inputs, *gradients.before)]
         with ShortTracebacks():
-            result = self._engine.run(arrays, signature, rebuild, {})
-        self._last = (result.program, arrays)
-        return cast(R, result.value())
+            done = self._engine.run(arrays, (given.key, gradients.key), lambda values: (values,), {})
+        self._last = (done.program, arrays)
+        result, written, contents, found = cast(Any, done.value())
+        gradients.apply(found, done.program.captured.slots)
+        given.apply(Changes(written, contents))
+        return cast(R, result)
+
+    def _know(self, objects: list[object]) -> None:
+        """Have modules and optimizers among the arguments stay parts of the state, and other objects be so for this call."""
+        stay = [one for one in self._objects.values() if isinstance(one, nn.Module | torch.optim.Optimizer)]
+        known = {id(one): one for one in (*stay, *objects)}
+        self._objects = {f"argument{number}": one for number, one in enumerate(known.values())}
 
     @property
     def compiles(self) -> list[Compile]:
@@ -190,18 +162,9 @@ class JitFunction(Generic[P, R]):
         return self._last
 
 
-_HISTORY = (
-    "A gradient reaches an argument of shape {} that eager PyTorch has computed of other tensors. Expected: a tensor without "
-    "history, as gradients cannot go on from a compiled function to what is outside of it. Pass x.detach().requires_grad_() "
-    "and read its .grad, or compute it inside of the function."
-)
-_TWICE = (
-    "A tensor of shape {} that gets a gradient is an argument, and the function uses it from elsewhere, too: the two gradients "
-    "would not be added up. Leave it out of the arguments."
-)
-
-
-def _on_device(tensor: torch.Tensor, placement: Placement) -> jax.Array:
+def _on_device(given: torch.Tensor | np.ndarray, placement: Placement) -> jax.Array:
+    # an array is copied: its owner may write to it while the program reads
+    tensor = torch.from_numpy(np.array(given)) if isinstance(given, np.ndarray) else given
     if isinstance(tensor, DeviceTensor) and isinstance(tensor._cell, Cell) and tensor._cell.is_whole_array:
         return tensor._cell.buffer.array
     return placement.shard(to_jax_array(tensor))

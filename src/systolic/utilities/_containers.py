@@ -1,4 +1,4 @@
-"""Opening and rebuilding the containers a batch, or a collection of loaders, may be made of."""
+"""Opening and rebuilding containers that a batch, a collection of loaders or arguments may be made of."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ..utilities._torch_internals import SUPPORTED_NODES, tree_flatten, tree_unflatten
+from ._torch_internals import SUPPORTED_NODES, tree_flatten, tree_unflatten
 
 Rebuild = Callable[[list[Any]], Any]
 

@@ -1,0 +1,255 @@
+"""Arguments of a compiled function: tensors are inputs of its program, objects have a part in its state.
+
+Containers are made anew for the trace, so that no tensor of it gets into the user's. What the function does to them, and to the
+memory of tensors, is done to the user's own after the call.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Hashable, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ...utilities._containers import Opened, map_leaves, open_container
+from ...utilities._torch_internals import FunctionalTensor, has_data_mutation
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
+
+
+@dataclass(frozen=True)
+class _Input:
+    """The place of a tensor or an array."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class _Fixed:
+    """A value that the trace has as it is."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class _Container:
+    """A list, a dict, a dataclass or the like, with the number under which it is known."""
+
+    number: int
+    opened: Opened
+    children: tuple[Any, ...]
+
+
+class _Equal:
+    """Compares a value that has no hash with what it is now."""
+
+    def __init__(self, value: object) -> None:
+        self._value = copy.copy(value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Equal) and type(self._value) is type(other._value) and bool(self._value == other._value)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class _Same:
+    """Compares an object by identity, and keeps it from being another one's."""
+
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self._value is other._value
+
+    def __hash__(self) -> int:
+        return id(self._value)
+
+
+class _Given:
+    """Stands, in what a trace leaves in a container, for something that was among the arguments."""
+
+    def __init__(self, is_input: bool, number: int) -> None:
+        self.is_input, self.number = is_input, number
+
+
+@dataclass
+class Changes:
+    """What a call did to its arguments.
+
+    Attributes:
+        written: by number of an input: its new values.
+        contents: by number of a container: what is in it now.
+    """
+
+    written: dict[int, torch.Tensor]
+    contents: dict[int, Any]
+
+
+class CallArguments:
+    """The arguments of one call.
+
+    Attributes:
+        inputs: tensors and arrays of numbers, each once.
+        objects: other objects that may have tensors or numbers in them.
+        key: equal for calls that differ in nothing but the values of inputs.
+    """
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.inputs: list[torch.Tensor | np.ndarray] = []
+        self.objects: list[object] = []
+        self._containers: list[Any] = []
+        self._known: dict[int, _Input | _Container] = {}
+        keys: list[Any] = []
+        self._tree = self._read((args, kwargs), keys)  # new containers, to which nobody can do anything
+        self.key = tuple(keys)
+
+    def _read(self, value: Any, keys: list[Any]) -> _Input | _Fixed | _Container:
+        if id(value) in self._known:
+            keys.append(self._known[id(value)].number)
+            return self._known[id(value)]
+        if _is_input(value):
+            found: Any = _Input(len(self.inputs))
+            keys.append(isinstance(value, np.ndarray))
+            self.inputs.append(value)
+        elif (opened := open_container(value)) is not None:
+            self._containers.append(value)
+            number = len(self._containers) - 1
+            keys += [type(value), opened.context]
+            found = _Container(number, opened, tuple([self._read(child, keys) for child in opened.children]))
+        else:
+            keys.append(self._key_of(value))
+            return _Fixed(value)
+        self._known[id(value)] = found
+        return found
+
+    def _key_of(self, value: Any) -> Any:
+        if isinstance(value, _PLAIN):
+            return type(value), repr(value)  # which tells -0.0 from 0.0
+        if isinstance(value, nn.Module | torch.optim.Optimizer) or (hasattr(value, "__dict__") and not callable(value)):
+            self.objects.append(value)
+            return _Same(value)
+        return (type(value), value) if isinstance(value, Hashable) else _Equal(value)
+
+    def traced(self, inputs: Sequence[torch.Tensor]) -> TracedArguments:
+        """The arguments with tensors of a trace in place of the inputs."""
+        return TracedArguments(self._tree, self.inputs, inputs, len(self._containers))
+
+    def apply(self, changes: Changes) -> None:
+        """Do to the user's own arguments what the call did to those of the trace."""
+        for number, values in changes.written.items():
+            target = self.inputs[number]
+            if isinstance(target, np.ndarray):
+                np.copyto(target, values.numpy())  # host sync: the array is the user's memory
+            else:
+                with torch.no_grad():
+                    target.copy_(values)  # host sync, where the tensor is in the host's memory
+        for number, content in changes.contents.items():
+            _fill(self._containers[number], map_leaves(self._resolved, content))
+
+    def _resolved(self, leaf: Any) -> Any:
+        if not isinstance(leaf, _Given):
+            return leaf
+        return (self.inputs if leaf.is_input else self._containers)[leaf.number]
+
+
+class TracedArguments:
+    """Arguments in a trace.
+
+    Attributes:
+        args: the positional ones.
+        kwargs: those by name.
+        inputs: tensors of the trace.
+    """
+
+    def __init__(self, tree: Any, originals: Sequence[Any], inputs: Sequence[torch.Tensor], count: int) -> None:
+        self.inputs = inputs
+        self._values = [x.numpy() if isinstance(one, np.ndarray) else x for one, x in zip(originals, inputs, strict=True)]
+        self._shapes = [tuple(x.shape) for x in inputs]
+        self._containers: list[Any] = [None] * count
+        self._made: dict[int, _Container] = {}
+        self.args, self.kwargs = self._build(tree)
+
+    def _build(self, tree: Any) -> Any:
+        if isinstance(tree, _Input):
+            return self._values[tree.number]
+        if isinstance(tree, _Fixed):
+            return tree.value
+        if tree.number not in self._made:
+            self._made[tree.number] = tree
+            self._containers[tree.number] = tree.opened.rebuild([self._build(child) for child in tree.children])
+        return self._containers[tree.number]
+
+    def changes(self) -> Changes:
+        """What was done to them since they were made.
+
+        Raises:
+            ValueError: a tensor has another shape, which the caller's cannot get.
+        """
+        written = {number: x for number, x in enumerate(self.inputs) if _is_written(x)}
+        for number, x in written.items():
+            if tuple(x.shape) != self._shapes[number]:
+                raise ValueError(
+                    f"The function changes the shape of an argument in place, from {self._shapes[number]} to {tuple(x.shape)}. "
+                    "Expected: the shape that it came with. Return the tensor instead."
+                )
+        given = {id(value): _Given(True, number) for number, value in enumerate(self._values)}
+        given |= {id(value): _Given(False, number) for number, value in enumerate(self._containers)}
+        contents = {}
+        for number, tree in self._made.items():
+            now = open_container(self._containers[number])
+            if now is not None and _can_change(self._containers[number]) and not self._is_as_made(tree, now):
+                contents[number] = _content(self._containers[number], lambda value: given.get(id(value)))
+        return Changes(written, contents)
+
+    def _is_as_made(self, tree: _Container, now: Opened) -> bool:
+        before = [self._build(child) for child in tree.children]
+        return now.context == tree.opened.context and all(one is other for one, other in zip(now.children, before, strict=True))
+
+
+def _is_input(value: object) -> bool:
+    if isinstance(value, np.ndarray):
+        return value.dtype.kind in "biufc" and value.dtype.char not in "gG" and not isinstance(value, np.ma.MaskedArray)
+    return isinstance(value, torch.Tensor)
+
+
+def _is_written(x: torch.Tensor) -> bool:
+    return isinstance(x, FunctionalTensor) and has_data_mutation(x.elem)
+
+
+def _can_change(container: Any) -> bool:
+    return isinstance(container, list | MutableMapping) or (
+        dataclasses.is_dataclass(container) and not isinstance(container, type)
+    )
+
+
+def _content(container: Any, known: Callable[[Any], _Given | None]) -> Any:
+    """What is in a container: a list, or a dict of its items or fields."""
+
+    def marked(value: Any) -> Any:
+        if (found := known(value)) is not None:
+            return found
+        opened = open_container(value)
+        return value if opened is None else opened.rebuild([marked(child) for child in opened.children])
+
+    if isinstance(container, list):
+        return [marked(value) for value in container]
+    items = container.items() if isinstance(container, MutableMapping) else vars(container).items()
+    return {key: marked(value) for key, value in items}
+
+
+def _fill(container: Any, content: Any) -> None:
+    """Make a container hold this."""
+    if isinstance(container, list):
+        container[:] = content
+    elif isinstance(container, MutableMapping):
+        for key in [key for key in container if key not in content]:
+            del container[key]
+        container.update(content)
+    else:
+        for name, value in content.items():
+            object.__setattr__(container, name, value)
