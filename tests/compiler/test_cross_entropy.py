@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from compiler.step_check import check_step, count
 
+import systolic
 from systolic.compiler.lowering._context import LoweringContext, lowering_context
 from systolic.compiler.passes import _cross_entropy
 
@@ -83,3 +84,20 @@ def test_the_form_for_tpu_equals_the_other_one(shape: tuple[int, ...]) -> None:
         with lowering_context(LoweringContext(platform=platform)):
             results.append(jax.jit(_cross_entropy._cross_entropy, static_argnums=(3, 4))(*arguments))
     np.testing.assert_allclose(results[0], results[1], rtol=1e-6)
+
+
+@pytest.mark.skipif(not hasattr(torch.nn.functional, "linear_cross_entropy"), reason="PyTorch has it since 2.13")
+def test_chunks_are_left_to_the_compiler() -> None:
+    functional: Any = torch.nn.functional
+    options = torch.nn.LinearCrossEntropyOptions(batch_chunk_size=2)  # pyright: ignore
+
+    def step(x: torch.Tensor, weight: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        weight = weight.detach().requires_grad_()
+        loss = functional.linear_cross_entropy(x, weight, target, options=options)
+        loss.backward()
+        assert weight.grad is not None
+        return loss.detach(), weight.grad
+
+    given = torch.randn(6, 4), torch.randn(5, 4), torch.tensor([0, 4, 2, -100, 1, 3])
+    for mine, theirs in zip(systolic.jit(step)(*given), step(*given), strict=True):
+        torch.testing.assert_close(mine, theirs)

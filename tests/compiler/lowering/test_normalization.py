@@ -30,6 +30,7 @@ CASES: dict[str, Case] = {
     "layer_plain": (lambda x: F.layer_norm(x, (8,)), [(4, 8)]),
     "group": (lambda x, w, b: F.group_norm(x, 3, w, b), [(4, 6, 5, 2), (6,), (6,)]),
     "group_plain": (lambda x: F.group_norm(x, 2), [(4, 6)]),
+    "group_of_no_samples": (lambda x, w, b: F.group_norm(x, 3, w, b), [(0, 6, 5), (6,), (6,)]),
     "instance": (lambda x, w, b: F.instance_norm(x, None, None, w, b), [(4, 6, 5, 2), (6,), (6,)]),
     "rms": (lambda x, w: F.rms_norm(x, (8,), w), [(4, 6, 8), (8,)]),
     "rms_two_dimensions": (lambda x, w: F.rms_norm(x, (6, 8), w, 1e-3), [(4, 6, 8), (6, 8)]),

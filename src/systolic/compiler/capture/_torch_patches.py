@@ -35,6 +35,8 @@ from ..kernels import (
     ctc_loss,
     fresh_flat_weights,
     gaussian_nll_loss,
+    has_linear_cross_entropy,
+    linear_cross_entropy,
     network,
     numbering_calls,
     one_hot,
@@ -112,6 +114,7 @@ _FUNCTIONS: list[tuple[Any, str, Any]] = [
     (torch, "ctc_loss", ctc_loss),
     (functional, "gaussian_nll_loss", gaussian_nll_loss),
     (functional, "one_hot", one_hot),
+    *([(functional, "linear_cross_entropy", linear_cross_entropy)] if has_linear_cross_entropy else []),
     (functional, "batch_norm", batch_norm),
     *((_VF, kind, network(kind)) for kind in KINDS),
     # the number of batches would be asked for, and each number be a program of its own

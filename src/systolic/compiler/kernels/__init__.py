@@ -26,6 +26,8 @@ from ._jax_op import numbering_calls as numbering_calls
 from ._jax_op import wanted_of as wanted_of
 from ._jax_op import with_argument as with_argument
 from ._losses import gaussian_nll_loss as gaussian_nll_loss
+from ._losses import has_linear_cross_entropy as has_linear_cross_entropy
+from ._losses import linear_cross_entropy as linear_cross_entropy
 from ._not_before import not_before as not_before
 from ._packed import padding_packed as padding_packed
 from ._plain_attention import plain_attention as plain_attention

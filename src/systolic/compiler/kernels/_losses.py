@@ -1,10 +1,21 @@
-"""Losses that look at values in Python only to check them."""
+"""Losses that look at values in Python only to check them, or go on in ways that a program has of its own."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
+from torch.nn import functional
+
+# since PyTorch 2.13
+_linear_cross_entropy: Any = getattr(functional, "linear_cross_entropy", None)
+has_linear_cross_entropy = _linear_cross_entropy is not None
+
+
+def linear_cross_entropy(*args: Any, options: Any = None, **kwargs: Any) -> torch.Tensor:
+    """PyTorch's function of this name; its `options` divide the work, which the compiler does."""
+    return _linear_cross_entropy(*args, **kwargs)
 
 
 def gaussian_nll_loss(

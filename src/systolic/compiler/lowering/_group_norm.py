@@ -39,7 +39,7 @@ class _Places:
     def means(self, sums: jax.Array) -> jax.Array:
         """[batch, groups] from [batch, channels]: of all that the sums of a group are of."""
         batch, channels = sums.shape
-        count = math.prod(self._shape) // (batch * self._groups)
+        count = math.prod(self._shape[1:]) // self._groups
         return sums.reshape(batch, self._groups, channels // self._groups).sum(-1) / count
 
     def spread(self, per_group: jax.Array) -> jax.Array:
