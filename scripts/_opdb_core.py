@@ -12,6 +12,7 @@ from torch._decomp import core_aten_decompositions
 from torch._ops import OpOverload
 
 from systolic.compiler.capture._op_policy import REFUSED
+from systolic.compiler.capture._sized_ops import SIZED
 from systolic.compiler.lowering import find_lowering
 
 aten = torch.ops.aten
@@ -57,6 +58,8 @@ def core_rows(reports: Sequence[Report]) -> list[CoreRow]:
 
 
 def _way(op: OpOverload, rules: dict[OpOverload, object]) -> tuple[str, str]:
+    if op in SIZED:
+        return "by ops of a size that is asked for", "values decide how large its result is (docs/steps.md, sizes of masks)"
     if op in REFUSED:
         return "not covered", f"refused: {REFUSED[op]}"
     if find_lowering(op) is not None:

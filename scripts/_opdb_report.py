@@ -25,7 +25,7 @@ _HEAD = """# Operators
 Every operator of PyTorch's own database (`torch.testing._internal.common_methods_invocations.op_db`, PyTorch {version})
 goes through the capture and the lowering of `systolic.jit` on a CPU, with up to {samples} of its samples, and is
 compared with eager PyTorch: values, dtypes and shapes of the results, and, where the operator is differentiable, of the
-gradients for fixed random cotangents.
+gradients for fixed random cotangents. As in a step, a sample's values answer what decides its way or the size of a result.
 
 """
 

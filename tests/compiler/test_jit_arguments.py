@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import functools
+import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -244,3 +246,24 @@ def test_a_compiled_function_in_another_one_is_a_part_of_it() -> None:
 def test_a_shape_that_changes_in_place_is_refused() -> None:
     with pytest.raises(ValueError, match=r"changes the shape of an argument in place, from \(2, 3\) to \(3, 2\)"):
         systolic.jit(lambda x: x.t_().add_(1).sum())(torch.ones(2, 3))
+
+
+def of_default(x: T, found: list[int] = []) -> T:  # noqa: B006
+    found.append(1)
+    return x * len(found)
+
+
+def of_first(found: list[int], x: T) -> T:
+    found.append(1)
+    return x * len(found)
+
+
+@pytest.mark.parametrize("way", ["default", "default of a helper", "partial"])
+def test_lists_that_grow_between_the_calls(way: str) -> None:
+    """They are in tuples, to which a trace cannot write."""
+    own = types.FunctionType(of_default.__code__, globals(), "own", ([],))
+    functions = {
+        "default": own, "default of a helper": lambda x: own(x), "partial": functools.partial(of_first, []),
+    }  # fmt: skip
+    step = systolic.jit(functions[way])
+    assert [float(step(torch.ones(()))) for _ in range(4)] == [1, 2, 3, 4]

@@ -88,8 +88,9 @@ def scope_of(function: Callable[..., Any], given: Mapping[str, object] | None = 
 
 def _places(function: object, seen: set[int]) -> dict[str, Place]:
     if isinstance(function, functools.partial):
-        bound = {f"argument{i}": value for i, value in enumerate(function.args)} | function.keywords
-        return {**_places(function.func, seen), **_fixed(bound)}
+        bound = _BoundArguments(function)
+        places: dict[str, Place] = {f"argument{i}": (bound, str(i)) for i in range(len(function.args))}
+        return {**_places(function.func, seen), **places, **_fixed(function.keywords)}
     if isinstance(function, nn.Module):
         return {**_fixed({"module": function}), **variables_of_modules(function)}
     if inspect.ismethod(function):
@@ -116,8 +117,9 @@ def _variables(function: types.FunctionType, seen: set[int]) -> dict[str, Place]
     names = set(names_in(function.__code__)) & function.__globals__.keys()
     found: dict[str, Place] = {name: (function.__globals__, name) for name in sorted(names)}
     found |= {name: (cell, None) for name, cell in cells_of(function)}
-    for defaults in (_positional_defaults(function), function.__kwdefaults__ or {}):
-        found |= _fixed(defaults)
+    defaults = _Defaults(function)
+    found |= {name: (defaults, name) for name in defaults.names}
+    found |= _fixed(function.__kwdefaults__ or {})
     found = {name: place for name, place in found.items() if _matters(Scope({name: place})[name])}
     for name, place in list(found.items()):
         helper = Scope({name: place})[name]
@@ -128,10 +130,38 @@ def _variables(function: types.FunctionType, seen: set[int]) -> dict[str, Place]
     return found
 
 
-def _positional_defaults(function: types.FunctionType) -> dict[str, Any]:
-    defaults = function.__defaults__ or ()
-    count = function.__code__.co_argcount
-    return dict(zip(function.__code__.co_varnames[count - len(defaults) : count], defaults, strict=True))
+class _Defaults:
+    """Defaults of a function's positional parameters, by name; a tuple, in whose place another one is put to write to it."""
+
+    def __init__(self, function: types.FunctionType) -> None:
+        self._function = function
+        count = function.__code__.co_argcount
+        self.names = function.__code__.co_varnames[count - len(function.__defaults__ or ()) : count]
+
+    def __getitem__(self, name: str) -> Any:
+        return (self._function.__defaults__ or ())[self.names.index(name)]
+
+    def __setitem__(self, name: str, value: object) -> None:
+        self._function.__defaults__ = _with(self._function.__defaults__ or (), self.names.index(name), value)
+
+
+class _BoundArguments:
+    """Positional arguments of a `functools.partial`, by number."""
+
+    def __init__(self, bound: functools.partial[Any]) -> None:
+        self._bound = bound
+
+    def __getitem__(self, place: str) -> Any:
+        return self._bound.args[int(place)]
+
+    def __setitem__(self, place: str, value: object) -> None:
+        bound = self._bound
+        state = (bound.func, _with(bound.args, int(place), value), bound.keywords, bound.__dict__)
+        bound.__setstate__(state)  # type: ignore[attr-defined]
+
+
+def _with(values: tuple[Any, ...], place: int, value: object) -> tuple[Any, ...]:
+    return (*values[:place], value, *values[place + 1 :])
 
 
 def _matters(value: object) -> bool:
