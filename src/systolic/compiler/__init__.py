@@ -37,6 +37,7 @@ from .driver import StepResult as StepResult
 from .driver import VaryingNumbers as VaryingNumbers
 from .driver import activations_of as activations_of
 from .driver import choose_remat as choose_remat
+from .driver import is_written as is_written
 from .driver import jit as jit
 from .driver import longest_loop as longest_loop
 from .driver import values_of as values_of

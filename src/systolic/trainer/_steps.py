@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..data import PaddedBatch
 from ..exceptions import MisconfigurationException
 from ..metrics import Results, StepLog
 from ..optim import LightningOptimizer
@@ -16,6 +17,7 @@ from ._anomaly import finiteness
 from ._batch_iterator import BatchIterator, asks_for_iterator
 from ._batch_notes import note_batch
 from ._hooks import HookTable, step_arguments
+from ._left_batches import GivenBatch
 from ._padding import PaddedSteps
 from ._stage import Stage
 from ._statics import BatchStatics
@@ -45,6 +47,7 @@ class Step:
         self.dataloader_idx, self.of_several = 0, False
         self.statics = BatchStatics()
         self.padded = PaddedSteps()
+        self._given: GivenBatch | None = None
 
     def __call__(self, batch: Any, batch_idx: Any, epoch: Any, global_step: Any) -> dict[str, Any]:
         """Run the step; returns the user's output and the values to report."""
@@ -53,10 +56,17 @@ class Step:
     @contextlib.contextmanager
     def entered(self, batch: Any, symbols: Symbols) -> Iterator[tuple[Any, StepLog]]:
         """Around the user's code: gives the batch as the user sees it, and where `self.log` goes."""
+        # of a batch that is filled up, or shared by processes, hooks have their own rows as the loader gave them
+        told = self.run.hooks.anybody(self.stage.batch_end) and not isinstance(batch, PaddedBatch) and not self.run.is_shared
+        self._given = GivenBatch(batch) if told else None
         batch, size = self.padded.open(batch)
         log = StepLog(self.results, size)
         with self.run.inside_step(self.stage.step, log, symbols), self.padded.guarding():
             yield after_transfer(self.run.hooks, batch, self.dataloader_idx), log
+
+    def left(self, batch: Any) -> dict[str, Any]:
+        """What hooks see of the batch after the step, where that differs from what the loader gave."""
+        return {} if self._given is None else self._given.left(batch)
 
     def users(self, batch: Any, batch_idx: Any) -> Any:
         """Result of the user's method."""
@@ -92,7 +102,8 @@ class TrainStep(Step):
             if not self.run.module.automatic_optimization:
                 return _manual(self, batch, batch_idx, log)
             output, finite = self._optimize(batch, batch_idx, epoch)
-            return {"output": output, "logged": log.finish(), "steps": int(self.updates and self.learns), "finite": finite}
+            steps = int(self.updates and self.learns)
+            return {"output": output, "logged": log.finish(), "steps": steps, "finite": finite, **self.left(batch)}
 
     def _optimize(self, batch: Any, batch_idx: Any, epoch: Any) -> tuple[Any, dict[str, Any]]:
         run, module, config, hooks = self.run, self.run.module, self.run.config, self.run.hooks
@@ -145,7 +156,7 @@ class EvaluationStep(Step):
     def __call__(self, batch: Any, batch_idx: Any, epoch: Any, global_step: Any) -> dict[str, Any]:
         """Run the step; returns the user's output and the values to report."""
         with torch.no_grad(), self.entered(batch, Symbols(epoch, global_step, batch_idx)) as (batch, log):
-            return {"output": self.users(batch, batch_idx), "logged": log.finish()}
+            return {"output": self.users(batch, batch_idx), "logged": log.finish(), **self.left(batch)}
 
 
 def _manual(step: Step, batch: Any, batch_idx: Any, log: StepLog) -> dict[str, Any]:
@@ -158,7 +169,8 @@ def _manual(step: Step, batch: Any, batch_idx: Any, log: StepLog) -> dict[str, A
             "In manual optimization `training_step` must return a Tensor or have no return value, or return a dict for hooks. "
             f"Received: {_described(output)}."
         )
-    return {"output": _detached(output, None), "logged": log.finish(), "steps": state.manual_steps - before}
+    steps = state.manual_steps - before
+    return {"output": _detached(output, None), "logged": log.finish(), "steps": steps, **step.left(batch)}
 
 
 def step_optimizer(

@@ -190,7 +190,7 @@ class TracedArguments:
         Raises:
             ValueError: a tensor has another shape, which the caller's cannot get.
         """
-        written = {number: x for number, x in enumerate(self.inputs) if _is_written(x)}
+        written = {number: x for number, x in enumerate(self.inputs) if is_written(x)}
         for number, x in written.items():
             if tuple(x.shape) != self._shapes[number]:
                 raise ValueError(
@@ -217,7 +217,8 @@ def _is_input(value: object) -> bool:
     return isinstance(value, torch.Tensor)
 
 
-def _is_written(x: torch.Tensor) -> bool:
+def is_written(x: object) -> bool:
+    """Whether a tensor of a trace has been written to in place, itself or by a view of it."""
     return isinstance(x, FunctionalTensor) and has_data_mutation(x.elem)
 
 

@@ -14,6 +14,7 @@ from ...metrics import Results
 from .._common_start import share_generators
 from .._hook_changes import call_on_batch
 from .._indexed_hooks import require_index_as_needed
+from .._left_batches import as_left
 from .._modes import evaluation_mode
 from .._padding import padder_for
 from .._stage import Stage
@@ -105,7 +106,8 @@ class EvaluationLoop:
                 runner.pace(result)
             run.reporting.dispatched(result, self.results, False)
             if ends:
-                hooks.both(stage.batch_end, result.value()["output"], batch.host, batch.index, *place)
+                done = result.value()
+                hooks.both(stage.batch_end, done["output"], as_left(batch.host, done), batch.index, *place)
             hooks.callbacks("on_step_dispatched", batch.index)
             if not run.is_shared:
                 run.signals.check()

@@ -18,6 +18,7 @@ from .._checkpoints import save_last
 from .._common_start import share_generators
 from .._data_checks import warn_of_few, warn_of_rare_logs
 from .._hook_changes import call_on_batch
+from .._left_batches import as_left
 from .._modes import warn_of_eval_mode
 from .._padding import padder_for
 from .._plateau import monitored
@@ -256,7 +257,8 @@ class FitLoop:
             if scheduled:
                 self._schedule(batch.index)
             if ends:
-                hooks.both("on_train_batch_end", result.value()["output"], batch.host, batch.index)
+                done = result.value()
+                hooks.both("on_train_batch_end", done["output"], as_left(batch.host, done), batch.index)
             reporting.step(result, self.step.updates)
             hooks.callbacks("on_step_dispatched", batch.index)
             if run.signals.pending is not None:

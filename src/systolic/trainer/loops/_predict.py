@@ -15,6 +15,7 @@ from ...utilities._torch_internals import tree_map_only
 from .._batch_indices import NotingIndices, prediction_writers
 from .._hook_changes import call_on_batch
 from .._indexed_hooks import require_index_as_needed
+from .._left_batches import as_left
 from .._modes import evaluation_mode
 from .._stage import Stage
 from .._steps import EvaluationStep
@@ -102,14 +103,15 @@ class PredictionLoop:
             result = runner.engine.run(*runner.arguments(batch, index))
             if runner.starves:
                 runner.pace(result)
-            output = result.value()["output"]
+            done = result.value()
+            output = done["output"]
             self._warn_of_nothing(output)
             if self.indices:
                 if not self._keeps_indices:
                     run.predicted_indices[-1].clear()  # those of the current batch are enough
                 run.predicted_indices[-1].append(self.indices[batch.index])
             self._done += 1
-            hooks.both(_STAGE.batch_end, output, batch.host, batch.index, *place)
+            hooks.both(_STAGE.batch_end, output, as_left(batch.host, done), batch.index, *place)
             hooks.callbacks("on_step_dispatched", batch.index)
             if keep:
                 yield output
