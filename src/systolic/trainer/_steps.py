@@ -65,7 +65,7 @@ class Step:
             yield after_transfer(self.run.hooks, batch, self.dataloader_idx), log
 
     def left(self, batch: Any) -> dict[str, Any]:
-        """What hooks see of the batch after the step, where that differs from what the loader gave."""
+        """The batch as hooks see it after the step, where that differs from what the loader gave."""
         return {} if self._given is None else self._given.left(batch)
 
     def users(self, batch: Any, batch_idx: Any) -> Any:

@@ -79,7 +79,7 @@ class _Given:
 
 @dataclass
 class Changes:
-    """What a call did to its arguments.
+    """Changes that a call made to its arguments.
 
     Attributes:
         written: by number of an input: its new values.
@@ -229,7 +229,7 @@ def _can_change(container: Any) -> bool:
 
 
 def _content(container: Any, known: Callable[[Any], _Given | None]) -> Any:
-    """What is in a container: a list, or a dict of its items or fields."""
+    """The contents of a container: a list, or a dict of its items or fields."""
 
     def marked(value: Any) -> Any:
         if (found := known(value)) is not None:
