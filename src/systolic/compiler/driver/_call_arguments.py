@@ -185,7 +185,7 @@ class TracedArguments:
         return self._containers[tree.number]
 
     def changes(self) -> Changes:
-        """What was done to them since they were made.
+        """Changes to them since they were made.
 
         Raises:
             ValueError: a tensor has another shape, which the caller's cannot get.
