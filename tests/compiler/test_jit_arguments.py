@@ -87,15 +87,40 @@ def test_a_gradient_that_would_go_on_is_refused() -> None:
 
 
 def test_a_tensor_that_is_used_from_elsewhere_too_is_refused() -> None:
-    layer = nn.Linear(3, 1)
+    shift = torch.ones(3, requires_grad=True)
 
     def step(weight: T, x: T) -> T:
-        loss = layer(x).square().mean() + weight.square().sum()
+        loss = (x + shift).square().mean() + weight.square().sum()
         loss.backward()
         return loss.detach()
 
     with pytest.raises(ValueError, match="uses it from elsewhere"):
-        systolic.jit(step)(layer.weight, torch.ones(2, 3))
+        systolic.jit(step)(shift, torch.ones(2, 3))
+
+
+def test_parameters_are_parts_of_the_state() -> None:
+    def called(parameters: dict[str, T], model: nn.Module, x: T) -> T:
+        loss = torch.func.functional_call(model, parameters, (x,)).square().mean()
+        loss.backward()
+        return loss.detach()
+
+    def decayed(weight: T, model: nn.Module, x: T) -> T:
+        loss = model(x).square().mean() + weight.square().sum()
+        loss.backward()
+        with torch.no_grad():
+            weight.sub_(0.1 * weight.grad)
+        return loss.detach()
+
+    mine = nn.Linear(3, 1)
+    theirs = copy.deepcopy(mine)
+    first, second, x = systolic.jit(called), systolic.jit(decayed), torch.ones(2, 3)
+    for _ in range(2):
+        given = (dict(one.named_parameters()) for one in (mine, theirs))
+        torch.testing.assert_close(first(next(given), mine, x), called(next(given), theirs, x))
+        torch.testing.assert_close(second(mine.weight, mine, x), decayed(theirs.weight, theirs, x))
+        for one, other in zip(mine.parameters(), theirs.parameters(), strict=True):
+            torch.testing.assert_close(one.detach(), other.detach())
+            torch.testing.assert_close(one.grad, other.grad)
 
 
 class Record:

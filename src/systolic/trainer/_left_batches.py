@@ -32,6 +32,7 @@ class GivenBatch:
     """
 
     def __init__(self, batch: Any) -> None:
+        self._changed = False
         self._before = map_leaves(lambda leaf: leaf, unwatched(batch))  # containers that nobody changes
 
     def left(self, batch: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Arguments of a compiled function: tensors are inputs of its program, objects have a part in its state.
+"""Arguments of a compiled function: tensors are inputs of its program, parameters and objects have a part in its state.
 
 Containers are made anew for the trace, so that no tensor of it gets into the user's. What the function does to them, and to the
 memory of tensors, is done to the user's own after the call.
@@ -95,7 +95,7 @@ class CallArguments:
 
     Attributes:
         inputs: tensors and arrays of numbers, each once.
-        objects: other objects that may have tensors or numbers in them.
+        objects: parameters, and other objects that may have tensors or numbers in them.
         key: equal for calls that differ in nothing but the values of inputs.
     """
 
@@ -112,6 +112,10 @@ class CallArguments:
         if id(value) in self._known:
             keys.append(self._known[id(value)].number)
             return self._known[id(value)]
+        if isinstance(value, nn.Parameter):  # of a model, say, which the function may know from elsewhere
+            self.objects.append(value)
+            keys.append(_Same(value))
+            return _Fixed(value)
         if _is_input(value):
             found: Any = _Input(len(self.inputs))
             keys.append(isinstance(value, np.ndarray))
