@@ -123,6 +123,29 @@ def test_parameters_are_parts_of_the_state() -> None:
             torch.testing.assert_close(one.grad, other.grad)
 
 
+def scaled(x: T, rate: float, more: dict[str, float]) -> T:
+    return x * rate + more["shift"]
+
+
+def test_numbers_are_inputs_once_they_were_others() -> None:
+    step, x = systolic.jit(scaled), torch.arange(4.0, dtype=torch.float64)
+    for number in range(6):
+        given = x, 0.1 + number / 7, {"shift": number}
+        assert step(*given).tolist() == scaled(*given).tolist()
+    assert [one.reason for one in step.compiles] == [
+        "first call",
+        "arguments.rate: 0.1 -> 0.24285714285714285; arguments.more[0]: 0 -> 1",
+    ]
+
+
+def test_numbers_that_decide_have_programs_of_their_own() -> None:
+    sized, chosen, x = systolic.jit(lambda x, n: x[:n].sum()), systolic.jit(lambda x, n: x if n > 2 else -x), torch.ones(5)
+    assert [float(sized(x, n)) for n in (1, 2, 3, 2, 1)] == [1, 2, 3, 2, 1]
+    assert [float(chosen(x, n)[0]) for n in (1, 2, 3, 4, 1)] == [-1, -1, 1, 1, -1]
+    assert sized.compile_count == 3
+    assert chosen.compile_count == 2
+
+
 class Record:
     """An object of the user's."""
 

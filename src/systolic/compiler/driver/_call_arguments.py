@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Hashable, MutableMapping, Sequence
+import math
+from collections.abc import Callable, Hashable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from torch import nn
 from ...utilities._containers import Opened, map_leaves, open_container
 from ...utilities._torch_internals import FunctionalTensor, has_data_mutation
 
+_EXACT_IN_FLOAT64 = 2**53
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
 
 
@@ -27,6 +29,13 @@ class _Input:
     """The place of a tensor or an array."""
 
     number: int
+
+
+@dataclass(frozen=True)
+class _Number:
+    """The place of a plain number."""
+
+    name: str
 
 
 @dataclass(frozen=True)
@@ -93,22 +102,35 @@ class Changes:
 class CallArguments:
     """The arguments of one call.
 
+    Args:
+        args: the positional ones.
+        kwargs: those by name.
+        names: of the positional ones, as far as they have any.
+
     Attributes:
         inputs: tensors and arrays of numbers, each once.
         objects: parameters, and other objects that may have tensors or numbers in them.
+        numbers: plain numbers, by where they stand.
         key: equal for calls that differ in nothing but the values of inputs.
     """
 
-    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], names: Sequence[str] = ()) -> None:
+        self._names = (names, tuple(kwargs))
         self.inputs: list[torch.Tensor | np.ndarray] = []
         self.objects: list[object] = []
+        self.numbers: dict[str, int | float] = {}
         self._containers: list[Any] = []
         self._known: dict[int, _Input | _Container] = {}
         keys: list[Any] = []
-        self._tree = self._read((args, kwargs), keys)  # new containers, to which nobody can do anything
+        self._tree = self._read((args, kwargs), keys, ())  # new containers, to which nobody can do anything
         self.key = tuple(keys)
 
-    def _read(self, value: Any, keys: list[Any]) -> _Input | _Fixed | _Container:
+    def _read(self, value: Any, keys: list[Any], path: tuple[int, ...]) -> _Input | _Number | _Fixed | _Container:
+        if _is_number(value):
+            keys.append(type(value))
+            name = self._name(path)
+            self.numbers[name] = value
+            return _Number(name)
         if id(value) in self._known:
             keys.append(self._known[id(value)].number)
             return self._known[id(value)]
@@ -124,12 +146,19 @@ class CallArguments:
             self._containers.append(value)
             number = len(self._containers) - 1
             keys += [type(value), opened.context]
-            found = _Container(number, opened, tuple([self._read(child, keys) for child in opened.children]))
+            children = [self._read(child, keys, (*path, place)) for place, child in enumerate(opened.children)]
+            found = _Container(number, opened, tuple(children))
         else:
             keys.append(self._key_of(value))
             return _Fixed(value)
         self._known[id(value)] = found
         return found
+
+    def _name(self, path: tuple[int, ...]) -> str:
+        kind, place, *inside = path
+        names = self._names[kind]
+        name = names[place] if place < len(names) else f"args[{place}]"
+        return name + "".join(f"[{one}]" for one in inside)
 
     def _key_of(self, value: Any) -> Any:
         if isinstance(value, _PLAIN):
@@ -139,9 +168,9 @@ class CallArguments:
             return _Same(value)
         return (type(value), value) if isinstance(value, Hashable) else _Equal(value)
 
-    def traced(self, inputs: Sequence[torch.Tensor]) -> TracedArguments:
-        """The arguments with tensors of a trace in place of the inputs."""
-        return TracedArguments(self._tree, self.inputs, inputs, len(self._containers))
+    def traced(self, inputs: Sequence[torch.Tensor], numbers: Mapping[str, Any]) -> TracedArguments:
+        """The arguments with tensors and numbers of a trace in place of the inputs and the plain numbers."""
+        return TracedArguments(self._tree, self.inputs, inputs, numbers, len(self._containers))
 
     def apply(self, changes: Changes) -> None:
         """Do to the user's own arguments what the call did to those of the trace."""
@@ -170,7 +199,10 @@ class TracedArguments:
         inputs: tensors of the trace.
     """
 
-    def __init__(self, tree: Any, originals: Sequence[Any], inputs: Sequence[torch.Tensor], count: int) -> None:
+    def __init__(
+        self, tree: Any, originals: Sequence[Any], inputs: Sequence[torch.Tensor], numbers: Mapping[str, Any], count: int
+    ) -> None:
+        self._numbers = numbers
         self.inputs = inputs
         self._values = [x.numpy() if isinstance(one, np.ndarray) else x for one, x in zip(originals, inputs, strict=True)]
         self._shapes = [tuple(x.shape) for x in inputs]
@@ -181,6 +213,8 @@ class TracedArguments:
     def _build(self, tree: Any) -> Any:
         if isinstance(tree, _Input):
             return self._values[tree.number]
+        if isinstance(tree, _Number):
+            return self._numbers[tree.name]
         if isinstance(tree, _Fixed):
             return tree.value
         if tree.number not in self._made:
@@ -213,6 +247,13 @@ class TracedArguments:
     def _is_as_made(self, tree: _Container, now: Opened) -> bool:
         before = [self._build(child) for child in tree.children]
         return now.context == tree.opened.context and all(one is other for one, other in zip(now.children, before, strict=True))
+
+
+def _is_number(value: object) -> bool:
+    """Whether a value is a number that a program may take as an input: the state's guards do not tell -0.0 from 0.0."""
+    if type(value) is int:
+        return abs(value) <= _EXACT_IN_FLOAT64
+    return type(value) is float and math.isfinite(value) and (value != 0 or math.copysign(1, value) > 0)
 
 
 def _is_input(value: object) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
@@ -45,7 +46,8 @@ def jit(
 
     Args:
         function: takes and returns tensors, in containers of any kind, beside modules, optimizers and other objects. It is
-            traced once per combination of shapes, and of numbers, text and objects among the arguments.
+            traced once per combination of shapes, and of text and objects among the arguments; a number among them is an
+            input of the program once it was another one, unless a shape or a way through the function depends on it.
         devices: the devices to run on; default: the first one.
         rule: how each tensor of the state lies on the devices; default: whole on each (`systolic.sharding`).
         mesh: how many devices lie along each of the axes that the rule names; default: all along "data".
@@ -91,7 +93,9 @@ class JitFunction(Generic[P, R]):
         functools.update_wrapper(self, function)
         self._function: Callable[..., Any] = function if gradients else torch.no_grad()(function)
         self._placement = placement
-        self._objects: dict[str, object] = {}
+        self._names = _names_of(function)
+        self._numbers: dict[str, int | float] = {}
+        self._objects: dict[str, object] = {"arguments": self._numbers}
         self._engine = Engine(function, lambda: scope_of(function, self._objects), placement)
         self._engine.settles = True
         self._last: Any = None
@@ -101,12 +105,14 @@ class JitFunction(Generic[P, R]):
         if is_capture_thread():  # called by another compiled function, it is a part of that one's program
             return self._function(*args, **kwargs)
         require_not_forked()
-        given = CallArguments(args, kwargs)
+        given = CallArguments(args, kwargs, self._names)
         self._know(given.objects)
+        self._numbers.clear()
+        self._numbers.update(given.numbers)
         gradients = ArgumentGradients(given.inputs)
 
         def run(values: list[torch.Tensor]) -> tuple[Any, dict[int, torch.Tensor], dict[int, Any], dict[int, torch.Tensor]]:
-            traced = given.traced(gradients.stand_ins(values))
+            traced = given.traced(gradients.stand_ins(values), self._numbers)
             result = self._function(*traced.args, **traced.kwargs)
             changes = traced.changes()
             return result, changes.written, changes.contents, gradients.of(traced.inputs)
@@ -126,6 +132,7 @@ class JitFunction(Generic[P, R]):
         stay = [one for one in self._objects.values() if isinstance(one, nn.Module | torch.optim.Optimizer)]
         known = {id(one): one for one in (*stay, *objects)}
         self._objects = {f"argument{number}": one for number, one in enumerate(known.values())}
+        self._objects["arguments"] = self._numbers
 
     @property
     def compiles(self) -> list[Compile]:
@@ -160,6 +167,13 @@ class JitFunction(Generic[P, R]):
         if self._last is None:
             raise RuntimeError("The function has no program yet: call it once first.")
         return self._last
+
+
+def _names_of(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The names of a function's positional parameters, as far as it says them."""
+    plain = inspect.unwrap(function)
+    code = getattr(plain, "__code__", None)
+    return () if code is None else code.co_varnames[int(inspect.ismethod(plain)) : code.co_argcount]
 
 
 def _on_device(given: torch.Tensor | np.ndarray, placement: Placement) -> jax.Array:
