@@ -199,6 +199,15 @@ def of_record(record: Record, y: T) -> T:
 CALLS: dict[str, tuple[Callable[..., Any], Callable[[int], tuple[Any, ...]]]] = {
     "written in place": (add_in_place, lambda k: (torch.ones(2) * k,)),
     "the same tensor twice": (alias, lambda k: (lambda x: (x, x))(torch.ones(2) * k)),
+    "one of three twice": (
+        lambda x, y, z: x + 2 * y + 4 * z,
+        lambda k: (lambda x, y: [(x, y, x), (x, x, y), (y, x, x), (x, y, x)][k])(torch.ones(2), torch.zeros(2)),
+    ),
+    "a number that nobody reads": (lambda x, d: d.update(y=x * 2), lambda k: (torch.ones(2), {"n": k, "m": k / 3})),
+    "a list twice": (
+        lambda a, b: a.append(b[0] * 2),
+        lambda k: (lambda a: (a, a) if k % 2 else (a, [torch.zeros(2)]))([torch.ones(2) * k]),
+    ),
     "a list": (append, lambda k: ([torch.ones(2) * k],)),
     "a dict": (put, lambda k: ({"x": torch.ones(2) * k, "z": 1},)),
     "lists that change places": (exchange, lambda k: ({"a": [torch.ones(2)], "b": [torch.ones(2) * k]},)),

@@ -10,7 +10,7 @@ import copy
 import dataclasses
 import math
 from collections.abc import Callable, Hashable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -50,8 +50,8 @@ class _Container:
     """A list, a dict, a dataclass or the like, with the number under which it is known."""
 
     number: int
-    opened: Opened
-    children: tuple[Any, ...]
+    opened: Opened = field(compare=False)
+    children: tuple[Any, ...] = field(compare=False)
 
 
 class _Equal:
@@ -132,7 +132,7 @@ class CallArguments:
             self.numbers[name] = value
             return _Number(name)
         if id(value) in self._known:
-            keys.append(self._known[id(value)].number)
+            keys.append(self._known[id(value)])
             return self._known[id(value)]
         if isinstance(value, nn.Parameter):  # of a model, say, which the function may know from elsewhere
             self.objects.append(value)
@@ -140,7 +140,7 @@ class CallArguments:
             return _Fixed(value)
         if _is_input(value):
             found: Any = _Input(len(self.inputs))
-            keys.append(isinstance(value, np.ndarray))
+            keys.append("array" if isinstance(value, np.ndarray) else "tensor")
             self.inputs.append(value)
         elif (opened := open_container(value)) is not None:
             self._containers.append(value)
