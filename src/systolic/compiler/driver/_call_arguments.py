@@ -121,26 +121,32 @@ class CallArguments:
         self.numbers: dict[str, int | float] = {}
         self._containers: list[Any] = []
         self._known: dict[int, _Input | _Container] = {}
-        keys: list[Any] = []
-        self._tree = self._read((args, kwargs), keys, ())  # new containers, to which nobody can do anything
+        keys: list[Any] = [len(args), *kwargs]
+        self._args = [self._read(value, keys, (0, place)) for place, value in enumerate(args)]
+        self._kwargs = {name: self._read(value, keys, (1, place)) for place, (name, value) in enumerate(kwargs.items())}
         self.key = tuple(keys)
 
     def _read(self, value: Any, keys: list[Any], path: tuple[int, ...]) -> _Input | _Number | _Fixed | _Container:
-        if _is_number(value):
+        known = self._known.get(id(value))
+        if known is not None:
+            keys.append(known)
+            return known
+        if isinstance(value, torch.Tensor):
+            if isinstance(value, nn.Parameter):  # of a model, say, which the function may know from elsewhere
+                self.objects.append(value)
+                keys.append(_Same(value))
+                return _Fixed(value)
+            keys.append("tensor")
+            found: Any = _Input(len(self.inputs))
+            self.inputs.append(value)
+        elif _is_number(value):
             keys.append(type(value))
             name = self._name(path)
             self.numbers[name] = value
             return _Number(name)
-        if id(value) in self._known:
-            keys.append(self._known[id(value)])
-            return self._known[id(value)]
-        if isinstance(value, nn.Parameter):  # of a model, say, which the function may know from elsewhere
-            self.objects.append(value)
-            keys.append(_Same(value))
-            return _Fixed(value)
-        if _is_input(value):
-            found: Any = _Input(len(self.inputs))
-            keys.append("array" if isinstance(value, np.ndarray) else "tensor")
+        elif _is_array(value):
+            keys.append("array")
+            found = _Input(len(self.inputs))
             self.inputs.append(value)
         elif (opened := open_container(value)) is not None:
             self._containers.append(value)
@@ -170,7 +176,7 @@ class CallArguments:
 
     def traced(self, inputs: Sequence[torch.Tensor], numbers: Mapping[str, Any]) -> TracedArguments:
         """The arguments with tensors and numbers of a trace in place of the inputs and the plain numbers."""
-        return TracedArguments(self._tree, self.inputs, inputs, numbers, len(self._containers))
+        return TracedArguments(self._args, self._kwargs, self.inputs, inputs, numbers, len(self._containers))
 
     def apply(self, changes: Changes) -> None:
         """Do to the user's own arguments what the call did to those of the trace."""
@@ -200,7 +206,13 @@ class TracedArguments:
     """
 
     def __init__(
-        self, tree: Any, originals: Sequence[Any], inputs: Sequence[torch.Tensor], numbers: Mapping[str, Any], count: int
+        self,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        originals: Sequence[Any],
+        inputs: Sequence[torch.Tensor],
+        numbers: Mapping[str, Any],
+        count: int,
     ) -> None:
         self._numbers = numbers
         self.inputs = inputs
@@ -208,7 +220,8 @@ class TracedArguments:
         self._shapes = [tuple(x.shape) for x in inputs]
         self._containers: list[Any] = [None] * count
         self._made: dict[int, _Container] = {}
-        self.args, self.kwargs = self._build(tree)
+        self.args = [self._build(tree) for tree in args]
+        self.kwargs = {name: self._build(tree) for name, tree in kwargs.items()}
 
     def _build(self, tree: Any) -> Any:
         if isinstance(tree, _Input):
@@ -256,10 +269,11 @@ def _is_number(value: object) -> bool:
     return type(value) is float and math.isfinite(value) and (value != 0 or math.copysign(1, value) > 0)
 
 
-def _is_input(value: object) -> bool:
-    if isinstance(value, np.ndarray):
-        return value.dtype.kind in "biufc" and value.dtype.char not in "gG" and not isinstance(value, np.ma.MaskedArray)
-    return isinstance(value, torch.Tensor)
+def _is_array(value: object) -> bool:
+    """Whether a value is an array of numbers that PyTorch has a type for."""
+    if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray):
+        return False
+    return value.dtype.kind in "biufc" and value.dtype.char not in "gG"
 
 
 def is_written(x: object) -> bool:
