@@ -11,7 +11,7 @@ from typing import Any
 
 from ..compiler import is_written
 from ..utilities._containers import map_leaves, open_container
-from ._recording import unwatched
+from ._recording import RecordingDict
 
 KEY = "batch"
 """The name of the batch among a step's results; not there where nothing changed."""
@@ -33,12 +33,12 @@ class GivenBatch:
 
     def __init__(self, batch: Any) -> None:
         self._changed = False
-        self._before = map_leaves(lambda leaf: leaf, unwatched(batch))  # containers that nobody changes
+        self._before = _plain(batch)  # containers that nobody changes
 
     def left(self, batch: Any) -> dict[str, Any]:
         """The batch at the end of the step, as a result of it; nothing where it is as it was."""
         self._changed = False
-        now = self._marked(unwatched(batch), self._before, ())
+        now = self._marked(_plain(batch), self._before, ())
         return {KEY: now} if self._changed else {}
 
     def _marked(self, now: Any, before: Any, path: tuple[int, ...]) -> Any:
@@ -60,6 +60,14 @@ class GivenBatch:
             children = [self._marked(one, other, (*path, place)) for place, (one, other) in enumerate(pairs)]
             children += opened.children[len(children) :]
         return opened.rebuild(children)
+
+
+def _plain(value: Any) -> Any:
+    """The same in containers of its own; nothing of it counts as read."""
+    if isinstance(value, RecordingDict):
+        return {key: _plain(one) for key, one in dict.items(value)}
+    opened = open_container(value)
+    return value if opened is None else opened.rebuild([_plain(one) for one in opened.children])
 
 
 def as_left(batch: Any, results: Mapping[str, Any]) -> Any:
