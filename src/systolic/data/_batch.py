@@ -12,6 +12,7 @@ import torch
 
 from ..exceptions import MisconfigurationException
 from ..utilities._containers import Rebuild, open_container
+from ..utilities._leaves import Same, is_array_of_numbers
 
 BatchLeaf: TypeAlias = torch.Tensor | np.ndarray
 
@@ -42,21 +43,6 @@ class Node(NamedTuple):
 
 
 Tree: TypeAlias = _Leaf | Static | Node
-
-
-class _Same:
-    """Compares an unhashable value by identity; holding the value keeps its id from being reused."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: object) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.value is self.value
-
-    def __hash__(self) -> int:
-        return id(self.value)
 
 
 class BatchSpec:
@@ -126,11 +112,7 @@ def unflatten_batch(spec: BatchSpec, leaves: Sequence[Any]) -> Any:
 
 def is_batch_leaf(value: object) -> bool:
     """Whether a value of a batch goes to the device: a tensor, or an array of numbers that torch has a type for."""
-    if isinstance(value, torch.Tensor):
-        return True
-    if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray):
-        return False
-    return value.dtype.kind in "biufc" and value.dtype.char not in "gG"  # g, G: long double, which torch lacks
+    return isinstance(value, torch.Tensor) or is_array_of_numbers(value)
 
 
 def describe(value: object, leaves: list[Any], is_leaf: Callable[[Any], bool]) -> Tree:
@@ -230,7 +212,7 @@ def _static_key(value: object) -> Hashable:
     try:
         hash(value)
     except TypeError:
-        return (type(value), _Same(value))
+        return (type(value), Same(value))
     return (type(value), value)
 
 

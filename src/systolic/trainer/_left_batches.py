@@ -37,7 +37,6 @@ class GivenBatch:
 
     def left(self, batch: Any) -> dict[str, Any]:
         """The batch at the end of the step, as a result of it; nothing where it is as it was."""
-        self._changed = False
         now = self._marked(_plain(batch), self._before, ())
         return {KEY: now} if self._changed else {}
 

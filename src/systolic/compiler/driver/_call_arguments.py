@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from ...utilities._containers import Opened, map_leaves, open_container
+from ...utilities._leaves import Same, is_array_of_numbers
 from ...utilities._torch_internals import FunctionalTensor, has_data_mutation
 
 _EXACT_IN_FLOAT64 = 2**53
@@ -64,19 +65,6 @@ class _Equal:
         return isinstance(other, _Equal) and type(self._value) is type(other._value) and bool(self._value == other._value)
 
     __hash__ = None  # type: ignore[assignment]
-
-
-class _Same:
-    """Compares an object by identity, and keeps it from being another one's."""
-
-    def __init__(self, value: object) -> None:
-        self._value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self._value is other._value
-
-    def __hash__(self) -> int:
-        return id(self._value)
 
 
 class _Given:
@@ -134,7 +122,7 @@ class CallArguments:
         if isinstance(value, torch.Tensor):
             if isinstance(value, nn.Parameter):  # of a model, say, which the function may know from elsewhere
                 self.objects.append(value)
-                keys.append(_Same(value))
+                keys.append(Same(value))
                 return _Fixed(value)
             keys.append("tensor")
             found: Any = _Input(len(self.inputs))
@@ -144,7 +132,7 @@ class CallArguments:
             name = self._name(path)
             self.numbers[name] = value
             return _Number(name)
-        elif _is_array(value):
+        elif is_array_of_numbers(value):
             keys.append("array")
             found = _Input(len(self.inputs))
             self.inputs.append(value)
@@ -171,7 +159,7 @@ class CallArguments:
             return type(value), repr(value)  # which tells -0.0 from 0.0
         if isinstance(value, nn.Module | torch.optim.Optimizer) or (hasattr(value, "__dict__") and not callable(value)):
             self.objects.append(value)
-            return _Same(value)
+            return Same(value)
         return (type(value), value) if isinstance(value, Hashable) else _Equal(value)
 
     def traced(self, inputs: Sequence[torch.Tensor], numbers: Mapping[str, Any]) -> TracedArguments:
@@ -269,22 +257,13 @@ def _is_number(value: object) -> bool:
     return type(value) is float and math.isfinite(value) and (value != 0 or math.copysign(1, value) > 0)
 
 
-def _is_array(value: object) -> bool:
-    """Whether a value is an array of numbers that PyTorch has a type for."""
-    if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray):
-        return False
-    return value.dtype.kind in "biufc" and value.dtype.char not in "gG"
-
-
 def is_written(x: object) -> bool:
     """Whether a tensor of a trace has been written to in place, itself or by a view of it."""
     return isinstance(x, FunctionalTensor) and has_data_mutation(x.elem)
 
 
 def _can_change(container: Any) -> bool:
-    return isinstance(container, list | MutableMapping) or (
-        dataclasses.is_dataclass(container) and not isinstance(container, type)
-    )
+    return isinstance(container, list | MutableMapping) or dataclasses.is_dataclass(container)
 
 
 def _content(container: Any, known: Callable[[Any], _Given | None]) -> Any:

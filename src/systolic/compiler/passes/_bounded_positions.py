@@ -28,7 +28,8 @@ def _positions(writer: Writer, node: fx.Node) -> None:
     writer.put(node, writer.call(node.target, selected, size=number, fill_value=0, dims=(size, None)), (size, None))
 
 
-_PARTS_OF_POSITIONS = (aten.unbind.int, aten.select.int, aten.squeeze.dim, operator.getitem)
+PARTS_OF_POSITIONS = (aten.unbind.int, aten.select.int, aten.squeeze.dim, operator.getitem)
+"""Ops that take the positions of one dimension out of those of a mask."""
 _INDEXED = (aten.index.Tensor, aten._unsafe_index.Tensor, aten.index_put.default)
 
 
@@ -37,7 +38,7 @@ def _is_index(node: fx.Node) -> bool:
     for user in node.users:
         given: Any = user.args
         beside = [given[0], *given[2:]]
-        if user.target in _PARTS_OF_POSITIONS:
+        if user.target in PARTS_OF_POSITIONS:
             if not _is_index(user):
                 return False
         elif user.target not in _INDEXED or node in beside:

@@ -6,18 +6,16 @@ positions, and a scatter for its gradient, read and write one row after the othe
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import fx
 
+from ._bounded_positions import PARTS_OF_POSITIONS
 from ._rewrites import arguments_of, copy_of
 
 aten = torch.ops.aten
-
-_PARTS_OF_POSITIONS = (aten.unbind.int, aten.select.int, aten.squeeze.dim, operator.getitem)
 
 
 def with_prefixes_as_slices(graph: fx.Graph) -> fx.Graph:
@@ -35,7 +33,7 @@ def with_prefixes_as_slices(graph: fx.Graph) -> fx.Graph:
             node.replace_all_uses_with(written)
             copy.erase_node(node)
     for node in reversed(list(copy.nodes)):
-        if not node.users and (_is_prefix(node) or node.target in (*_PARTS_OF_POSITIONS, aten.masked_fill.Scalar)):
+        if not node.users and (_is_prefix(node) or node.target in (*PARTS_OF_POSITIONS, aten.masked_fill.Scalar)):
             copy.erase_node(node)
     return copy
 
@@ -64,7 +62,7 @@ def _along(node: fx.Node) -> tuple[int, int] | None:
     # in a graph for all sizes what does not count is the first position
     if index.target is aten.masked_fill.Scalar and index.args[2] == 0:
         index = index.args[0]
-    while index.target in _PARTS_OF_POSITIONS:
+    while index.target in PARTS_OF_POSITIONS:
         index = index.args[0]
     return (places[0], count) if _is_prefix(index) and count <= length and _value(index).shape[1] == 1 else None
 
