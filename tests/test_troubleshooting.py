@@ -152,7 +152,7 @@ PROVOKED: dict[Entry, Callable[[Path], str]] = {
     Entry.UNSUPPORTED_OP: lambda _: jit_error(torch.special.airy_ai),
     Entry.DATA_DEPENDENT: lambda _: jit_error(branch),
     Entry.HIDDEN_RANDOMNESS: lambda _: jit_error(drawn),
-    Entry.RECOMPILING: lambda _: raised(lambda: require_programs(64, 64, ["batch['x'] dimension 1: 40 -> 53"])),
+    Entry.RECOMPILING: lambda _: raised(lambda: require_programs(64, 64, ["batch['x'] dimension 1: 40 -> 53"], 64)),
     Entry.OUT_OF_RANGE: lambda _: jit_error(lambda x: x[(x + 7).long()]),
 }
 

@@ -46,7 +46,10 @@ def is_user_frame(filename: str) -> bool:
 def user_line_of(error: BaseException | None = None) -> str:
     """The innermost line of user code on an error's traceback, or on the current stack: `file:line in function: code`."""
     if error is None:
-        frames = traceback.extract_stack(sys._getframe(1))
+        innermost = sys._getframe(1)
+        while innermost.f_back is not None and not is_user_frame(innermost.f_code.co_filename):
+            innermost = innermost.f_back
+        frames = traceback.extract_stack(innermost, limit=1)  # without the sources of all the frames around it
     else:
         frames = traceback.extract_tb(error.__traceback__)
     for frame in reversed(frames):

@@ -49,7 +49,8 @@ class Trainer(TrainerProperties, TrainerSettings):
         profiler: "simple" or "advanced" (host time by action), "pytorch" (its ops on the host), "xla" (what the devices
             did), or a Profiler.
         prefetch_batches: how many batches are brought to the devices ahead of the step; 0 starts no thread.
-        recompile_limit: how many programs a step may have (one for every combination of shapes) before it is an error.
+        recompile_limit: how many programs a step may have (one for every combination of shapes); one more takes the place of
+            the one that ran longest ago, and is an error where new ones come often.
         remat: what the backward pass computes once more in place of keeping it, to save memory: "none", "dots" (keep products
             and convolutions), "full" (keep the borders of repeated blocks), or a function that takes an op such as
             `torch.ops.aten.mm.default` and says whether to keep its results; docs/memory.md.

@@ -16,10 +16,9 @@ from ._host_calls import DeferredObject as DeferredObject
 from ._host_calls import rank_in_step as rank_in_step
 from ._host_calls import recorded as recorded
 from ._host_calls import recorded_by_all as recorded_by_all
-from ._host_draws import Draw as Draw
-from ._host_draws import StepDraws as StepDraws
 from ._host_functions import host as host
 from ._host_result import HostResult as HostResult
+from ._lookup_tables import TableChoice as TableChoice
 from ._module_scope import Place as Place
 from ._module_scope import names_in as names_in
 from ._object_graph import Attribute as Attribute
@@ -42,6 +41,8 @@ from ._size_reads import SizeSum as SizeSum
 from ._slots import Slot as Slot
 from ._speculation import Answer as Answer
 from ._speculation import Speculation as Speculation
+from ._step_draws import AnyDraw as AnyDraw
+from ._step_draws import StepDraws as StepDraws
 from ._symbol_errors import may_come_from_symbols as may_come_from_symbols
 from ._symbols import Number as Number
 from ._trace import Call as Call

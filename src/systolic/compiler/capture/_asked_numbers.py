@@ -201,6 +201,15 @@ def _require_no_asker(name: str) -> None:
         raise NumberIsAskedError(Asker(frame.f_globals, name))
 
 
+_GENERICS = frozenset(
+    {
+        "Callable", "Dict", "Iterable", "Iterator", "List", "Mapping", "Optional", "Sequence", "Set", "Tuple", "Type", "Union",
+        "dict", "list", "set", "tuple", "type",
+    }
+)  # fmt: skip
+"""What makes a type of others in a name for it: `Batch = tuple[Tensor, int]`."""
+
+
 @functools.cache
 def _only_calls(name: str, module: str) -> bool:
     """Whether a module calls a class of Python's, tests for its instances and annotates with it, and does nothing else.
@@ -219,6 +228,11 @@ def _only_calls(name: str, module: str) -> bool:
                 harmless.update(one for kind in node.args[1:] for one in ast.walk(kind))
             if isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
                 harmless.update(option.value for option in node.keywords if option.arg == "type")
+        if (
+            isinstance(node, ast.Subscript)
+            and (getattr(node.value, "id", None) or getattr(node.value, "attr", None)) in _GENERICS
+        ):
+            harmless.update(ast.walk(node.slice))
         for part in (getattr(node, "annotation", None), getattr(node, "returns", None)):
             harmless.update(ast.walk(part) if part is not None else ())
     return all(node in harmless for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == name)

@@ -11,6 +11,7 @@ from torch import nn
 
 from .._capture_thread import replaced
 from .._users import is_the_users
+from ._lookup_tables import LookupTables, without_table
 from ._object_graph import Attribute
 
 _MODULE_CODE = nn.Module.__setattr__.__code__.co_filename
@@ -26,13 +27,15 @@ class AttributeReads:
 
     Args:
         modules: the modules.
+        tables: what the step looks numbers up in.
     """
 
-    def __init__(self, modules: Iterable[nn.Module]) -> None:
+    def __init__(self, modules: Iterable[nn.Module], tables: LookupTables) -> None:
         watched = [module for module in modules if is_the_users(type(module).__module__)]
         self._modules = {id(module) for module in watched}
         self._classes = list(dict.fromkeys(map(type, watched)))
         self._noted: set[Attribute] = set()
+        self._tables = tables
 
     @contextlib.contextmanager
     def noted(self) -> Iterator[None]:
@@ -45,14 +48,16 @@ class AttributeReads:
             yield
 
     def _noting(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        noted = self._noted
+        noted, tables = self._noted, self._tables
 
         def attribute(module: nn.Module, name: str, *value: object) -> Any:
             # nn.Module looks its own tables up through the dict of all attributes; nobody else's look says what it is for;
             # the frame between is that of the replacement, which only the capturing thread gets through
             if not (name == _EVERYTHING and sys._getframe(2).f_code.co_filename == _MODULE_CODE):
                 noted.add((id(module), name))
-            return method(module, name, *value)
+            if value:
+                return method(module, name, *map(without_table, value))
+            return tables.read((id(module), name), method(module, name))
 
         return attribute
 

@@ -16,6 +16,10 @@ from ...utilities._torch_internals import free_unbacked_symbols
 from .._errors import is_user_frame
 
 _TORCH = str(Path(torch.__file__).parent)
+_MAY_DO_WITHOUT = {
+    str(Path(torch.__file__).parent / "fx" / "experimental" / "proxy_tensor.py"), str(Path(__file__).with_name("_sized_ops.py"))
+}  # fmt: skip
+"""Who asks only whether there is a shorter way: C++ through the tracer, for a slice that begins at 0, and our own rules."""
 _PYTHON = f"{sysconfig.get_path('stdlib')}/"
 _hash: Any = torch.SymInt.__hash__
 _decides_all = False
@@ -54,7 +58,10 @@ def decided_at_once(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], 
         if not isinstance(result, torch.SymBool):
             return result
         # who compares is two frames away: the function that chooses between threads is in between
-        decides = _decides_all and is_user_frame(sys._getframe(2).f_code.co_filename)
+        who = sys._getframe(2).f_code.co_filename
+        if who in _MAY_DO_WITHOUT:
+            return result
+        decides = _decides_all and is_user_frame(who)
         return bool(result) if decides or not free_unbacked_symbols(result) else result
 
     return compared

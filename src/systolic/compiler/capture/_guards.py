@@ -30,6 +30,7 @@ class Guards:
 
     def __init__(self, objects: ObjectGraph, variable: Sequence[Path], conditions: list[tuple[HostExpression, str]]) -> None:
         self._conditions = [condition for condition, _ in conditions]
+        self._lines = [line for _, line in conditions]
         self._items = list(_items(objects, set(variable)))
         self._sets = objects.sets
         self._sizes = [(o.state, len(o.state)) for o in objects.optimizers().values()]
@@ -82,6 +83,11 @@ class Guards:
             and all(condition(numbers) for condition in self._conditions)
             and (RemovableHandle.next_id == self._registered or self._same_hooks())
         )
+
+    def line_of_failure(self, numbers: Sequence[Number]) -> str | None:
+        """The line of the user's code that decides otherwise with other numbers; None where all conditions hold."""
+        lines = zip(self._conditions, self._lines, strict=True)
+        return next((line for condition, line in lines if not condition(numbers)), None)
 
     def same_gradients(self) -> bool:
         """Whether every `.grad` is the tensor object that it was."""

@@ -5,10 +5,11 @@ PyTorch's tracer knows these functions of its numbers under other names. Without
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -36,6 +37,10 @@ _TESTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }  # fmt: skip
 # what NumPy calls some of them
 _NUMPY_NAMES = {"arcsin": "asin", "arccos": "acos", "arctan": "atan"}
+_EXTREMES: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]] = {
+    "min": (torch.sym_min, torch.lt), "max": (torch.sym_max, torch.gt)
+}  # fmt: skip
+"""By name: its rule for numbers of the host, and the comparison by which Python takes another number for the result."""
 # which Python asks for `divmod`
 _DIVISIONS: dict[str, Callable[..., Any]] = {
     "__divmod__": lambda x, other: (x // other, x % other),
@@ -54,8 +59,10 @@ def symbolic_math() -> Iterator[None]:
         for name, test in _TESTS.items():
             for library in (math, np):  # NumPy asks an object for no method of these names
                 stack.enter_context(replaced(library, name, _tested(getattr(library, name), test)))
+        for name, (symbolic, takes) in _EXTREMES.items():
+            stack.enter_context(replaced(builtins, name, _extreme(getattr(builtins, name), symbolic, takes)))
         # NumPy asks an object for a method of the function's name
-        methods = _SYMBOLIC | {name: _SYMBOLIC[ours] for name, ours in _NUMPY_NAMES.items()} | _DIVISIONS
+        methods = {"clip": _clip} | _SYMBOLIC | {name: _SYMBOLIC[ours] for name, ours in _NUMPY_NAMES.items()} | _DIVISIONS
         for kind in (torch.SymInt, torch.SymFloat):
             for name, symbolic in methods.items():
                 stack.enter_context(_method(kind, name, symbolic))
@@ -79,6 +86,45 @@ def _of_two(original: Callable[..., Any], symbolic: Callable[[Any, Any], Any]) -
     return function
 
 
+def _extreme(
+    original: Callable[..., Any], symbolic: Callable[[Any, Any], Any], takes: Callable[[Any, Any], Any]
+) -> Callable[..., Any]:
+    """`min` or `max`, by which annealing stops at an end (`min(1.0, step / 1000)`): two programs, if it were a condition."""
+
+    @functools.wraps(original)
+    def function(*args: Any, **named: Any) -> Any:
+        given = args[0] if len(args) == 1 else args
+        if named or type(given) not in (list, tuple) or not any(isinstance(x, torch.SymInt | torch.SymFloat) for x in given):
+            return original(*args, **named)
+        if not all(type(x) in (int, float, torch.SymInt, torch.SymFloat) for x in given):
+            return original(*args)
+        if any(map(free_unbacked_symbols, given)):
+            return _extreme_value(given, takes) if len({_is_float(x) for x in given}) == 1 else original(*args)
+        return functools.reduce(symbolic, given)
+
+    return function
+
+
+def _extreme_value(numbers: Sequence[Any], takes: Callable[[Any, Any], Any]) -> Any:
+    """The one of some numbers, values of the devices among them, that Python would take, which matters where one is NaN."""
+    dtype = torch.float64 if _is_float(numbers[0]) else torch.int64
+    taken, *others = (torch.scalar_tensor(number, dtype=dtype) for number in numbers)
+    for other in others:
+        taken = torch.where(takes(other, taken), other, taken)
+    return taken.item()
+
+
+def _is_float(number: object) -> bool:
+    return isinstance(number, float | torch.SymFloat)
+
+
+def _clip(number: Any, low: Any = None, high: Any = None, out: None = None) -> Any:
+    if out is not None:
+        raise TypeError("no symbolic number is written to")  # NumPy then takes its value
+    number = number if low is None else builtins.max(number, low)
+    return number if high is None else builtins.min(number, high)
+
+
 def _tested(original: Callable[..., Any], test: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., Any]:
     """A test of a number that no rule of numbers can state: of a value of the devices it is the tensor that is tested."""
 
@@ -93,9 +139,9 @@ def _tested(original: Callable[..., Any], test: Callable[[torch.Tensor], torch.T
 
 @contextlib.contextmanager
 def _method(kind: type, name: str, symbolic: Callable[..., Any]) -> Iterator[None]:
-    def method(self: object, *others: object) -> Any:
+    def method(self: object, *others: object, **named: object) -> Any:
         assert is_capture_thread(), "symbolic numbers live in the thread that captures"
-        return symbolic(self, *others)
+        return symbolic(self, *others, **named)
 
     setattr(kind, name, method)
     try:

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import ast
 import builtins
-import itertools
-import linecache
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import FrameType, ModuleType, TracebackType
+from types import FrameType, ModuleType
 from typing import Any
 
 import torch
@@ -21,6 +19,7 @@ import torch
 from ...utilities._installed import is_in_packages
 from .._errors import is_user_frame
 from .._users import is_the_users
+from ._source_lines import expression_at
 
 PUT_OFF = "_systolic_put_off"
 """Attribute of a function that is called after the step: the function itself."""
@@ -77,7 +76,7 @@ def function_that_failed(error: Exception) -> LibraryCall | None:
         name = trace.tb_frame.f_code.co_filename
         last = trace if is_user_frame(name) and not is_in_packages(name) else last
         trace = trace.tb_next
-    node = None if last is None else _expression(last)
+    node = None if last is None else expression_at(last.tb_frame.f_code, last.tb_lasti)
     if last is None or not isinstance(node, ast.Call):
         return None
     function = _resolved(node.func, last.tb_frame)
@@ -87,22 +86,6 @@ def function_that_failed(error: Exception) -> LibraryCall | None:
     if isinstance(function, type) or not callable(function) or not of_values or is_the_users(function.__module__):
         return None
     return LibraryCall(function, last.tb_frame.f_globals)
-
-
-def _expression(trace: TracebackType) -> ast.expr | None:
-    """The part of the source that the instruction stands for from which an error came."""
-    code = trace.tb_frame.f_code
-    line, end_line, column, end_column = next(itertools.islice(code.co_positions(), trace.tb_lasti // 2, None))
-    if line is None or end_line is None or column is None or end_column is None:
-        return None
-    lines = [linecache.getline(code.co_filename, number) for number in range(line, end_line + 1)]
-    raw = [text.encode() for text in lines]  # columns count bytes
-    raw[-1] = raw[-1][:end_column]
-    raw[0] = raw[0][column:]
-    try:
-        return ast.parse(f"({b''.join(raw).decode()})", mode="eval").body
-    except SyntaxError:
-        return None
 
 
 def _resolved(node: ast.expr, frame: FrameType) -> Any:

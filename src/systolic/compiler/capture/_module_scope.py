@@ -17,6 +17,7 @@ from torch import nn
 
 from .._users import is_the_users
 from ._object_graph import cells_of, is_record
+from ._own_generators import is_drawn_from
 from ._plain_objects import is_plain_object
 from ._tensor_variables import TensorVariables
 
@@ -199,8 +200,8 @@ def _members(value: object, names: Collection[str], seen: set[int]) -> dict[str,
 def _is_watched(value: object) -> bool:
     if isinstance(value, dict | list | tuple):
         return not is_large(value)
-    kinds = (*_PLAIN, types.SimpleNamespace, argparse.Namespace, np.ndarray)
-    return isinstance(value, kinds) or is_record(value) or is_plain_object(value)
+    kinds = (*_PLAIN, types.SimpleNamespace, argparse.Namespace, np.ndarray, torch.Generator)
+    return isinstance(value, kinds) or is_drawn_from(value) or is_record(value) or is_plain_object(value)
 
 
 def is_large(value: object) -> bool:

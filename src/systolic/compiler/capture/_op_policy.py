@@ -14,8 +14,9 @@ from .._errors import UnsupportedOpError, user_line_of
 from ..lowering import find_lowering
 from ._foreach_ops import rule_for_lists
 from ._generators import own_generator, takes_generator
+from ._host_draws import HostDraws
 from ._op_origins import current_module
-from ._plain_numbers import PLAIN, with_plain_numbers
+from ._plain_numbers import PLAIN, SLICES, with_plain_bounds, with_plain_numbers
 from ._refused import CONDITIONS, REFUSED
 from ._sized_ops import SIZED
 
@@ -33,23 +34,36 @@ class OpPolicy(Mapping[OpOverload, Callable[..., Any]]):
 
     Args:
         sized: whether values can be asked for, so that ops whose result is as large as the values say are possible.
+        draws: what draws from generators of the user's own.
     """
 
-    def __init__(self, sized: bool = False) -> None:
+    def __init__(self, sized: bool = False, draws: HostDraws | None = None) -> None:
+        self._draws = draws
         self._sized = SIZED if sized else {}
 
     def __contains__(self, op: object) -> bool:
         if not isinstance(op, OpOverload) or _is_internal(op):
             return False
-        ruled = op in REFUSED or op in CONDITIONS or op in self._sized or op in _MEANS or op in PLAIN
+        ruled = op in REFUSED or op in CONDITIONS or op in self._sized or op in _MEANS or op in PLAIN or op in SLICES
         return ruled or takes_generator(op) or find_lowering(op) is None
 
     def __getitem__(self, op: OpOverload) -> Callable[..., Any]:
         if takes_generator(op):
-            return _first(_conditional(op, own_generator), self._rule(op))
+            return _first(self._own_draw(op), _first(_conditional(op, own_generator), self._rule(op)))
         return self._rule(op)
 
+    def _own_draw(self, op: OpOverload) -> Callable[..., Any]:
+        def rule(*args: Any, generator: Any = None, **kwargs: Any) -> Any:
+            if generator is None or generator is torch.default_generator or self._draws is None:
+                return NotImplemented
+            return self._draws.of_torch(op, generator, args, kwargs)
+
+        return rule
+
     def _rule(self, op: OpOverload) -> Callable[..., Any]:
+        return _first(with_plain_bounds(op), self._other_rule(op)) if op in SLICES else self._other_rule(op)
+
+    def _other_rule(self, op: OpOverload) -> Callable[..., Any]:
         if op in PLAIN:
             return with_plain_numbers(op)
         if op in self._sized:

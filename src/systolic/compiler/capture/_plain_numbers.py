@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 
-from ...utilities._torch_internals import OpOverload, tree_leaves, tree_map_only
+from ...utilities._torch_internals import OpOverload, free_unbacked_symbols, tree_leaves, tree_map_only
+from ._refused import is_always_as_long
+from ._symbols import is_of_draws
 
 aten = torch.ops.aten
 
@@ -36,3 +38,29 @@ def with_plain_numbers(op: OpOverload) -> Callable[..., Any]:
 
 def _is_symbolic(value: object) -> bool:
     return isinstance(value, torch.SymInt | torch.SymFloat)
+
+
+SLICES: dict[OpOverload, int] = {
+    aten.slice.Tensor: 1, aten.slice_copy.Tensor: 1, aten.slice_scatter.default: 2, aten.slice_backward.default: 2,
+}  # fmt: skip
+"""The ops of a part of a dimension, and how many arguments stand before the dimension and its bounds."""
+
+
+def with_plain_bounds(op: OpOverload) -> Callable[..., Any]:
+    """The op, whose bounds are plain where its size differs with them; as wide as ever, it lies where the program finds it."""
+
+    def rule(*args: Any, **kwargs: Any) -> Any:
+        return _with_bounds(op, args[: SLICES[op]], *args[SLICES[op] :], **kwargs)
+
+    return rule
+
+
+def _with_bounds(
+    op: OpOverload, before: tuple[Any, ...], dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Any:
+    bounds = (start, end)
+    if not any(map(_is_symbolic, bounds)) or any(map(free_unbacked_symbols, bounds)):
+        return NotImplemented
+    if step == 1 and (is_always_as_long(start, end) or any(map(is_of_draws, bounds))):
+        return NotImplemented
+    return op(*before, dim, *(int(bound) if _is_symbolic(bound) else bound for bound in bounds), step)

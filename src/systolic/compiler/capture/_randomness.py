@@ -34,6 +34,18 @@ class UnattributedDrawError(Exception):
     """Python's generator has advanced, and nobody was seen: the capture has to be repeated under a profiler."""
 
 
+def hidden_randomness(line: str) -> HiddenRandomnessError:
+    """The error of a step that draws in a way in which the host cannot draw for it, at a line of the user's code."""
+    return HiddenRandomnessError(
+        "The step draws random numbers from Python's `random`, from `numpy.random`, or from a generator of its own, in a way "
+        "that cannot be repeated before every step. The step is traced once, so what it drew would be frozen into the compiled "
+        "program and be the same in every step.\n"
+        f"  used at {line}\n"
+        "Options: use torch.rand and friends, which draw new numbers in every step; draw the numbers in the "
+        f"dataset or collate function; or run in eager PyTorch with Trainer(compile=False).{see(Entry.HIDDEN_RANDOMNESS)}"
+    )
+
+
 @contextlib.contextmanager
 def refusing_hidden_randomness(profiled: bool) -> Iterator[None]:
     """Raise when the block advances Python's or NumPy's global generator in the calling thread.
@@ -53,13 +65,7 @@ def refusing_hidden_randomness(profiled: bool) -> Iterator[None]:
     if after == before:
         return  # nobody drew, or who drew put the state back
     if draws.lines:
-        raise HiddenRandomnessError(
-            "The step draws random numbers from Python's `random` or from `numpy.random`. The step is traced once, so "
-            "the number would be frozen into the compiled program and be the same in every step.\n"
-            f"  used at {draws.lines[0]}\n"
-            "Options: use torch.rand and friends, which draw new numbers in every step; draw the numbers in the "
-            f"dataset or collate function; or run in eager PyTorch with Trainer(compile=False).{see(Entry.HIDDEN_RANDOMNESS)}"
-        )
+        raise hidden_randomness(draws.lines[0])
     if after[0] != before[0] and not draws.of_others and not profiled:
         raise UnattributedDrawError
 

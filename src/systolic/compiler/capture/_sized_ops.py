@@ -13,6 +13,7 @@ import torch
 from ...utilities._torch_internals import OpOverload, assume, free_unbacked_symbols, statically_known_true
 from ._refused import is_always_as_long, is_mask
 from ._size_reads import asked_size
+from ._symbols import is_of_draws
 
 aten = torch.ops.aten
 
@@ -148,6 +149,8 @@ def _runs(
 def _slice(x: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
     if not _is_of_values((start, end)):
         return NotImplemented
+    if step == 1 and not any(map(free_unbacked_symbols, (start, end))) and is_always_as_long(start, end):
+        return NotImplemented  # numbers that are drawn: PyTorch's tracer knows them
     # of a sum of values, or a multiple, PyTorch does not see that its slice is as long
     if step == 1 and _is_one_value(start) and is_always_as_long(start, end) and bool(start >= 0) and bool(end <= x.shape[dim]):
         # its place alone is computed; PyTorch's tracer is told what has been asked, or it would invent a length
@@ -218,7 +221,8 @@ def _multinomial(x: torch.Tensor, num_samples: Any, replacement: bool = False, *
 
 
 def _is_of_values(numbers: Sequence[Any]) -> bool:
-    return any(map(free_unbacked_symbols, numbers))
+    # a number that is drawn would have a program for each size: the boxes of cutmix have hundreds
+    return any(free_unbacked_symbols(number) or is_of_draws(number) for number in numbers)
 
 
 def _decided(numbers: Sequence[Any]) -> list[Any]:

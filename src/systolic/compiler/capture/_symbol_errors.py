@@ -30,10 +30,12 @@ def may_come_from_symbols(error: Exception, variable: Collection[Path]) -> bool:
 
 def wants_plain_numbers(error: Exception) -> bool:
     """Whether something that the step calls takes numbers of Python's only: it names the class of ours, or was given one."""
+    kinds = torch.SymInt, torch.SymFloat
+    if type(error) is RuntimeError:  # as `generator.manual_seed(batch_idx)` raises
+        return any(kind.__name__ in str(error) for kind in kinds)
     if not isinstance(error, TypeError | ValueError | AttributeError):
         return False
     *library, _ = _innermost(error)
-    kinds = torch.SymInt, torch.SymFloat
     given = [value for frame in library for value in frame.f_locals.values()]
     return any(kind.__name__ in str(error) for kind in kinds) or any(isinstance(value, kinds) for value in given)
 

@@ -8,6 +8,7 @@ import sympy
 import torch
 
 from ...utilities._torch_internals import DimDynamic, ShapeEnv, constant_source, free_unbacked_symbols
+from .._errors import user_line_of
 from ._host_expressions import HostExpression as HostExpression
 from ._host_expressions import compiled_expression
 from ._speculation import Oracle, nodes_of_symbols
@@ -21,16 +22,28 @@ class _AskingShapeEnv(ShapeEnv):
 
     oracle: Oracle | None = None
 
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.drawn: set[sympy.Symbol] = set()
+        self.lines: list[str] = []  # of the user's code, by guard
+
     def evaluate_sym_node(self, sym_node: Any, size_oblivious: bool = False, fallback_value: bool | None = None) -> Any:
         """Value of a symbolic number or condition; PyTorch's own answer where there is one, or where it has another way."""
         expression = sym_node.expr
+        # where PyTorch only asks whether there is a shorter way, as for a slice that begins at 0, no guard is left
+        if fallback_value is not None and sym_node.is_bool():
+            known = self._maybe_evaluate_static(expression)
+            return fallback_value if known is None else known
         if self.oracle is not None and fallback_value is None and free_unbacked_symbols(expression):
             known = self._maybe_evaluate_static(expression) if sym_node.is_bool() else None
             if known is None:
                 known = self.oracle.decide(expression, sym_node.is_bool())
             if known is not None:
                 return known
-        return super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
+        answer = super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
+        if len(self.guards) > len(self.lines):
+            self.lines += [user_line_of()] * (len(self.guards) - len(self.lines))
+        return answer
 
 
 class SymbolTable:
@@ -46,8 +59,8 @@ class SymbolTable:
         """Let go of the values of the batch: the graph keeps PyTorch's bookkeeping for as long as the program lives."""
         self.shape_env.oracle = None
 
-    def make(self, value: Number) -> Any:
-        """A symbolic number whose value at capture is `value`."""
+    def make(self, value: Number, is_drawn: bool = False) -> Any:
+        """A symbolic number whose value at capture is `value`; one that is drawn is another one in nearly every step."""
         # each has its value as a hint: a branch on it goes the way of this call and leaves a guard; without, the trace would
         # end there
         source = constant_source(f"number{len(self.symbols)}")
@@ -60,6 +73,8 @@ class SymbolTable:
             )
             number = self.shape_env.create_symintnode(symbol, hint=value, source=source)
         self.symbols.append(symbol)  # pyright: ignore[reportArgumentType]
+        if is_drawn:
+            self.shape_env.drawn.add(symbol)  # pyright: ignore[reportArgumentType]
         return number
 
     def is_host_known(self, number: object) -> bool:
@@ -81,9 +96,16 @@ class SymbolTable:
         return compiled_expression(expression, symbols), [made[symbol].meta["val"] for symbol in symbols]
 
     def guards(self) -> list[tuple[HostExpression, str]]:
-        """Conditions under which the captured graph is valid, each with its text."""
+        """Conditions under which the captured graph is valid, each with the line of the user's code that it comes from."""
         found = []
-        for guard in self.shape_env.guards:
+        for guard, line in zip(self.shape_env.guards, self.shape_env.lines, strict=True):
             if guard.expr.free_symbols and guard.expr.free_symbols <= set(self.symbols):
-                found.append((compiled_expression(guard.expr, self.symbols), f"{guard.expr} at {guard.sloc}"))
+                found.append((compiled_expression(guard.expr, self.symbols), line))
         return found
+
+
+def is_of_draws(number: object) -> bool:
+    """Whether a number is computed of numbers that the host draws for each step."""
+    if not isinstance(number, torch.SymInt) or not isinstance(number.node.shape_env, _AskingShapeEnv):
+        return False
+    return bool(number.node.expr.free_symbols & number.node.shape_env.drawn)

@@ -15,7 +15,7 @@ from torch import fx, nn
 
 from ...runtime import DeviceTensor
 from ...utilities._torch_internals import FakeTensorMode, decompose, dispatch_functionalize, make_fx
-from .._errors import DataDependentError, user_line_of
+from .._errors import DataDependentError, HiddenRandomnessError, user_line_of
 from ..kernels import normalising_parts
 from ._array_writes import ArrayWrites
 from ._asked_numbers import Asker, NumberIsAskedError, traced_numbers
@@ -31,15 +31,17 @@ from ._graph import SlotInput, TensorInput, clean_graph
 from ._grown_lists import GrownLists
 from ._hook_tables import hook_effects, share_hooks
 from ._host_calls import HostCalls, TextIsKeyError
-from ._host_draws import Draw, HostDraws
+from ._host_draws import HostDraws
 from ._host_functions import files_after_the_step, put_off
 from ._iterators import refusing_iterators
 from ._library_calls import LibraryCall, LibraryIsAskedError, function_that_failed
+from ._lookup_tables import LookupTables, TableChoice, TableIsAskedError, TableIsWrittenError
 from ._memory_writes import share_memory
 from ._object_graph import Attribute, ObjectGraph, Path, copied, restoring, set_at
 from ._op_origins import tracking_modules
 from ._op_policy import OpPolicy
 from ._output_tree import OutputList, OutputTree
+from ._own_generators import standing_in
 from ._plain_contents import PlainObjects
 from ._randomness import UnattributedDrawError, refusing_hidden_randomness
 from ._rng_numbering import number_draws
@@ -47,6 +49,7 @@ from ._schedulers import schedulers_on_the_host
 from ._size_reads import SizeReads, watching
 from ._slots import Slot, cells_of_slots, require_unexchanged, slots_of, with_same_memory
 from ._speculation import Answer, Oracle, Speculation
+from ._step_draws import AnyDraw
 from ._streams import streams_after_the_step
 from ._symbol_errors import wants_plain_numbers
 from ._symbols import HostExpression, Number, SymbolTable
@@ -97,7 +100,7 @@ class Captured:
     appended: set[int] = field(default_factory=set)
     speculations: list[Speculation] = field(default_factory=list)
     scan_layers: bool = False
-    draws: Sequence[Draw] = ()
+    draws: Sequence[AnyDraw] = ()
     drawn: Sequence[torch.Tensor] = ()
     replaced: set[int] = field(default_factory=set)
     digest: str = ""
@@ -131,6 +134,7 @@ class Call:
         only_shows: whether a step is refused that may work on text of values.
         batch_parts: in how many parts batch normalisation sees the batch.
         is_shared: whether several processes run the step.
+        tables: attributes of modules in which the step looks up numbers, and those that are none.
         asked: gets the line where user code had asked for a value before an error came.
     """
 
@@ -154,6 +158,7 @@ class Call:
     batch_parts: int = 1
     is_shared: bool = False
     plain_numbers: frozenset[str] = frozenset()
+    tables: TableChoice = field(default_factory=TableChoice)
     asked: set[str] = field(default_factory=set)
 
     def walk(self) -> ObjectGraph:
@@ -177,6 +182,8 @@ def capture(call: Call) -> Captured:
             return _captured(call)
         except TextIsKeyError:
             call = dataclasses.replace(call, decides_text=True)
+        except (TableIsAskedError, TableIsWrittenError) as error:
+            call.tables.note(error)
         except NumberIsAskedError as error:
             call = dataclasses.replace(call, askers=(*call.askers, error.asker))
         except LibraryIsAskedError as error:
@@ -210,9 +217,18 @@ def _captured(call: Call) -> Captured:
         captured = _Tracing(call, call.walk()).run()
     except UnattributedDrawError:
         return _Tracing(call, call.walk()).run(profiled=True)
-    if not captured.draws:
-        return captured
-    return _Tracing(call, call.walk(), captured.draws).run()
+    for _ in range(_MAX_DRAWING_TRACES):
+        if not captured.draws:
+            return captured
+        tracing = _Tracing(call, call.walk(), captured.draws)
+        captured = tracing.run()
+        if tracing.draws.are_expected:
+            return captured
+    raise HiddenRandomnessError("The step draws numbers by which it decides what to draw next, in ever new ways.")
+
+
+_MAX_DRAWING_TRACES = 8
+"""One gives each number that was drawn a symbol; what is drawn, or looked up, by these is drawn anew in the next."""
 
 
 class UnwatchedIsReadError(Exception):
@@ -232,14 +248,16 @@ class UnwatchedIsReadError(Exception):
 class _Tracing:
     """The state of one capture."""
 
-    def __init__(self, call: Call, objects: ObjectGraph, draws: Sequence[Draw] = ()) -> None:
+    def __init__(self, call: Call, objects: ObjectGraph, draws: Sequence[AnyDraw] = ()) -> None:
         self.call = call
         self.draws = HostDraws(draws)
         self.objects = objects
         # with what is left out: the step may turn out to change it, and is then traced again
         self.every_object = ObjectGraph(call.roots, opened=call.opened) if call.unread else objects
         self.plain_objects = PlainObjects(self.every_object.plain, self.every_object.walked(), call.opened)
-        self.reads = AttributeReads(item for _, item in self.every_object.objects() if isinstance(item, nn.Module))
+        self.tables = LookupTables(call.tables, self.draws.look_up)
+        modules = (item for _, item in self.every_object.objects() if isinstance(item, nn.Module))
+        self.reads = AttributeReads(modules, self.tables)
         self.oracle = Oracle(None if call.values is None else self._values, call.forced)
         self.table = SymbolTable(self.oracle)
         self.mode = FakeTensorMode(shape_env=self.table.shape_env, static_shapes=True, allow_non_fake_inputs=True)
@@ -256,12 +274,21 @@ class _Tracing:
         call, fakes, cells = self.call, self._fakes(), cells_of_slots(self.slots)
         with self._restoring(), capturing(), tracking_modules(call.roots, sys._getframe()), explained(), torch.enable_grad():
             parts = normalising_parts(call.batch_parts)
-            with parts, refusing_hidden_randomness(profiled), ClosedOverTensors() as self.closed_over, self.mode:
-                values = [*call.numbers.values(), *(self.objects.values[p] for p in self.symbol_paths), *self.draws.hints()]
+            generators = standing_in(self.every_object, self.draws.of_own)
+            with (
+                parts,
+                generators as self.draws.generators,
+                refusing_hidden_randomness(profiled),
+                ClosedOverTensors() as self.closed_over,
+                self.mode,
+            ):
+                values = [*call.numbers.values(), *(self.objects.values[p] for p in self.symbol_paths)]
                 symbols = [self.table.make(value) for value in values]
+                self.draws.others = values, list(symbols)
+                symbols += [self.table.make(value, is_random) for value, is_random in self.draws.hints(values)]
                 # inside of make_fx: the other way round the tracer would meet writes before they are turned into values
                 functional = dispatch_functionalize(lambda tensors, symbols: self._traced(tensors, symbols))
-                policy = OpPolicy(sized=call.values is not None)
+                policy = OpPolicy(sized=call.values is not None, draws=self.draws)
                 module = make_fx(_with_policy(functional, policy), tracing_mode="real")(fakes, symbols)
                 number_draws(module.graph)
         assert self.result is not None
@@ -339,6 +366,7 @@ class _Tracing:
             clocks_told(),
             self.draws.noted(),
             self.reads.noted(),
+            self.tables.noted(),
             traced_numbers(self.call.askers, self.call.plain_ints),
             deciding_conditions(self.call.decides_conditions),
             put_off(self.call.put_off),

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ...runtime import to_host_array, to_torch_tensor, torch_dtype
-from ..capture import Guards, Number
+from ..capture import AnyDraw, Guards, Number, StepDraws
 from ._recompilation import Signature
 
 
@@ -48,3 +48,20 @@ def fits(check: Callable[[list[Number]], bool], values: list[Number]) -> bool:
         return check(values)
     except (KeyError, IndexError):  # an attribute was deleted
         return False
+
+
+def decides_otherwise(guards: Guards, draws: Sequence[AnyDraw], numbers: Sequence[Number]) -> str:
+    """The line of the user's code that goes another way in this step than in that of a program, as a reason to trace it.
+
+    Args:
+        guards: the program's.
+        draws: the numbers that it draws and looks up.
+        numbers: those that the step is given.
+    """
+    values, drawn = [*numbers, *(values_or_none(guards) or ())], StepDraws()
+    try:
+        line = guards.line_of_failure([*values, *drawn.of(draws, values)])
+    except IndexError:  # a number is gone, or is to be looked up where there is none
+        line = None
+    drawn.take_back()
+    return f"a number decides otherwise at {line}" if line else "a condition on a number changed"

@@ -31,6 +31,7 @@ from ..capture import (
     ObjectsHoldValuesError,
     Path,
     StepDraws,
+    TableChoice,
     UnwatchedIsReadError,
     capture,
     changes,
@@ -43,7 +44,7 @@ from ..capture import (
 )
 from ..passes import Remat, model_flops
 from ._all_sizes import for_all_sizes
-from ._arguments import Kind, fits, signature_of, values_of, values_or_none
+from ._arguments import Kind, decides_otherwise, fits, signature_of, values_of, values_or_none
 from ._binding import bind, release
 from ._capture_lock import CAPTURE_LOCK
 from ._check_watch import CheckWatch
@@ -124,6 +125,8 @@ class Engine:
         self._read: set[int] = set()
         self._unread: set[Attribute] = set()
         self._more = MoreWatched()
+        self._tables = TableChoice()
+        self._runs, self._made_at = 0, list[int]()
         self.last_numbers: list[Number] = []
         self.watch = CheckWatch(placement)
         self.settles = self.only_shows = self.is_capturing = False
@@ -173,6 +176,7 @@ class Engine:
             if not program.waits or self._took_the_way(program, arrays.pop(), misses):
                 break
             program.take_back(state)
+        self._runs += 1
         program.keep(state, outcome, key, [(numbers, self.again(program, leaves, rebuild, numbers))])
         if self.settles:
             self.watch.settle()
@@ -229,7 +233,10 @@ class Engine:
                 continue
             values = [*numbers.values(), *variable]
             if captured.draws or drawn.happened:
-                values += drawn.of(captured.draws)
+                try:
+                    values += drawn.of(captured.draws, values)
+                except IndexError:  # where the step is not to look up a number
+                    continue
             if fits(entry.guards.unchanged, values):
                 pass
             elif not fits(entry.guards.hold, values):
@@ -313,7 +320,7 @@ class Engine:
         forced = misses.forced()
         guessed = [(o, fill_first_state(o)) for o in self._objects().optimizers().values()]
         bind(self._objects(), self.placement)
-        reason = misses.reason() or self._explain(signature, self._objects())
+        reason = misses.reason() or self._explain(signature, self._objects(), [*numbers.values()])
         self.listener.tracing(reason)
         started = time.perf_counter()
         captured = self._captured(leaves, rebuild, numbers, roots, values_of(leaves), forced)
@@ -341,7 +348,8 @@ class Engine:
         variable = guards.variable_values()
         assert variable is not None
         self.is_capturing = False
-        return entry, [*numbers.values(), *variable, *drawn.of(captured.draws)]
+        values = [*numbers.values(), *variable]
+        return entry, [*values, *drawn.of(captured.draws, values)]
 
     def capture_steady(
         self, leaves: Sequence[Any], rebuild: Callable[[list[Any]], tuple[Any, ...]], numbers: dict[str, Number]
@@ -371,7 +379,7 @@ class Engine:
         make = lambda variable: Call(  # noqa: E731
             self.function, fakes, rebuild, numbers, roots, frozenset(variable), *unwatched, of_leaves, forced,
             opened=self._more.opened, only_shows=self.only_shows, batch_parts=self.placement.batch_shards, asked=self.asked,
-            is_shared=self.placement.is_shared,
+            is_shared=self.placement.is_shared, tables=self._tables,
         )  # fmt: skip
         for variable in self.varying.choices():
             try:
@@ -392,7 +400,7 @@ class Engine:
         self.varying.proved(variable)
         return captured
 
-    def _explain(self, signature: Any, objects: ObjectGraph) -> str:
+    def _explain(self, signature: Any, objects: ObjectGraph, numbers: Sequence[Number] = ()) -> str:
         self.varying.notice(objects.values)
         if not self._entries:
             return "first call"
@@ -404,19 +412,29 @@ class Engine:
         found = changes(same[0].program.captured.objects, objects)
         for path, _ in found:
             self.varying.add(path, same[0].program.captured.objects.values.get(path), objects.values.get(path))
-        return "; ".join(text for _, text in found[:5]) or "a condition on a number changed"
+        if found:
+            return "; ".join(text for _, text in found[:5])
+        return decides_otherwise(same[0].guards, same[0].program.captured.draws, numbers)
 
     def _compile(self, entry: _Entry, leaves: Sequence[Any], values: list[Number]) -> None:
         entry.pending = False
         if entry.program.is_new:
             last = self.compiles[-1]
             if self.program_limit is not None:
-                new = [c.reason for c in self.compiles if c.is_new_executable]
-                require_programs(len(new) - 1, self.program_limit, new)
+                self._make_room(self.program_limit)
             arguments = entry.program.arguments(leaves, values)
             program = entry.program
             compiled = self.compiled(program.function, arguments, last.reason, program.fingerprint, last.trace_seconds)
             self.compiles[-1] = dataclasses.replace(compiled, effects=last.effects)
+
+    def _make_room(self, limit: int) -> None:
+        """Have room for one more program, where the step is not one that asks for them again and again."""
+        new = [c.reason for c in self.compiles if c.is_new_executable]
+        self._made_at.append(self._runs)
+        require_programs(len(new) - 1, limit, new, self._runs - self._made_at[-limit - 1 :][0])
+        del self._entries[limit:]  # those that ran longest ago
+        kept = {entry.program.fingerprint for entry in self._entries}
+        self._executables = {name: one for name, one in self._executables.items() if name in kept}
 
     def compiled(
         self,

@@ -52,24 +52,43 @@ def _differences(before: Sequence[Kind], now: Sequence[Kind]) -> list[tuple[int,
     return found
 
 
-def require_programs(count: int, limit: int, reasons: Sequence[str]) -> None:
-    """Raise when a step needs one more program than it may have.
+_STEPS_OF_A_PROGRAM = 32
+"""How many steps the programs of a limit have to serve on average: one for each epoch of a long run is no mistake."""
+
+
+def require_programs(count: int, limit: int, reasons: Sequence[str], steps: int) -> None:
+    """Raise when a step needs one more program than it may have, and has asked for them again and again.
 
     Args:
         count: how many programs it has.
         limit: how many it may have.
         reasons: why they were compiled, the newest last.
+        steps: how many steps the last ones have run, as many as it may have.
 
     Raises:
-        RecompileLimitError: the limit is reached; names what changed in the last calls.
+        RecompileLimitError: the limit is reached, and new programs come often; names what changed in the last calls.
     """
-    if count < limit:
+    if count < limit or steps >= limit * _STEPS_OF_A_PROGRAM:
         return
     listed = "\n".join(f"  {reason}" for reason in reasons[-5:])
+    options = _FOR_SHAPES if any(_of_shapes(reason) for reason in reasons[-5:]) else _FOR_NUMBERS
     raise RecompileLimitError(
         f"The step was compiled {count} times, and the next call needs yet another program. What changed:\n{listed}\n"
-        "Options: pad the batches to a few sizes with collate_fn=systolic.data.PadCollate(buckets=[64, 128, 256]), so that "
-        "few programs are needed (docs/ragged.md); drop the last batch (DataLoader(drop_last=True)) where only that one is "
-        "smaller, or fill it up with Trainer(pad_batches=True); or allow more programs with "
-        f"Trainer(recompile_limit=...), now {limit}.{see(Entry.RECOMPILING)}"
+        f"Options: {options}; or allow more programs with Trainer(recompile_limit=...), now {limit}.{see(Entry.RECOMPILING)}"
     )
+
+
+_FOR_SHAPES = (
+    "pad the batches to a few sizes with collate_fn=systolic.data.PadCollate(buckets=[64, 128, 256]), so that few programs are "
+    "needed (docs/ragged.md); drop the last batch (DataLoader(drop_last=True)) where only that one is smaller, or fill it up "
+    "with Trainer(pad_batches=True)"
+)
+_FOR_NUMBERS = (
+    "numbers of Python's that change in every step (`batch_idx`, `global_step`, attributes) can be computed with, and can look "
+    "up elements of tensors and of the module's NumPy arrays, all in one program; sizes, places in lists and dicts, and `if` "
+    "have a program for each way (docs/steps.md)"
+)
+
+
+def _of_shapes(reason: str) -> bool:
+    return " dimension" in reason or "shapes" in reason

@@ -146,7 +146,10 @@ def _mask_put(writer: Writer, node: fx.Node, mask: Any, accumulates: bool) -> No
     target, values, size = node_of(args_of(node)[0]), node_of(args_of(node)[2]), writer.size(node_of(mask))
     dims, shape, of_mask = writer.dims[target], value_of(target).shape, writer.dims[node_of(mask)]
     trailing = len(shape) - value_of(mask).dim()
-    refuse_unless(dims == (*of_mask, *(None,) * trailing), "another mask")
+    behind = dims[len(of_mask) :]
+    for other in behind:
+        refuse_parts(other)
+    refuse_unless(dims[: len(of_mask)] == of_mask, "another mask")
     refuse_unless(value_of(values).dtype == value_of(target).dtype, "values of another type")
     selected, base = writer.selected(node_of(mask)), writer.nodes[target]
     flags, plain = value_of(selected), (None,) * len(shape)
@@ -157,7 +160,7 @@ def _mask_put(writer: Writer, node: fx.Node, mask: Any, accumulates: bool) -> No
     if value_of(values).dim() == 0:
         written = writer.call(aten.where.self, whole, writer.nodes[values], under, dims=dims)
     else:
-        refuse_unless(writer.dims[values] == (size, *(None,) * trailing), "values of another size")
+        refuse_unless(writer.dims[values] == (size, *behind), "values of another size")
         refuse_unless(value_of(values).shape[1:] == shape[len(shape) - trailing :], "values for several places")
         written = writer.call(aten.masked_scatter.default, under, whole, writer.nodes[values], dims=dims)
     writer.put(node, writer.call(aten.add.Tensor, base, written, dims=dims) if accumulates else written, dims)
