@@ -238,3 +238,22 @@ def test_another_thread_draws_meanwhile() -> None:
     again = np.random.default_rng(7)
     assert drawn == [again.random() for _ in drawn]
     assert F.mse_loss(torch.tensor(drawn).mean(), torch.tensor(0.5)) < 0.1
+
+
+def arrays_by_the_step(module: Any, batch: Any, i: int) -> T:
+    deviation = 0.1 / (1 + module.global_step) ** 0.55
+    noise = np.random.normal(0, deviation, (16, 4)) + module.generator.normal(
+        loc=deviation * 2, scale=1 + 0.1 * i, size=(16, 4)
+    )
+    sizes = (
+        len(module.legacy.permutation(i + 2)) + np.random.choice(i + 3, 2).sum() + module.legacy.randint(0, i + 1, (2,)).sum()
+    )
+    return module.loss((batch[0] + torch.from_numpy(noise.astype(np.float32)), batch[1])) * (1 + 0.01 * torch.as_tensor(sizes))
+
+
+def test_arrays_of_other_numbers_and_sizes_in_each_step() -> None:
+    def prepare(module: Any) -> None:
+        _prepare(module)
+        np.random.seed(0)
+
+    beside_lightning({"training_step": arrays_by_the_step}, lambda module: None, prepare=prepare)

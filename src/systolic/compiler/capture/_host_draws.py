@@ -123,7 +123,7 @@ class HostDraws:
             given = tuple(map(self._argument, args)), tuple((k, self._argument(v)) for k, v in kwargs.items())
             if not _is_plain(given) or not _has_numbers(name, *args, **kwargs):
                 return original(*args, **kwargs)  # the original draws, which is noticed and refused
-            return self._drawn(Draw(library, name, *given))
+            return self._drawn(Draw(library, name, *given), [*args, *kwargs.values()])
 
         return draw
 
@@ -143,7 +143,7 @@ class HostDraws:
         given = tuple(map(self._argument, args)), tuple((k, self._argument(v)) for k, v in kwargs.items())
         if name in _NO_NUMBERS or name == "shuffle" or not _is_plain(given) or not _has_numbers(name, *args, **kwargs):
             raise hidden_randomness(user_line_of())
-        return self._drawn(Draw(id(generator), name, *given, generator=generator))
+        return self._drawn(Draw(id(generator), name, *given, generator=generator), [*args, *kwargs.values()])
 
     def of_torch(self, op: OpOverload, generator: torch.Generator, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """The result of an op that draws from an own generator; NotImplemented where it takes values of the step."""
@@ -166,15 +166,21 @@ class HostDraws:
         """The stand-in for a number that is looked up in a table."""
         return self._drawn(Lookup(self._argument(place), table, id(table)))
 
-    def _drawn(self, draw: AnyDraw) -> Any:
-        """The stand-in for the result of a draw, which is noted."""
+    def _drawn(self, draw: AnyDraw, given: Sequence[Any] = ()) -> Any:
+        """The stand-in for the result of a draw, which is noted.
+
+        Args:
+            draw: the call.
+            given: what its arguments are in the trace, in their order.
+        """
         numbers = [*self.others[0], *self._numbers]
         place, plain = len(self.made), draw.after(numbers)
         # a number that an earlier trace drew may be what this one looks up another by
         self.are_expected &= place < len(self._expected) and self._expected[place].after(numbers) == plain
         value = plain.of(self._copies)
-        # an array is as large as it is in this step, whatever the seed
-        self.made.append(draw if is_drawn_number(value) or isinstance(draw, TorchDraw) else plain)
+        if isinstance(draw, Draw) and not is_drawn_number(value):
+            draw = draw.with_sizes({place: int(one) for place, one in enumerate(given) if isinstance(one, torch.SymInt)})
+        self.made.append(draw)
         if not is_drawn_number(value):
             with _disable_current_modes():  # an ordinary tensor, which the host writes to before every step
                 tensor = value if isinstance(value, torch.Tensor) else torch.from_numpy(np.array(value))
@@ -233,7 +239,7 @@ def _has_numbers(name: str, *args: Any, **kwargs: Any) -> bool:
     if name not in ("sample", "choices", "choice") or (not args and not kwargs.keys() & {"population", "a"}):
         return True
     population = args[0] if args else kwargs.get("population", kwargs.get("a"))
-    return isinstance(population, int | range) or np.asarray(population).dtype.kind in "iufb"
+    return isinstance(population, int | range | torch.SymInt) or np.asarray(population).dtype.kind in "iufb"
 
 
 def _are_movable(x: object) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -75,6 +75,16 @@ class Draw:
             return self
         args = tuple(_now(one, numbers) for one in self.args)
         return replace(self, args=args, kwargs=tuple((name, _now(one, numbers)) for name, one in self.kwargs))
+
+    def with_sizes(self, numbers: Mapping[int, int]) -> Draw:
+        """The call with some arguments as they are in this step: a whole number may decide how large an array is.
+
+        Args:
+            numbers: these, each by its place among the arguments, those by name last.
+        """
+        args = tuple(numbers.get(place, one) for place, one in enumerate(self.args))
+        named = [(name, numbers.get(len(args) + place, one)) for place, (name, one) in enumerate(self.kwargs)]
+        return replace(self, args=args, kwargs=tuple(named))
 
     def of(self, generator_of: GeneratorOf) -> Any:
         """Number, array or list of numbers that the call gives."""
