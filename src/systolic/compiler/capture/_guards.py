@@ -247,6 +247,13 @@ def changes(old: ObjectGraph, new: ObjectGraph) -> list[tuple[Path, str]]:
         text = _tensor_change(old.tensors.get(path), new.tensors.get(path))
         if text:
             found.append((path, f"{describe(path)}: {text}"))
+    before, now_there = dict(old.objects()), dict(new.objects())
+    # what a step does to an object it does to that one: another one that holds the same is not the same, and of lists that are
+    # only appended to nothing else is seen
+    for path in {**before, **now_there}:
+        was, now = before.get(path, _ABSENT), now_there.get(path, _ABSENT)
+        if was is not now:
+            found.append((path, f"{describe(path)}: {_kind(was)} -> {'another' if type(was) is type(now) else _kind(now)}"))
     for path in {**old.grads, **new.grads}:  # a difference of key sets would come in another order in every process
         if (path in old.grads) != (path in new.grads):
             found.append(((*path, "grad"), f"{describe(path)}.grad: {'set' if path in new.grads else 'removed'}"))
@@ -254,6 +261,10 @@ def changes(old: ObjectGraph, new: ObjectGraph) -> list[tuple[Path, str]]:
 
 
 _ABSENT = type("Absent", (), {"__repr__": lambda self: "(absent)"})()
+
+
+def _kind(value: object) -> str:
+    return repr(value) if value is _ABSENT else type(value).__name__
 
 
 def _short(value: object) -> str:
