@@ -77,6 +77,20 @@ def test_recompiling_names_tensor_dimension_and_step() -> None:
     assert "Pad the batches" in text
 
 
+class Telling(Line):
+    def training_step(self, batch, batch_idx):
+        self.told = "batch %d" % batch_idx  # noqa: UP031
+        return super().training_step(batch, batch_idx)
+
+
+def test_a_trace_in_every_step_is_said_with_its_line() -> None:
+    (text,) = advice(Telling(), batches(30))
+    assert "traced 24 times in the last 24 steps" in text
+    assert f"a number decides otherwise at {__file__}:{line_of('self.told =')} in training_step" in text
+    assert "f-strings" in text
+    assert advice(Telling(), batches(20)) == []
+
+
 def test_a_smaller_last_batch_is_no_reason() -> None:
     data = Given([*batches(3), *batches(1, size=3)])
     assert advice(Line(), data, max_epochs=3) == []

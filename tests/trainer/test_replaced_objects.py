@@ -110,6 +110,25 @@ def test_what_a_step_fills_is_what_is_there(case: Case, hook: str) -> None:
     beside_lightning({"training_step": step, hook: ends[hook]}, lambda module: module.seen, prepare=_prepare, epochs=3)
 
 
+def _made_new_in_each_step(module: Any, batch: Any, i: int) -> T:
+    module.losses, module.table = [], {"first": i}
+    module.last = 0
+    for part in (module.inner(batch[0]), module(batch[0])):
+        module.losses.append(part)
+        module.table[len(module.table)] = part.mean()
+        module.last += 1
+    module.note = module.losses[-1].detach().sum()
+    return module.loss(batch) + sum(part.square().mean() for part in module.losses) * 0.01
+
+
+def test_what_a_step_makes_new_asks_for_no_trace() -> None:
+    def held(module: Any) -> Any:
+        return plain([module.losses, module.table, module.last, module.note])
+
+    module = beside_lightning({"training_step": _made_new_in_each_step}, held, prepare=_prepare)
+    assert len(module.trainer.compiles) == 1, [one.reason for one in module.trainer.compiles]
+
+
 def test_in_validation() -> None:
     def step(module: Any, batch: Any, i: int) -> None:
         module.losses.extend((module(batch[0]) ** 2).sum(1).tolist())

@@ -21,6 +21,7 @@ _WAITING_SHARE = 0.3
 _WAITING_SECONDS = 1e-3
 _READING_SHARE = 0.1
 _SHAPES = 4
+_TRACES, _TRACED_STEPS = 24, 32
 _SHORT_STEP = 500e-6
 _SHORT_STEPS = 5000
 LOOK_EVERY = 64
@@ -79,6 +80,7 @@ class Advisor:
         self._reads: dict[str, Line] = {}
         self._number = 0
         self._shapes: list[tuple[int, str]] = []
+        self._traced: list[tuple[int, Compile]] = []
 
     # ---- what the run's record tells
 
@@ -94,6 +96,7 @@ class Advisor:
         """The last of some steps compiled; how long these took says nothing."""
         self._number += steps
         self._reads.clear()
+        self._traced = [*self._traced, *((self._number, one) for one in new)][-_TRACES:]
         for one in new:
             if one.is_new_executable and " -> " in one.reason:
                 self._shapes.append((self._number, one.reason))
@@ -104,6 +107,16 @@ class Advisor:
                 f"The training step was compiled {len(self._shapes)} times more in {self._number} steps, because its arguments "
                 f"changed:{listed}\nEvery new shape costs a compilation. Pad the batches in the collate function to a few "
                 "fixed sizes, and mask the padding in the loss.",
+            )
+
+        elif len(self._traced) == _TRACES and self._number - self._traced[0][0] < _TRACED_STEPS:
+            seconds = sum(one.trace_seconds for _, one in self._traced)
+            self._warn(
+                "tracing",
+                f"The training step was traced {_TRACES} times in the last {self._number - self._traced[0][0] + 1} steps, "
+                f"{seconds:.1f} s in all: its Python runs again where something that it reads is another one in every step.\n"
+                f"  step {self._number}: {self._traced[-1][1].reason}\nFormat numbers of the step by f-strings, not by %; keep "
+                "values in buffers, and in attributes that the step sets before it reads them (docs/steps.md).",
             )
 
     def look(self, steps: int, seconds: float, waited: float) -> None:

@@ -34,7 +34,7 @@ class AttributeReads:
         watched = [module for module in modules if is_the_users(type(module).__module__)]
         self._modules = {id(module) for module in watched}
         self._classes = list(dict.fromkeys(map(type, watched)))
-        self._noted: set[Attribute] = set()
+        self._noted: dict[Attribute, bool] = {}  # and whether the step set it first
         self._tables = tables
 
     @contextlib.contextmanager
@@ -54,7 +54,7 @@ class AttributeReads:
             # nn.Module looks its own tables up through the dict of all attributes; nobody else's look says what it is for;
             # the frame between is that of the replacement, which only the capturing thread gets through
             if not (name == _EVERYTHING and sys._getframe(2).f_code.co_filename == _MODULE_CODE):
-                noted.add((id(module), name))
+                noted.setdefault((id(module), name), bool(value))
             if value:
                 return method(module, name, *map(without_table, value))
             return tables.read((id(module), name), method(module, name))
@@ -62,6 +62,9 @@ class AttributeReads:
         return attribute
 
     def left_alone(self, attribute: Attribute) -> bool:
-        """Whether an attribute belongs to a module that was looked at, and was neither read nor set."""
+        """Whether a step has nothing of what an attribute held before it: of a module that was looked at it was never read.
+
+        One that the step has set may be read from then on: `self.features = []`, which hooks fill.
+        """
         module, _ = attribute
-        return module in self._modules and attribute not in self._noted and (module, _EVERYTHING) not in self._noted
+        return module in self._modules and self._noted.get(attribute, True) and (module, _EVERYTHING) not in self._noted
