@@ -111,7 +111,7 @@ def test_what_a_step_fills_is_what_is_there(case: Case, hook: str) -> None:
 
 
 def _made_new_in_each_step(module: Any, batch: Any, i: int) -> T:
-    module.losses, module.table = [], {"first": i}
+    module.losses, module.table = [], {0: i}
     module.last = 0
     for part in (module.inner(batch[0]), module(batch[0])):
         module.losses.append(part)
