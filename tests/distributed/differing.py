@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
@@ -40,11 +41,14 @@ class Line(L.LightningModule):
     def __init__(self, act: str, rank: int) -> None:
         super().__init__()
         self.act, self.rank, self.scale = act, rank, 1.0
+        self.rng = np.random.default_rng(rank)
         self.layer = torch.nn.Linear(4, 2 if act == "weights" and rank else 1)
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         loss = (self.layer(batch).sum(1, keepdim=True) - batch.sum(1, keepdim=True)).square().mean()
         self.log("loss", loss, on_epoch=True)
+        if self.act == "own draws":
+            return loss * torch.from_numpy(self.rng.random(1, dtype=np.float32))
         if self.act == "loss":
             return loss * (1.0 + self.rank)
         if self.act == "branch" and self.rank:

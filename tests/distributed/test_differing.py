@@ -47,6 +47,7 @@ def launch(directory: Path, act: str, *command: str) -> tuple[int, str]:
                 ("branch", ["would compile different programs: process 1 has"]),
                 ("late", ["in different places", "compile a program", "conclude a batch"]),
                 ("drifting", ["differ in the step that they run", "its numbers is [2, 0, 2, 2.0, 0.05] in process 0"]),
+                ("own draws", ["differ in the step that they run", "its numbers is [0, 0, 0, 0.05, "]),
                 ("syncs", ["in different places: process 1 wants to compile a program", "process 0 waits in step"]),
                 ("length", ["their data for fit", "the number of samples of loader 0 is 80 in process 0, 64 in process 1"]),
                 ("other stream", ["do not read the same samples", "process 0: batch 0, of 8 samples, digest"]),

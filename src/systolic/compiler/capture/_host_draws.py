@@ -77,7 +77,6 @@ class HostDraws:
         symbols: the numbers that the expected draws give.
         are_expected: whether those so far are the ones that were expected.
         tensors: what stands for the arrays and lists that were drawn, in order.
-        generators: those of PyTorch's that the step finds.
     """
 
     def __init__(self, expected: Sequence[AnyDraw] = ()) -> None:
@@ -85,7 +84,7 @@ class HostDraws:
         self.others: tuple[Sequence[Number], Sequence[Any]] = ((), ())
         self.symbols: Sequence[Any] = ()
         self.are_expected = True
-        self.generators: Sequence[torch.Generator] = ()
+        self._generators: list[tuple[torch.Generator, torch.Tensor]] = []
         self.tensors: list[torch.Tensor] = []
         self._expected = expected
         self._numbers: list[Number] = []
@@ -145,13 +144,30 @@ class HostDraws:
             raise hidden_randomness(user_line_of())
         return self._drawn(Draw(id(generator), name, *given, generator=generator), [*args, *kwargs.values()])
 
+    def found(self, generators: Sequence[torch.Generator]) -> None:
+        """Generators of PyTorch's are among the step's objects."""
+        with _disable_current_modes():
+            self._generators = [(generator, generator.get_state()) for generator in generators]
+
+    def require_unseeded(self) -> None:
+        """Raise where a step that draws from a generator of PyTorch's has changed it: draws of a trace are those of a copy.
+
+        Raises:
+            HiddenRandomnessError: it has, by seeding it.
+        """
+        drawn_from = {id(draw.generator) for draw in self.made if isinstance(draw, TorchDraw)}
+        for generator, state in self._generators:
+            if id(generator) in drawn_from and not torch.equal(generator.get_state(), state):
+                generator.set_state(state)
+                raise hidden_randomness("(a generator of PyTorch's that the step seeds)")
+
     def of_torch(self, op: OpOverload, generator: torch.Generator, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """The result of an op that draws from an own generator; NotImplemented where it takes values of the step."""
         takes = [Like(tuple(one.shape), one.dtype) if isinstance(one, torch.Tensor) else one for one in args]
         if any(isinstance(one, Like) for one in takes) and op not in _BY_SHAPE:
             return NotImplemented
         given = tuple(tuple(one) if isinstance(one, list | tuple) else one for one in takes), tuple(kwargs.items())
-        own = known_generator(generator, self.generators)
+        own = known_generator(generator, [one for one, _ in self._generators])
         if isinstance(own, MadeInStep):
             seed = self._argument(own.given_seed)
             draw = TorchDraw(own.name, op, *given, Seeded(seed))

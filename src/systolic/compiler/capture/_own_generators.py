@@ -17,10 +17,8 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from ...utilities._torch_internals import _disable_current_modes
 from .._capture_thread import is_capture_thread
 from ._object_graph import ObjectGraph, entries
-from ._randomness import hidden_randomness
 
 Drawn = Callable[[Any, str, tuple[Any, ...], dict[str, Any]], Any]
 """Notes a call of a generator's method, and gives its result."""
@@ -41,9 +39,6 @@ def standing_in(objects: ObjectGraph, drawn: Drawn) -> Iterator[list[torch.Gener
     Args:
         objects: what the step uses.
         drawn: gets each call of the thread that captures.
-
-    Raises:
-        HiddenRandomnessError: the step seeds one of PyTorch's.
     """
     global _drawn
     stand_ins: dict[int, Any] = {}
@@ -59,14 +54,8 @@ def standing_in(objects: ObjectGraph, drawn: Drawn) -> Iterator[list[torch.Gener
     before, _drawn = _drawn, drawn
     for container, key, _, other in places:
         _put(container, key, other)
-    states = [generator.get_state() for generator in of_torch]
     try:
         yield of_torch
-        with _disable_current_modes():
-            if not all(map(torch.equal, states, [generator.get_state() for generator in of_torch])):
-                for generator, state in zip(of_torch, states, strict=True):
-                    generator.set_state(state)
-                raise hidden_randomness("(a generator of PyTorch's that the step seeds)")
     finally:
         _drawn = before
         for container, key, value, other in places:
@@ -169,5 +158,4 @@ def _method(name: str) -> Callable[..., Any]:
         return getattr(original, name)(*args, **kwargs)
 
     method.__name__ = name
-
     return method

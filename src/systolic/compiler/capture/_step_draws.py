@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import random
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -288,6 +289,10 @@ class StepDraws:
         """Put the step's arrays into the tensors that its program takes them from."""
         for tensor, array in zip(tensors, self.arrays, strict=True):
             tensor.copy_(torch.as_tensor(array))
+
+    def sums(self) -> list[int]:
+        """Sums of the arrays, by which processes can tell that they have drawn others."""
+        return [zlib.crc32(np.ascontiguousarray(array).tobytes()) for array in self.arrays]
 
     def take_back(self) -> None:
         """Leave the generators as if nothing had been drawn."""

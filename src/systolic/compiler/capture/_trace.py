@@ -277,11 +277,12 @@ class _Tracing:
             generators = standing_in(self.every_object, self.draws.of_own)
             with (
                 parts,
-                generators as self.draws.generators,
+                generators as of_torch,
                 refusing_hidden_randomness(profiled),
                 ClosedOverTensors() as self.closed_over,
                 self.mode,
             ):
+                self.draws.found(of_torch)
                 values = [*call.numbers.values(), *(self.objects.values[p] for p in self.symbol_paths)]
                 symbols = [self.table.make(value) for value in values]
                 self.draws.others = values, list(symbols)
@@ -292,6 +293,7 @@ class _Tracing:
                 module = make_fx(_with_policy(functional, policy), tracing_mode="real")(fakes, symbols)
                 number_draws(module.graph)
         assert self.result is not None
+        self.draws.require_unseeded()
         speculations = self.oracle.finish(module.graph)
         self.table.forget_oracle()
         require_unexchanged(self.slots, cells)

@@ -169,7 +169,7 @@ class Engine:
             if program.captured.draws:
                 drawn.write(program.captured.drawn)
             if self.placement.is_shared:
-                counted_step(program.fingerprint, values)
+                counted_step(program.fingerprint, [*values, *drawn.sums()])
             # for our programs only: int64 means 64 bits as in PyTorch, while JAX code of the user's own keeps JAX's types
             with jax.enable_x64(True):
                 state, arrays, outcome, key = program.function(*program.arguments(leaves, values))
