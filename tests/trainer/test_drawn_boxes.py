@@ -137,6 +137,30 @@ def with_gradients(module: Any, batch: Any, i: int) -> T:
     return sum((part.mean() ** 2 for part in parts), torch.zeros(()))
 
 
-@pytest.mark.parametrize("body", [growing, growing_in_place, from_a_number_on, every_other, with_gradients])
+def sizes_of_ops(module: Any, batch: Any, i: int) -> T:
+    hidden, k = module.inner(batch[0]), i % 3 + 1
+    first, rest = hidden.split([k, 8 - k], 1)
+    found = first.mean() - rest.square().mean() + hidden.topk(k)[0].mean() + F.pad(hidden, (k, 0))[:, :8].square().mean()
+    made = torch.zeros(2, k) + hidden.new_full((2, k), float(i)) + module.norm.bias[:1, None].expand(2, k)
+    return found * 0.1 + made.mean() + len(hidden.split(k, 1)) * module.outer.bias.sum()
+
+
+def drawn_sizes_of_ops(module: Any, batch: Any, i: int) -> T:
+    return sizes_of_ops(module, batch, random.randint(0, 2))
+
+
+def placed(module: Any, batch: Any, i: int) -> T:
+    hidden, k, j = module.inner(batch[0]), i % 3 + 1, random.randint(-6, 5)
+    x = batch[0].clone()
+    x[:, k - 4 : k - 2] *= 2
+    x[:, i + 1 : i + 4] += 1
+    found = hidden[:, -k - 3 : -k].mean() + hidden[:, k].mean() + hidden[:, -k - 1].mean() + hidden.narrow(1, k, 2).mean()
+    return module.loss((x, batch[1])) + found + hidden[:, j].mean() + torch.roll(hidden, k, 1)[:, 0].mean()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [growing, growing_in_place, from_a_number_on, every_other, with_gradients, sizes_of_ops, drawn_sizes_of_ops, placed],
+)
 def test_sizes_by_the_number_of_the_step(body: Body) -> None:
     beside_lightning({"training_step": body}, lambda module: None, prepare=_prepare)

@@ -16,7 +16,7 @@ from ._foreach_ops import rule_for_lists
 from ._generators import own_generator, takes_generator
 from ._host_draws import HostDraws
 from ._op_origins import current_module
-from ._plain_numbers import PLAIN, SLICES, with_plain_bounds, with_plain_numbers
+from ._plain_numbers import PLAIN, SIZES, SLICES, with_plain_bounds, with_plain_numbers, with_plain_sizes
 from ._refused import CONDITIONS, REFUSED
 from ._sized_ops import SIZED
 
@@ -44,7 +44,9 @@ class OpPolicy(Mapping[OpOverload, Callable[..., Any]]):
     def __contains__(self, op: object) -> bool:
         if not isinstance(op, OpOverload) or _is_internal(op):
             return False
-        ruled = op in REFUSED or op in CONDITIONS or op in self._sized or op in _MEANS or op in PLAIN or op in SLICES
+        ruled = (
+            op in REFUSED or op in CONDITIONS or op in self._sized or op in _MEANS or op in PLAIN or op in SLICES or op in SIZES
+        )
         return ruled or takes_generator(op) or find_lowering(op) is None
 
     def __getitem__(self, op: OpOverload) -> Callable[..., Any]:
@@ -61,6 +63,8 @@ class OpPolicy(Mapping[OpOverload, Callable[..., Any]]):
         return rule
 
     def _rule(self, op: OpOverload) -> Callable[..., Any]:
+        if op in SIZES:
+            return _first(with_plain_sizes(op), self._other_rule(op))
         return _first(with_plain_bounds(op), self._other_rule(op)) if op in SLICES else self._other_rule(op)
 
     def _other_rule(self, op: OpOverload) -> Callable[..., Any]:

@@ -40,6 +40,32 @@ def _is_symbolic(value: object) -> bool:
     return isinstance(value, torch.SymInt | torch.SymFloat)
 
 
+SIZES: frozenset[OpOverload] = frozenset(
+    {
+        aten.expand.default, aten.split_with_sizes.default, aten.split.Tensor, aten.constant_pad_nd.default, aten.topk.default,
+        aten.zeros.default, aten.ones.default, aten.full.default, aten.empty.memory_format, aten.rand.default, aten.randn.default,
+        aten.new_zeros.default, aten.new_ones.default, aten.new_full.default, aten.new_empty.default,
+    }
+)  # fmt: skip
+"""Ops that take sizes, and maybe other numbers, which stay symbolic."""
+
+
+def with_plain_sizes(op: OpOverload) -> Callable[..., Any]:
+    """The op with its sizes as they are for this batch, where they are numbers of the host's; a guard remembers them."""
+    places = [place for place, argument in enumerate(op._schema.arguments) if str(argument.real_type) in ("int", "List[int]")]
+
+    def rule(*args: Any, **kwargs: Any) -> Any:
+        sizes = {place: args[place] for place in places if place < len(args)}
+        if not any(_is_symbolic(one) and not free_unbacked_symbols(one) for one in tree_leaves(sizes)):
+            return NotImplemented
+        plain = lambda one: one if free_unbacked_symbols(one) else int(one)  # noqa: E731
+        return op(
+            *(tree_map_only(torch.SymInt, plain, one) if place in sizes else one for place, one in enumerate(args)), **kwargs
+        )
+
+    return rule
+
+
 SLICES: dict[OpOverload, int] = {
     aten.slice.Tensor: 1, aten.slice_copy.Tensor: 1, aten.slice_scatter.default: 2, aten.slice_backward.default: 2,
 }  # fmt: skip
