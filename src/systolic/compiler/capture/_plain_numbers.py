@@ -43,8 +43,8 @@ def _is_symbolic(value: object) -> bool:
 SIZES: frozenset[OpOverload] = frozenset(
     {
         aten.expand.default, aten.split_with_sizes.default, aten.split.Tensor, aten.constant_pad_nd.default, aten.topk.default,
-        aten.zeros.default, aten.ones.default, aten.full.default, aten.empty.memory_format, aten.rand.default, aten.randn.default,
-        aten.new_zeros.default, aten.new_ones.default, aten.new_full.default, aten.new_empty.default,
+        aten.zeros.default, aten.ones.default, aten.full.default, aten.empty.memory_format, aten.rand.default,
+        aten.randn.default, aten.new_zeros.default, aten.new_ones.default, aten.new_full.default, aten.new_empty.default,
     }
 )  # fmt: skip
 """Ops that take sizes, and maybe other numbers, which stay symbolic."""
