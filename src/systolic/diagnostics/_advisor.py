@@ -108,7 +108,6 @@ class Advisor:
                 f"changed:{listed}\nEvery new shape costs a compilation. Pad the batches in the collate function to a few "
                 "fixed sizes, and mask the padding in the loss.",
             )
-
         elif len(self._traced) == _TRACES and self._number - self._traced[0][0] < _TRACED_STEPS:
             seconds = sum(one.trace_seconds for _, one in self._traced)
             self._warn(

@@ -16,9 +16,7 @@ from ...utilities._torch_internals import free_unbacked_symbols
 from .._errors import is_user_frame
 
 _TORCH = str(Path(torch.__file__).parent)
-_MAY_DO_WITHOUT = {
-    str(Path(torch.__file__).parent / "fx" / "experimental" / "proxy_tensor.py"), str(Path(__file__).with_name("_sized_ops.py"))
-}  # fmt: skip
+_MAY_DO_WITHOUT = (f"{_TORCH}/fx/experimental/proxy_tensor.py", str(Path(__file__).with_name("_sized_ops.py")))
 """Who asks only whether there is a shorter way: C++ through the tracer, for a slice that begins at 0, and our own rules."""
 _PYTHON = f"{sysconfig.get_path('stdlib')}/"
 _hash: Any = torch.SymInt.__hash__

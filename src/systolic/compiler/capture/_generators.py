@@ -14,7 +14,8 @@ from .._capture_thread import is_capture_thread
 from .._errors import user_line_of
 from ._randomness import hidden_randomness
 
-_Generator = torch.Generator
+GENERATOR = torch.Generator
+"""PyTorch's own class: while a step is traced, there is another one in its place."""
 _made: list[MadeInStep] = []
 
 
@@ -68,10 +69,10 @@ def known_generator(given: torch.Generator, found: Sequence[torch.Generator]) ->
 
 class _Kind(type):
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        return (MadeInStep if is_capture_thread() else _Generator)(*args, **kwargs)
+        return (MadeInStep if is_capture_thread() else GENERATOR)(*args, **kwargs)
 
     def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, _Generator)
+        return isinstance(instance, GENERATOR)
 
 
 class _Noted(metaclass=_Kind):
@@ -87,5 +88,5 @@ def generators_made_in_step() -> Iterator[None]:
     try:
         yield
     finally:
-        torch.Generator = _Generator
+        torch.Generator = GENERATOR
         _made = before

@@ -32,6 +32,7 @@ from ._step_draws import (
     OfNumbers,
     Seeded,
     TorchDraw,
+    are_numbers,
     is_drawn_number,
     plain_number,
 )
@@ -244,7 +245,7 @@ class HostDraws:
 
     def _chosen(self, seq: Any, place: Any) -> Any:
         # by an index, which is a number
-        if isinstance(place, torch.SymInt) and type(seq) in (list, tuple) and all(type(one) in (int, float) for one in seq):
+        if isinstance(place, torch.SymInt) and type(seq) in (list, tuple) and are_numbers(seq):
             numbers = tuple(seq)
             return self._drawn(Lookup(self._argument(place), numbers, hash(numbers)))
         return seq[place]
@@ -263,7 +264,7 @@ def _are_movable(x: object) -> bool:
     if type(x) is not list or not x:
         return False
     elements = cast(list[Any], x)
-    if all(type(one) is int or type(one) is float for one in elements):
+    if are_numbers(elements):
         return True
     return all(isinstance(one, torch.Tensor) for one in elements) and len({(one.shape, one.dtype) for one in elements}) == 1
 

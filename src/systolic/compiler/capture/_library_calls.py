@@ -7,7 +7,6 @@ of `systolic.host`, wherever the user's code finds it: by a global name, by a mo
 from __future__ import annotations
 
 import ast
-import builtins
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ import torch
 from ...utilities._installed import is_in_packages
 from .._errors import is_user_frame
 from .._users import is_the_users
-from ._source_lines import expression_at
+from ._source_lines import expression_at, named_object
 
 PUT_OFF = "_systolic_put_off"
 """Attribute of a function that is called after the step: the function itself."""
@@ -79,23 +78,13 @@ def function_that_failed(error: Exception) -> LibraryCall | None:
     node = None if last is None else expression_at(last.tb_frame.f_code, last.tb_lasti)
     if last is None or not isinstance(node, ast.Call):
         return None
-    function = _resolved(node.func, last.tb_frame)
+    function = named_object(node.func, last.tb_frame)
     function = getattr(function, PUT_OFF, function)  # one that is put off already, which the step has imported by its name
     package = str(getattr(function, "__module__", None) or "builtins").partition(".")[0]
     of_values = function is torch.save or package not in ("torch", "systolic", "jax", "builtins", "__main__")
     if isinstance(function, type) or not callable(function) or not of_values or is_the_users(function.__module__):
         return None
     return LibraryCall(function, last.tb_frame.f_globals)
-
-
-def _resolved(node: ast.expr, frame: FrameType) -> Any:
-    """The object that a name, or an attribute of modules, stands for in a frame; None for anything else."""
-    if isinstance(node, ast.Name):
-        return {**vars(builtins), **frame.f_globals, **frame.f_locals}.get(node.id)
-    if isinstance(node, ast.Attribute):
-        owner = _resolved(node.value, frame)
-        return vars(owner).get(node.attr) if isinstance(owner, ModuleType) else None
-    return None
 
 
 def _caller_of_library(frame: FrameType | None) -> tuple[FrameType | None, FrameType | None]:

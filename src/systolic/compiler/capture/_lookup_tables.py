@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -22,7 +22,8 @@ from ...utilities._torch_internals import free_unbacked_symbols
 from .._capture_thread import replaced
 from .._errors import is_user_frame
 from ._object_graph import Attribute
-from ._source_lines import expression_at
+from ._source_lines import expression_at, named_object
+from ._step_draws import are_numbers
 
 LookUp = Callable[[Any, torch.SymInt], Any]
 """From what holds the numbers and a place in it to the number."""
@@ -135,7 +136,7 @@ def _attribute_in(frame: Any) -> Attribute | None:
     if not isinstance(node, ast.Subscript) or not isinstance(node.value, ast.Attribute):
         return None
     owner = node.value.value
-    module = frame.f_locals.get(owner.id, frame.f_globals.get(owner.id)) if isinstance(owner, ast.Name) else None
+    module = named_object(owner, frame) if isinstance(owner, ast.Name) else None
     if not isinstance(module, nn.Module) or not _holds_numbers(vars(module).get(node.value.attr)):
         return None
     return id(module), node.value.attr
@@ -144,7 +145,7 @@ def _attribute_in(frame: Any) -> Attribute | None:
 def _holds_numbers(value: object) -> bool:
     if isinstance(value, np.ndarray):
         return type(value) is np.ndarray and value.ndim == 1 and value.dtype.kind in "iuf"
-    return type(value) in (list, tuple) and len(value) > 0 and all(type(one) in (int, float) for one in value)  # pyright: ignore
+    return type(value) in (list, tuple) and len(cast(Sized, value)) > 0 and are_numbers(cast(Iterable[object], value))
 
 
 class _ArrayTable(np.ndarray[Any, Any]):

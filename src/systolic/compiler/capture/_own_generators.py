@@ -19,6 +19,7 @@ import torch
 
 from .._capture_thread import is_capture_thread
 from ._object_graph import ObjectGraph, entries
+from ._randomness import GENERATOR_OF_RANDOM
 
 Drawn = Callable[[Any, str, tuple[Any, ...], dict[str, Any]], Any]
 """Notes a call of a generator's method, and gives its result."""
@@ -48,9 +49,12 @@ def standing_in(objects: ObjectGraph, drawn: Drawn) -> Iterator[list[torch.Gener
         if isinstance(value, torch.Generator):
             of_torch.append(value)
             continue
-        generator = _original(_of_method(value) or value)
-        other = stand_ins.setdefault(id(generator), _stand_in(generator))
-        places.append((container, key, value, other if _of_method(value) is None else getattr(other, value.__name__)))
+        owner = _of_method(value)
+        generator = _original(value if owner is None else owner)
+        if id(generator) not in stand_ins:
+            stand_ins[id(generator)] = _stand_in(generator)
+        other = stand_ins[id(generator)]
+        places.append((container, key, value, other if owner is None else getattr(other, value.__name__)))
     before, _drawn = _drawn, drawn
     for container, key, _, other in places:
         _put(container, key, other)
@@ -114,7 +118,7 @@ def is_own_generator(value: object) -> bool:
     """Whether an object is a generator of the user's own: those behind `random` and `numpy.random` are watched otherwise."""
     if not issubclass(type(value), _KINDS) or isinstance(value, random.SystemRandom):
         return False
-    return value is not np.random.mtrand._rand and value is not cast(Any, random.random).__self__  # pyright: ignore
+    return value is not np.random.mtrand._rand and value is not GENERATOR_OF_RANDOM  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _put(container: Any, key: Any, value: Any) -> None:

@@ -26,7 +26,7 @@ from ._numpy_draws import noting_numpy_draws
 # The functions of `random` that are methods written in C, or set the state. All others are written in Python and call
 # these through the generator.
 _WATCHED = ("random", "getrandbits", "seed", "setstate")
-_GENERATOR: random.Random = random.getrandbits.__self__  # type: ignore[attr-defined]
+GENERATOR_OF_RANDOM: random.Random = random.getrandbits.__self__  # type: ignore[attr-defined]
 """The object whose methods the functions of `random` are."""
 
 
@@ -97,18 +97,18 @@ class _Draws:
     @contextlib.contextmanager
     def noted(self) -> Iterator[None]:
         """Inside the block, draws from the global generators are noted."""
-        own = {name: self._noting(getattr(_GENERATOR, name)) for name in _WATCHED}
+        own = {name: self._noting(getattr(GENERATOR_OF_RANDOM, name)) for name in _WATCHED}
         # `random` itself, and all modules that import its functions by name
         variables = list(module_variables({name: getattr(random, name) for name in _WATCHED}))
         try:
-            vars(_GENERATOR).update(own)  # an instance's own attribute comes before the method of its class
+            vars(GENERATOR_OF_RANDOM).update(own)  # an instance's own attribute comes before the method of its class
             for variable in variables:
                 variable.hold(own[variable.watched])
             with noting_numpy_draws(self.note):
                 yield
         finally:
             for name in _WATCHED:
-                vars(_GENERATOR).pop(name, None)
+                vars(GENERATOR_OF_RANDOM).pop(name, None)
             for variable in variables:
                 variable.restore(own[variable.watched])
 
@@ -126,7 +126,7 @@ class _Draws:
         outer = sys.getprofile()
 
         def look(frame: types.FrameType, event: str, called: Any) -> None:
-            if event == "c_call" and getattr(called, "__self__", None) is _GENERATOR and called.__name__ in _WATCHED:
+            if event == "c_call" and getattr(called, "__self__", None) is GENERATOR_OF_RANDOM and called.__name__ in _WATCHED:
                 self.note()
 
         sys.setprofile(look)

@@ -1,12 +1,14 @@
-"""The source of an instruction: which expression of the user's code Python is at."""
+"""The source of an instruction: the expression of the user's code that Python is at, and what a name in it stands for."""
 
 from __future__ import annotations
 
 import ast
+import builtins
 import functools
 import itertools
 import linecache
-from types import CodeType
+from types import CodeType, FrameType, ModuleType
+from typing import Any
 
 
 @functools.lru_cache(maxsize=256)
@@ -28,3 +30,13 @@ def expression_at(code: CodeType, instruction: int) -> ast.expr | None:
         return ast.parse(f"({b''.join(raw).decode()})", mode="eval").body
     except SyntaxError:
         return None
+
+
+def named_object(node: ast.expr, frame: FrameType) -> Any:
+    """The object that a name, or an attribute of modules, stands for in a frame; None for anything else."""
+    if isinstance(node, ast.Name):
+        return {**vars(builtins), **frame.f_globals, **frame.f_locals}.get(node.id)
+    if isinstance(node, ast.Attribute):
+        owner = named_object(node.value, frame)
+        return vars(owner).get(node.attr) if isinstance(owner, ModuleType) else None
+    return None

@@ -6,7 +6,7 @@ import copy
 import functools
 import random
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,11 +15,11 @@ import sympy
 import torch
 
 from ...utilities._torch_internals import OpOverload, _disable_current_modes
+from ._generators import GENERATOR
 from ._host_expressions import HostExpression, compiled_expression
 from ._symbols import Number
 
 LIBRARIES: dict[str, Any] = {"random": random, "numpy.random": np.random}
-_GENERATOR = torch.Generator  # while a step is traced, there is another class in its place
 
 
 @dataclass(frozen=True)
@@ -111,6 +111,10 @@ class Seeded:
 
     seed: Any
 
+    def made(self) -> torch.Generator:
+        """Such a generator, before its first draw."""
+        return GENERATOR().manual_seed(self.seed)
+
 
 @dataclass(frozen=True)
 class TorchDraw:
@@ -187,7 +191,9 @@ class _Generators:
 
     def __call__(self, draw: Draw | TorchDraw) -> Any:
         if isinstance(draw.generator, Seeded):
-            return self._made.setdefault(draw.library, _GENERATOR().manual_seed(draw.generator.seed))
+            if draw.library not in self._made:
+                self._made[draw.library] = draw.generator.made()
+            return self._made[draw.library]
         return LIBRARIES[str(draw.library)] if draw.generator is None else draw.generator
 
 
@@ -205,9 +211,9 @@ class CopiesOfGenerators:
 
 def _copied(generator: Any, library: str) -> Any:
     if isinstance(generator, Seeded):
-        return _GENERATOR().manual_seed(generator.seed)
-    if isinstance(generator, _GENERATOR):
-        return _GENERATOR().set_state(generator.get_state())
+        return generator.made()
+    if isinstance(generator, GENERATOR):
+        return GENERATOR().set_state(generator.get_state())
     if generator is not None:
         return copy.deepcopy(generator)
     if library == "random":
@@ -229,7 +235,7 @@ def _putting_back(draws: Sequence[AnyDraw]) -> list[Callable[[], object]]:
             puts.append(functools.partial(setattr, bits, "state", bits.state))
         elif generator is random or isinstance(generator, random.Random):
             puts.append(functools.partial(generator.setstate, generator.getstate()))
-        elif isinstance(generator, np.random.RandomState | _GENERATOR) or generator is np.random:
+        elif isinstance(generator, np.random.RandomState | GENERATOR) or generator is np.random:
             puts.append(functools.partial(generator.set_state, generator.get_state()))
     return puts
 
@@ -307,3 +313,8 @@ def is_drawn_number(value: object) -> bool:
 
 def plain_number(value: int | float | np.integer | np.floating) -> Number:
     return float(value) if isinstance(value, float | np.floating) else int(value)
+
+
+def are_numbers(elements: Iterable[object]) -> bool:
+    """Whether all are numbers of Python's own."""
+    return all(type(one) in (int, float) for one in elements)

@@ -432,9 +432,9 @@ class Engine:
         new = [c.reason for c in self.compiles if c.is_new_executable]
         self._made_at.append(self._runs)
         require_programs(len(new) - 1, limit, new, self._runs - self._made_at[-limit - 1 :][0])
-        del self._entries[limit:]  # those that ran longest ago
-        kept = {entry.program.fingerprint for entry in self._entries}
-        self._executables = {name: one for name, one in self._executables.items() if name in kept}
+        if len(new) > limit:
+            del self._entries[limit:]  # those that ran longest ago
+            self._executables = {name: self._executables[name] for name in (e.program.fingerprint for e in self._entries)}
 
     def compiled(
         self,
