@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -236,3 +238,19 @@ def test_two_threads_that_capture_at_once_do_not_disturb_each_other() -> None:
     with ThreadPoolExecutor(2) as pool:
         together = list(pool.map(trained, scales))
     assert together == [trained(scale) for scale in scales]
+
+
+_WEIGHTS = {min: 2.0, max: 3.0, math.sqrt: 5.0, open: 7.0, next: 11.0}
+
+
+def test_functions_in_c_are_found_in_tables_while_a_step_is_captured() -> None:
+    highest, kept = max, []
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        assert max == highest and min != highest and highest in (min, max) and max.__name__ == "max"
+        kept.extend(copy.deepcopy([max, math.sqrt]))
+        kept.append(pickle.loads(pickle.dumps(max)))
+        return x * math.prod(_WEIGHTS[f] for f in (min, max, math.sqrt, open, next)) + {max: 1.0}[highest]
+
+    torch.testing.assert_close(systolic.jit(step)(torch.ones(3)), torch.full((3,), 2311.0))
+    assert [one(1, 4) if one == max else one(4) for one in kept] == [4, 2.0, 4]

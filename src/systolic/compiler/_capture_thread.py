@@ -11,7 +11,7 @@ import functools
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from types import ModuleType
+from types import BuiltinFunctionType, ModuleType
 from typing import Any
 
 # Replacements are put in and taken out in order, so that two threads that capture at once would leave one in place.
@@ -38,12 +38,47 @@ def is_capture_thread() -> bool:
 
 def only_in_capture(replacement: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
     """A function that is `replacement` in the capturing thread, and `original` in every other one."""
+    if isinstance(original, BuiltinFunctionType):
+        return _StandIn(replacement, original)
 
     @functools.wraps(original)
     def chosen(*args: Any, **kwargs: Any) -> Any:
         return (replacement if threading.get_ident() == _owner else original)(*args, **kwargs)
 
     return chosen
+
+
+class _StandIn:
+    """What stands for a function written in C: code that asks which function it has gets the answer of the original.
+
+    `max` is a key of tables (`reduce_fx=max`, `{min: "lower", max: "higher"}[mode]`), where no wrapper would be found.
+    """
+
+    def __init__(self, replacement: Callable[..., Any], original: BuiltinFunctionType) -> None:
+        functools.update_wrapper(self, original)
+        self._replacement = replacement
+        self._original = original
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return (self._replacement if threading.get_ident() == _owner else self._original)(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
+
+    def __eq__(self, other: object) -> bool:
+        return self._original == (other._original if isinstance(other, _StandIn) else other)
+
+    def __hash__(self) -> int:
+        return hash(self._original)
+
+    def __repr__(self) -> str:
+        return repr(self._original)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _StandIn:
+        return self
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return self._original.__reduce__()
 
 
 @contextlib.contextmanager
