@@ -47,12 +47,20 @@ class Stepwise:
         return self.seconds
 
 
-def fit_of(package: str, **options: Any) -> Callable[[str, int], Stepwise]:
-    """`fit` of systolic or of lightning: the same module, loader and arguments, and `options` for the Trainer."""
+def fit_of(package: str, *, inductor: bool = False, **options: Any) -> Callable[[str, int], Stepwise]:
+    """`fit` of systolic or of lightning: the same module, loader and arguments, and `options` for the Trainer.
+
+    Args:
+        package: the name of the library.
+        inductor: whether the network is compiled by `torch.compile`.
+        options: further arguments of the Trainer.
+    """
 
     def contender(name: str, batches: int) -> Stepwise:
         library = importlib.import_module(package)
         module, loader = lightning_module(library, name), loader_of(name, batches)
+        if inductor:
+            module.model.compile()
         quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
 
         def fit(pause: Any) -> None:
@@ -99,6 +107,7 @@ CONTENDERS: dict[str, Callable[[str, int], Any]] = {
     "systolic": fit_of("systolic"),
     "jax": jax_loop,
     "lightning": fit_of("lightning"),
+    "compiled": fit_of("lightning", inductor=True),
     "eager": eager_loop,
 }
 GROUP = 20

@@ -1,4 +1,4 @@
-"""Time systolic against hand-written JAX, Lightning and a bare eager loop, interleaved; write RESULTS.md."""
+"""Time systolic against hand-written JAX, Lightning, `torch.compile` and a bare eager loop, interleaved; write RESULTS.md."""
 
 from __future__ import annotations
 
@@ -50,12 +50,13 @@ def main() -> None:
             tensors, fit, bare = measure_in_child(layers, in_turn)
             overhead.append([str(tensors), kind, f"{fit:.0f}", f"{bare:.0f}", f"{fit - bare:.0f}", wanted])
             print(overhead[-1], flush=True)
-    speed = [["model", "systolic, ms", "jax, ms", "lightning, ms", "eager, ms", "/ jax", "/ lightning", "/ eager", "goal"]]
+    others = [who for who in CONTENDERS if who != "systolic"]
+    speed = [["model", *(f"{who}, ms" for who in CONTENDERS), *(f"/ {who}" for who in others), "goal"]]
     grouped = [["model", f"steps_per_dispatch={GROUP}, ms", "1, ms", "/ 1", "/ jax", "/ lightning"]]
     for name in arguments.models:
         ms = compare(name)
-        ratios = [f"{ms['systolic'] / ms[other]:.2f}" for other in ("jax", "lightning", "eager")]
-        speed.append([name, *(f"{ms[who]:.3g}" for who in ("systolic", "jax", "lightning", "eager")), *ratios, GOALS[name]])
+        ratios = [f"{ms['systolic'] / ms[other]:.2f}" for other in others]
+        speed.append([name, *(f"{ms[who]:.3g}" for who in CONTENDERS), *ratios, GOALS[name]])
         print(speed[-1], flush=True)
         if "grouped" in ms:
             against = [f"{ms['grouped'] / ms[other]:.2f}" for other in ("systolic", "jax", "lightning")]
@@ -73,7 +74,8 @@ def main() -> None:
         "hides a part of it; in turn nothing is hidden.\n\n"
         f"{table(overhead)}\n\n## Milliseconds per step, one CPU device\n\n"
         "systolic: `fit` with a torch DataLoader. jax: the model by hand in JAX and optax, NumPy indexing as its loader "
-        "(`benchmarks/jax_reference.py`). lightning: its `fit`, same module and loader. eager: a bare PyTorch loop. "
+        "(`benchmarks/jax_reference.py`). lightning: its `fit`, same module and loader. compiled: the same with "
+        "the network under `torch.compile`. eager: a bare PyTorch loop. "
         "mlp: digits, batch 64. resnet18: 32x32 images, batch 32. gpt: 4 layers, d 256, 128 tokens, batch 16, dropout 0.1. "
         "lstm: 2 layers of 256, 128 tokens, batch 16. bert: BERT-tiny of transformers (2 layers, d 128), 128 tokens with "
         "padding, batch 16, dropout 0.1."
