@@ -49,7 +49,7 @@ def only_in_capture(replacement: Callable[..., Any], original: Callable[..., Any
 
 
 class _StandIn:
-    """What stands for a function written in C: code that asks which function it has gets the answer of the original.
+    """Stands for a function written in C: code that asks which function it has gets the answer of the original.
 
     `max` is a key of tables (`reduce_fx=max`, `{min: "lower", max: "higher"}[mode]`), where no wrapper would be found.
     """

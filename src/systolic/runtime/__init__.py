@@ -26,6 +26,7 @@ from ._convert import to_torch_tensor as to_torch_tensor
 from ._device_tensor import DeviceTensor as DeviceTensor
 from ._device_tensor import bring_back as bring_back
 from ._device_tensor import in_function_mode as in_function_mode
+from ._device_tensor import let_plain_tensors_take_values as let_plain_tensors_take_values
 from ._device_tensor import move_in_place as move_in_place
 from ._device_tensor import replace_value as replace_value
 from ._device_tensor import send_changes as send_changes

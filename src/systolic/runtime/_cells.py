@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import numpy as np
@@ -30,6 +31,14 @@ class Buffer:
         self.mirrored = False
 
 
+class Sharer(Protocol):
+    """A tensor or view that looks at the memory of a cell that is another tensor's."""
+
+    def look_at(self, kept: ViewCell) -> None:
+        """Look at a value that was kept, instead."""
+        ...
+
+
 @dataclass(eq=False)
 class Cell:
     """One tensor of the state.
@@ -41,6 +50,7 @@ class Cell:
         dtype: its PyTorch dtype.
         mirror: host memory that user code was given to look at (and perhaps to write to).
         dirty: whether user code wrote to it there.
+        sharers: what looks at it beside the tensor whose it is.
     """
 
     buffer: Buffer
@@ -49,6 +59,25 @@ class Cell:
     dtype: torch.dtype
     mirror: torch.Tensor | None = field(default=None, repr=False)
     dirty: bool = False
+    sharers: list[weakref.ref[Sharer]] = field(default_factory=list, repr=False)
+
+    def shared_with(self, sharer: Sharer) -> None:
+        """Note what looks at this memory beside the tensor itself: `weight.data`, a view."""
+        self.sharers = [known for known in self.sharers if known() is not None]
+        self.sharers.append(weakref.ref(sharer))
+
+    def is_shared_by(self, tensor: object) -> bool:
+        """Whether a tensor only looks at this memory, which is another one's."""
+        return any(known() is tensor for known in self.sharers)
+
+    def part(self) -> None:
+        """Let everything else that looks at this memory keep what it holds now: the tensor is about to get other memory."""
+        sharers = [sharer for known in self.sharers if (sharer := known()) is not None]
+        self.sharers = []
+        if sharers:
+            kept = ViewCell(KeptValue(self.host().clone()), _whole)  # host sync: somebody may look at the value
+            for sharer in sharers:
+                sharer.look_at(kept)
 
     @property
     def is_whole_array(self) -> bool:
@@ -80,12 +109,40 @@ class Cell:
         self.dirty = True
 
 
+class KeptValue:
+    """A value on the host that is no tensor's of the state any more.
+
+    Args:
+        value: the value.
+    """
+
+    def __init__(self, value: torch.Tensor) -> None:
+        self._value = value
+
+    def host(self) -> torch.Tensor:
+        """The value, which may be written to."""
+        return self._value
+
+    def snapshot(self) -> torch.Tensor:
+        """A copy."""
+        return self._value.clone()
+
+    def mark_written(self) -> None:
+        """Nothing: no step takes it."""
+
+
+def _whole(host: torch.Tensor) -> torch.Tensor:
+    return host
+
+
 class ViewCell:
     """Part of a cell's value, or another view of it (`weight[0]`, `weight.T`); looked up anew after each step."""
 
-    def __init__(self, base: Cell | ViewCell, view: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    def __init__(self, base: Cell | ViewCell | KeptValue, view: Callable[[torch.Tensor], torch.Tensor]) -> None:
         self._base = base
         self._view = view
+        if isinstance(base, Cell):
+            base.shared_with(self)
         example = view(base.host())
         self.shape = example.shape
         self.dtype = example.dtype
@@ -101,6 +158,10 @@ class ViewCell:
     def mark_written(self) -> None:
         """Note that the host copy was changed."""
         self._base.mark_written()
+
+    def look_at(self, kept: ViewCell) -> None:
+        """Be a view of another cell from now on."""
+        self._base = kept
 
     @property
     def is_whole_array(self) -> bool:

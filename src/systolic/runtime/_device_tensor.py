@@ -13,8 +13,14 @@ import numpy.typing as npt
 import torch
 from torch.overrides import handle_torch_function
 
-from ..utilities._torch_internals import disabled_torch_function, swap_tensors_below, torch_function_depth, tree_map_only
-from ._cells import Cell, ViewCell, flush
+from ..utilities._torch_internals import (
+    disabled_torch_function,
+    plain_data,
+    swap_tensors_below,
+    torch_function_depth,
+    tree_map_only,
+)
+from ._cells import Cell, KeptValue, ViewCell, flush
 
 aten = torch.ops.aten
 
@@ -45,7 +51,7 @@ class DeviceTensor(torch.Tensor):
     ) -> Any:
         """Run an eager op on the host copies; writes go back to the device before the next step."""
         if func is aten.detach.default:
-            return DeviceTensor(args[0]._cell)
+            return _sharing(args[0])
         kwargs = kwargs or {}
         host_args, host_kwargs = tree_map_only(DeviceTensor, lambda t: t._cell.host(), (args, kwargs))
         result = func(*host_args, **host_kwargs)
@@ -69,6 +75,10 @@ class DeviceTensor(torch.Tensor):
     @data.setter
     def data(self, value: torch.Tensor) -> None:
         set_data(self, value)
+
+    def look_at(self, kept: ViewCell) -> None:
+        """Have another value from now on, which is no tensor's of the state."""
+        self._cell = kept
 
     def numpy(self, *, force: bool = False) -> np.ndarray[Any, Any]:
         """The current value, read-only: a write through NumPy could not be noticed."""
@@ -118,7 +128,15 @@ def get_data(tensor: torch.Tensor) -> torch.Tensor:
     if not isinstance(tensor, DeviceTensor):
         return tensor.data
     # Python code of a subclass goes past PyTorch's function modes, and a step is traced under one
-    return handle_torch_function(get_data, (tensor,), tensor) if in_function_mode() else DeviceTensor(tensor._cell)
+    return handle_torch_function(get_data, (tensor,), tensor) if in_function_mode() else _sharing(tensor)
+
+
+def _sharing(tensor: DeviceTensor) -> DeviceTensor:
+    """Another tensor over the same memory."""
+    alias = DeviceTensor(tensor._cell)
+    if isinstance(tensor._cell, Cell):
+        tensor._cell.shared_with(alias)
+    return alias
 
 
 def set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
@@ -134,8 +152,30 @@ def set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
             f"A tensor on the devices keeps its shape: expected {tuple(tensor.shape)}, received {tuple(value.shape)}. "
             "Assign a new nn.Parameter to the module to change the shape."
         )
-    tensor._cell.host().copy_(value.detach())
-    tensor._cell.mark_written()
+    cell = tensor._cell
+    if isinstance(cell, ViewCell) or cell.is_shared_by(tensor):  # only this object gets other memory, as in PyTorch
+        tensor.look_at(ViewCell(KeptValue(value.detach().clone()), lambda host: host))
+        return
+    value = value.detach().clone() if isinstance(value, DeviceTensor) else value.detach()
+    cell.part()
+    cell.host().copy_(value)
+    cell.mark_written()
+
+
+def _assign_plain_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    if isinstance(value, DeviceTensor) and not in_function_mode():
+        value = value._cell.host().clone()  # host sync: an ordinary tensor takes the value
+    plain_data.__set__(tensor, value)
+
+
+def let_plain_tensors_take_values() -> None:
+    """From now on `plain.data = weight.data` copies the value.
+
+    PyTorch would let the ordinary tensor be one over the wrapper's memory, of which there is none, and crash the process at
+    its next use (`p.data, averaged.data = averaged.data, p.data`, with which averages are swapped in).
+    """
+    if "data" not in vars(torch.Tensor):
+        torch.Tensor.data = property(plain_data.__get__, _assign_plain_data)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def in_function_mode() -> bool:

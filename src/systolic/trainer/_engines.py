@@ -6,9 +6,12 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+import torch
+
 from ..compiler import Attributes, Engine, choose_remat, scope_with_globals
 from ..exceptions import MisconfigurationException
 from ..metrics import Results
+from ..optim import steps_on_host
 from ..runtime import Placement, read_by
 from ..strategies import name_of_strategy
 from ._compile_notice import CompileNotice
@@ -85,6 +88,40 @@ def make_engine(run: Run, step: Step, stage: Stage, results: Results) -> StepEng
     return engine
 
 
+def replace_optimizers(run: Run, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+    """Step with other optimizers from now on; schedulers stay with those that they were made for.
+
+    Args:
+        run: the run.
+        optimizers: as many as before, once there was a step.
+
+    Raises:
+        MisconfigurationException: another number of them, or one that steps on the host in place of one that does not.
+        TypeError: something else than optimizers.
+    """
+    stranger = next((one for one in optimizers if not isinstance(one, torch.optim.Optimizer)), None)
+    if stranger is not None:
+        raise TypeError(f"trainer.optimizers takes optimizers. Received: {type(stranger).__name__}.")
+    engine = run.engines.get(Stage.FIT)
+    if engine is not None:
+        before = [steps_on_host(one) for one in run.optimizers]
+        if before != [steps_on_host(one) for one in optimizers]:
+            raise MisconfigurationException(
+                f"trainer.optimizers was given {_names(optimizers)} in place of {_names(run.optimizers)} while fit runs. "
+                "Expected: as many as `configure_optimizers` returned, and LBFGS only for LBFGS: the step is made for these. "
+                "Return all of them in `configure_optimizers`, and choose in `training_step` with manual optimization, or call "
+                "fit again."
+            )
+        engine.release()  # host sync: what the old ones hold becomes ordinary tensors
+        run.optimizers[:] = optimizers  # the step finds them in this list
+    else:
+        run.optimizers = list(optimizers)
+
+
+def _names(optimizers: Sequence[torch.optim.Optimizer]) -> str:
+    return ", ".join(type(one).__name__ for one in optimizers) or "none"
+
+
 def _require_values(module: LightningModule) -> None:
     """Refuse tensors of the meta device, which preflight takes.
 
@@ -104,15 +141,16 @@ def _require_values(module: LightningModule) -> None:
 
 def _compiled(run: Run, placement: Placement, step: Step, stage: Stage, results: Results) -> Engine:
     roots = {"model": run.module, "logged": results.state, "batch": step.statics.numbers}
-    if stage is Stage.FIT:
+    if stage is Stage.FIT and run.steps_on_host:
         # of one on the host, steps use the parameters and options that hooks and clipping look at
-        roots |= {
-            f"optimizer{i}": Attributes(optimizer, frozenset({"param_groups"})) if run.steps_on_host else optimizer
-            for i, optimizer in enumerate(run.optimizers)
-        }
+        of_steps = frozenset({"param_groups"})
+        roots |= {f"optimizer{i}": Attributes(optimizer, of_steps) for i, optimizer in enumerate(run.optimizers)}
     guests = run.hooks.in_steps() if stage is Stage.FIT else []
     scope = scope_with_globals(roots, run.module, guests, BETWEEN_STEPS)
     scope.places |= datamodule_places(run.hooks, run.datamodule)
+    if stage is Stage.FIT and not run.steps_on_host:
+        # where they stand in the run: a callback may put another one there
+        scope.places |= {f"optimizer{i}": (run.optimizers, i) for i in range(len(run.optimizers))}
     engine = Engine(step, lambda: scope, placement, CompileNotice(run, stage))
     engine.check = step.padded.require_mask_used if run.config.pad_batches and stage is not Stage.PREDICT else None
     engine.remat = choose_remat(run.config.remat)

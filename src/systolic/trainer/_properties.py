@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,6 +17,7 @@ from ..optim import LRSchedulerConfig
 from ..profilers import Profiler
 from ._config import TrainerConfig
 from ._defaults import first_of
+from ._engines import replace_optimizers
 from ._loaders import batches_of_each
 from ._loop_limits import FitLoopLimits
 from ._members import TrainerMembers
@@ -98,8 +99,12 @@ class TrainerProperties(TrainerMembers):
 
     @property
     def optimizers(self) -> list[torch.optim.Optimizer]:
-        """All optimizers."""
-        return self._run.optimizers
+        """All optimizers; may be set, for the steps that follow. As in Lightning, to change this list changes no step."""
+        return list(self._run.optimizers)
+
+    @optimizers.setter
+    def optimizers(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+        replace_optimizers(self._run, optimizers)
 
     @property
     def lr_scheduler_configs(self) -> list[LRSchedulerConfig]:

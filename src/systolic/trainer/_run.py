@@ -31,7 +31,7 @@ from ._alone import make_placement, processes_of
 from ._common_start import share_generators, share_weights
 from ._config import TrainerConfig
 from ._data_checks import explain_batch
-from ._engines import release_engines
+from ._engines import release_engines, replace_optimizers
 from ._fingerprints import require_same_start
 from ._hooks import HookTable
 from ._length import with_length
@@ -389,7 +389,8 @@ class Run:
         found = read_configuration(model, call_owner(self, model, "configure_optimizers"), model.automatic_optimization)
         if self.config.compile:
             require_compilable(found.optimizers, model.automatic_optimization, process_count())
-        self.optimizers, self.schedulers = found.optimizers, found.schedulers
+        replace_optimizers(self, found.optimizers)
+        self.schedulers = found.schedulers
         for config in self.schedulers:
             # schedulers make optimizers note their first step; an attribute that changes in it would be a new trace
             stepped: Any = getattr(config.scheduler, "optimizer", config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -129,8 +130,20 @@ class Strategy:
 
     @property
     def optimizers(self) -> list[torch.optim.Optimizer]:
-        """All optimizers."""
+        """All optimizers; may be set, as those of the Trainer."""
         return self._trainer.optimizers
+
+    @optimizers.setter
+    def optimizers(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+        self._trainer.optimizers = optimizers
+
+    def setup_optimizers(self, trainer: Trainer) -> None:
+        """Ask the module for its optimizers and schedulers again; the steps that follow use them.
+
+        Args:
+            trainer: the Trainer of the run.
+        """
+        trainer.run.configure_optimizers()
 
     @property
     def checkpoint_io(self) -> CheckpointIO:

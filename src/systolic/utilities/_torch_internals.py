@@ -132,6 +132,8 @@ assume: Any = _torch._check
 disabled_torch_function = _C._disabled_torch_function_impl
 torch_function_depth = _C._len_torch_function_stack
 swap_tensors_below = _C._swap_tensor_impl
+# `data` as it is in C, below the property that `runtime` gives to `torch.Tensor`
+plain_data = _C.TensorBase.data
 
 # what functionalisation knows of a tensor: writes that wait, and whether there were any
 is_functional_tensor = _torch._is_functional_tensor

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ...runtime import set_data
 from ...utilities._torch_internals import (
     FUNCTIONAL_MODE,
     FakeTensor,
@@ -22,7 +21,7 @@ from ...utilities._torch_internals import (
 )
 from .._errors import CaptureError, user_line_of
 from ._made_tensors import MAKING, indexed
-from ._memory_writes import SET_DATA, assign_data, traced_set
+from ._memory_writes import assign_data, sets_data, traced_set
 from ._size_arguments import split_by_values, with_sizes
 from ._size_reads import SizeReads
 
@@ -62,7 +61,7 @@ class ClosedOverTensors(TorchFunctionMode):
         if (parts := split_by_values(func, args, kwargs)) is not None:
             return parts
         func = MAKING.get(func, func)  # by whatever name the user's module imported it
-        if func == SET_DATA or func is set_data:
+        if sets_data(func):
             return self._set_data(*args)
         if not (args and id(args[0]) in self._state):
             return self.sizes.seen_by(func, args, func(*args, **kwargs))

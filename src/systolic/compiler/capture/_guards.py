@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from operator import attrgetter, is_
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.hooks import RemovableHandle
@@ -33,7 +33,8 @@ class Guards:
         self._lines = [line for _, line in conditions]
         self._items = list(_items(objects, set(variable)))
         self._sets = objects.sets
-        self._sizes = [(o.state, len(o.state)) for o in objects.optimizers().values()]
+        self._optimizers = [_Optimizer.of(o) for o in objects.optimizers().values()]
+        self._sizes = [(o.state, len(o.state)) for o in self._optimizers]
         self._tensors = objects.trainable_tensors()
         self._requires_grad = list(map(_requires_grad, self._tensors))
         self._leaves = [t for t in self._tensors if t.requires_grad and t.is_leaf]
@@ -77,6 +78,7 @@ class Guards:
             # that there is a gradient decides the graph, which one it is only the buffers: a new object asks for no new trace
             and [g is None for g in map(_grad, self._leaves)] == [g is None for g in self._grads]
             and all(len(container) == size for container, size in self._sizes)
+            and all(map(_Optimizer.is_same, self._optimizers))
             and all(current == copy for current, copy in self._sets)
             and self._same_arrays()
             and all(_same_but_for(inner, c[key], known) for c, key, known, inner in self._tuples)
@@ -126,7 +128,9 @@ class Guards:
         return True
 
     def _identity_check(self) -> Callable[[], bool]:
-        return _compiled_check(self._items, self._sizes, self._tensors, self._requires_grad, self._leaves, self._grads)
+        return _compiled_check(
+            self._items, self._sizes, self._tensors, self._requires_grad, self._leaves, self._grads, self._optimizers
+        )
 
     def _same_hooks(self) -> bool:
         """Somewhere a hook was registered: was it on one of our modules or tensors?"""
@@ -186,6 +190,31 @@ def _same_but_for(variable: Collection[Path], a: Any, b: Any) -> bool:
     return all(_same_but_for(way, x, y) for way, x, y in zip(ways, a, b, strict=True))
 
 
+class _Optimizer(NamedTuple):
+    """The containers of an optimizer's state and groups: to load a state dict puts others in their place."""
+
+    optimizer: torch.optim.Optimizer
+    state: Any
+    states: list[Any]
+    groups: list[Any]
+    each_group: list[Any]
+
+    @classmethod
+    def of(cls, optimizer: torch.optim.Optimizer) -> _Optimizer:
+        """Those that it has now."""
+        state, groups = optimizer.state, optimizer.param_groups
+        return cls(optimizer, state, list(state.values()), groups, list(groups))
+
+    def is_same(self) -> bool:
+        """Whether it has these, of which the lengths are compared elsewhere."""
+        return (
+            self.optimizer.state is self.state
+            and self.optimizer.param_groups is self.groups
+            and all(map(is_, self.state.values(), self.states))
+            and all(map(is_, self.groups, self.each_group))
+        )
+
+
 Item = tuple[Any, int, list[tuple[Any, Any]]]
 
 
@@ -205,6 +234,7 @@ def _compiled_check(
     flags: list[bool],
     leaves: list[torch.Tensor],
     grads: list[torch.Tensor | None],
+    optimizers: list[_Optimizer],
 ) -> Callable[[], bool]:
     """A function that compares identities. Generated, because it runs before every step: about 20 ns per value."""
     names: dict[str, Any] = {}
@@ -229,6 +259,12 @@ def _compiled_check(
         require([f"{name(tensor)}.requires_grad is not {flag}"])
     for tensor, grad in zip(leaves, grads, strict=True):
         require([f"{name(tensor)}.grad is not {name(grad)}"])
+    for known in optimizers:
+        owner, state, groups = name(known.optimizer), name(known.state), name(known.groups)
+        require([f"{owner}.state is not {state}", f"{owner}.param_groups is not {groups}"])
+        all_same, each = name(all), f"{name(map)}({name(is_)}, "
+        require([f"not {all_same}({each}{state}.values(), {name(known.states)}))"])
+        require([f"not {all_same}({each}{groups}, {name(known.each_group)}))"])
     lines.append("    return True")
     # default arguments are locals, which Python reads faster than globals
     lines[0] = f"def identical({', '.join(f'{name}={name}' for name in names)}):"

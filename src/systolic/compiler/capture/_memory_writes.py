@@ -13,11 +13,16 @@ import torch
 import torch.utils
 from torch.overrides import handle_torch_function
 
-from ...runtime import in_function_mode
+from ...runtime import in_function_mode, set_data
 from ...utilities._torch_internals import FunctionalTensor
 
 SET_DATA: Callable[..., None] = torch.Tensor.data.__set__  # pyright: ignore[reportAttributeAccessIssue]
 """What `tensor.data = value` calls."""
+
+
+def sets_data(function: object) -> bool:
+    """Whether a function is what `tensor.data = value` calls, as PyTorch has it or as `runtime` has changed it."""
+    return function == SET_DATA or function == torch.Tensor.data.__set__ or function is set_data  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def assign_data(target: torch.Tensor, value: object) -> None:

@@ -21,8 +21,8 @@ from ._own_generators import is_drawn_from
 from ._plain_objects import is_plain_object
 from ._tensor_variables import TensorVariables
 
-Place = tuple[Any, str | None]
-"""Where a variable is: a mapping with the key in it, or a closure's cell with None."""
+Place = tuple[Any, str | int | None]
+"""Where a variable is: a mapping or list with the key in it, or a closure's cell with None."""
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 # a larger table is data; comparing it before every step would cost more than it protects

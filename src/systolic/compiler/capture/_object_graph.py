@@ -187,6 +187,8 @@ class ObjectGraph:
     def _visit_optimizer(self, optimizer: torch.optim.Optimizer, path: Path) -> None:
         self.values[(*path, "class")] = type(optimizer)
         self._note_hooks(optimizer, path)
+        # which objects they are counts as well: a state dict that is loaded brings others
+        self._objects.update({(*path, name): getattr(optimizer, name) for name in ("state", "param_groups")})
         # its length counts: `add_param_group` between steps
         self.containers[*path, "param_groups"], self.keys[*path, "param_groups"] = optimizer.param_groups, []
         for index, group in enumerate(optimizer.param_groups):

@@ -7,13 +7,14 @@ from typing import Any
 
 import torch
 
-from ...runtime import DeviceTensor, Placement, bring_back, make_cells, move_in_place
+from ...runtime import DeviceTensor, Placement, bring_back, let_plain_tensors_take_values, make_cells, move_in_place
 from ...sharding import StateEntry
 from ..capture import ObjectGraph, Path, TrainState, describe, overlapping, set_at, slots_of
 
 
 def bind(objects: ObjectGraph, placement: Placement) -> None:
     """Move every tensor that a walk found to the devices, keeping the tensor objects."""
+    let_plain_tensors_take_values()
     slots = [(tensor, paths) for tensor, paths in objects.slots() if not isinstance(tensor, DeviceTensor)]
     grads = {id(g): g for g in objects.grads.values() if not isinstance(g, DeviceTensor)}
     for slot in slots:
