@@ -68,6 +68,7 @@ def beside_lightning(
     prepare: Callable[[Any], None] = lambda module: None,
     devices: int = 1,
     epochs: int = 2,
+    **options: Any,
 ) -> Any:
     """Fit under both, and require that both hold the same afterwards; returns the module that systolic fitted.
 
@@ -77,11 +78,13 @@ def beside_lightning(
         prepare: is called at the end of the module's constructor.
         devices: of systolic's Trainer.
         epochs: how many.
+        options: more arguments of systolic's Trainer.
     """
     found: list[Any] = []
     for library in (lightning, systolic):
         module = module_of(library, methods, prepare)
-        trainer = trainer_of(library, max_epochs=epochs, devices=devices if library is systolic else 1)
+        own = {"devices": devices, **options} if library is systolic else {}
+        trainer = trainer_of(library, max_epochs=epochs, **own)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore" if library is lightning else "error")  # Lightning's advice on loaders
             each = 16 // devices if library is systolic else 16  # of a core; Lightning gets the same global batch

@@ -7,6 +7,7 @@ from ._errors import HiddenRandomnessError as HiddenRandomnessError
 from ._errors import RecompileLimitError as RecompileLimitError
 from ._errors import UnsupportedOpError as UnsupportedOpError
 from ._errors import user_line_of as user_line_of
+from ._users import is_the_users as is_the_users
 from .capture import Attributes as Attributes
 from .capture import Captured as Captured
 from .capture import DeferredObject as DeferredObject
@@ -14,6 +15,7 @@ from .capture import HostResult as HostResult
 from .capture import Place as Place
 from .capture import Slot as Slot
 from .capture import TrainState as TrainState
+from .capture import cells_of as cells_of
 from .capture import host as host
 from .capture import names_in as names_in
 from .capture import rank_in_step as rank_in_step

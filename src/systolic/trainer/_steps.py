@@ -16,6 +16,7 @@ from ..optim import LightningOptimizer
 from ._anomaly import finiteness
 from ._batch_iterator import BatchIterator, asks_for_iterator
 from ._batch_notes import note_batch
+from ._gradient_readers import gradients_are_read_later
 from ._hooks import HookTable, step_arguments
 from ._left_batches import GivenBatch
 from ._padding import PaddedSteps
@@ -137,7 +138,8 @@ class TrainStep(Step):
         else:
             step_optimizer(run, optimizer, batch_idx, epoch, closure)
             require_closure_called(outputs)
-            let_go_of_gradients(run, optimizer)
+            if not gradients_are_read_later(module, config.callbacks):
+                let_go_of_gradients(run, optimizer)
         return outputs[-1], finite
 
     def _warn_of_nothing(self) -> None:

@@ -26,6 +26,7 @@ from ._object_graph import Attributes as Attributes
 from ._object_graph import ObjectGraph as ObjectGraph
 from ._object_graph import Path as Path
 from ._object_graph import SameAs as SameAs
+from ._object_graph import cells_of as cells_of
 from ._object_graph import describe as describe
 from ._object_graph import set_at as set_at
 from ._optimizer_state import fill_first_state as fill_first_state

@@ -74,17 +74,35 @@ class Guards:
         """
         return (
             self._equal()
-            and list(map(_requires_grad, self._tensors)) == self._requires_grad
-            # that there is a gradient decides the graph, which one it is only the buffers: a new object asks for no new trace
-            and [g is None for g in map(_grad, self._leaves)] == [g is None for g in self._grads]
+            and self.same_settings()
             and all(len(container) == size for container, size in self._sizes)
-            and all(map(_Optimizer.is_same, self._optimizers))
             and all(current == copy for current, copy in self._sets)
             and self._same_arrays()
             and all(_same_but_for(inner, c[key], known) for c, key, known, inner in self._tuples)
             and all(condition(numbers) for condition in self._conditions)
-            and (RemovableHandle.next_id == self._registered or self._same_hooks())
         )
+
+    def same_settings(self) -> bool:
+        """Whether all is as it was that objects hold themselves, so that two walks over them cannot differ in it."""
+        return (
+            list(map(_requires_grad, self._tensors)) == self._requires_grad
+            # that there is a gradient decides the graph, which one it is only the buffers: a new object asks for no new trace
+            and [g is None for g in map(_grad, self._leaves)] == [g is None for g in self._grads]
+            and all(map(_Optimizer.is_same, self._optimizers))
+            and self._same_hooks()
+        )
+
+    def changed_settings(self, objects: ObjectGraph) -> list[str]:
+        """Texts: tensors that take gradients since the guards were made, or do so no more, and those with other hooks."""
+        names = {id(tensor): describe(path) for path, tensor in reversed(objects.tensors.items())}
+        found: list[str] = []
+        for tensor, flag, hooks in zip(self._tensors, self._requires_grad, self._tensor_hooks, strict=True):
+            name = names.get(id(tensor), "a tensor")
+            if tensor.requires_grad is not flag:
+                found.append(f"{name}.requires_grad: {flag} -> {not flag}")
+            if _hooks_of(tensor) != hooks:
+                found.append(f"{name}: other hooks on its gradient")
+        return found
 
     def line_of_failure(self, numbers: Sequence[Number]) -> str | None:
         """The line of the user's code that decides otherwise with other numbers; None where all conditions hold."""
@@ -133,7 +151,7 @@ class Guards:
         )
 
     def _same_hooks(self) -> bool:
-        """Somewhere a hook was registered: was it on one of our modules or tensors?"""
+        """Whether the hooks of our modules and tensors are those that they were."""
         if any(list(hooks.items()) != known for hooks, known in self._hooks):
             return False
         if list(map(_hooks_of, self._tensors)) != self._tensor_hooks:

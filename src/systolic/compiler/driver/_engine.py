@@ -49,11 +49,11 @@ from ._binding import bind, release
 from ._capture_lock import CAPTURE_LOCK
 from ._check_watch import CheckWatch
 from ._compilations import Compile, CompileListener, NoListener
-from ._left_alone import left_alone
+from ._left_alone import left_alone, what_counts
 from ._memory_limit import planned_memory, require_memory
 from ._more_watched import MoreWatched
 from ._program import Program
-from ._recompilation import NameOf, Signature, argument, require_programs, shape_change
+from ._recompilation import NameOf, Signature, argument, require_programs, signature_change
 from ._remat import apply_remat
 from ._result import StepResult
 from ._run_again import RunAgain
@@ -293,11 +293,13 @@ class Engine:
     def _spares(self, signature: Signature) -> bool:
         """Whether a program is spared another trace: all that changed are attributes that its step leaves alone."""
         objects = self._objects()
-        for entry in self._entries:
+        for entry in (one for one in self._entries if one.signature == signature and one.guards.same_settings()):
             captured = entry.program.captured
-            if entry.signature == signature and (attributes := left_alone(captured, objects)):
+            if attributes := left_alone(captured, objects):
                 self._unread |= attributes
-                entry.guards = Guards(self._objects(), captured.symbol_paths, captured.guards)
+                before, entry.guards = entry.guards, Guards(self._objects(), captured.symbol_paths, captured.guards)
+                if not before.same_gradients():
+                    self._rebind(entry)
                 return True
         return False
 
@@ -406,15 +408,13 @@ class Engine:
             return "first call"
         same = [entry for entry in self._entries if entry.signature == signature]
         if not same:
-            if any(entry.signature[1] == signature[1] for entry in self._entries):
-                return f"other arguments that are no tensors: {signature[0]}"
-            return shape_change([entry.signature for entry in self._entries], signature, self.name_of)
-        found = changes(same[0].program.captured.objects, objects)
+            return signature_change([entry.signature for entry in self._entries], signature, self.name_of)
+        last, guards = same[0].program.captured, same[0].guards
+        found = changes(last.objects, objects)
         for path, _ in found:
-            self.varying.add(path, same[0].program.captured.objects.values.get(path), objects.values.get(path))
-        if found:
-            return "; ".join(text for _, text in found[:5])
-        return decides_otherwise(same[0].guards, same[0].program.captured.draws, numbers)
+            self.varying.add(path, last.objects.values.get(path), objects.values.get(path))
+        texts = guards.changed_settings(objects) + what_counts(last, objects, found) or [text for _, text in found]
+        return "; ".join(texts[:5]) or decides_otherwise(guards, last.draws, numbers)
 
     def _compile(self, entry: _Entry, leaves: Sequence[Any], values: list[Number]) -> None:
         entry.pending = False

@@ -6,7 +6,7 @@ that the module is another one than before; the trace knows that it was none of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ..capture import Attribute, Captured, ObjectGraph, Path, SameAs, changes
 
@@ -35,6 +35,17 @@ def left_alone(captured: Captured, now: ObjectGraph) -> frozenset[Attribute]:
         found.add(attribute)
         waiting += [*_aliases(path[:depth], captured.objects), *_aliases(path[:depth], now)]
     return frozenset(found)
+
+
+def what_counts(captured: Captured, now: ObjectGraph, found: Sequence[tuple[Path, str]]) -> list[str]:
+    """The texts of changes to what a step reads or sets.
+
+    Args:
+        captured: the step, with the objects as they were.
+        now: the objects as they are.
+        found: what changed.
+    """
+    return [text for path, text in found if _place(path, captured, now) is None]
 
 
 def _place(path: Path, captured: Captured, now: ObjectGraph) -> tuple[int, Attribute] | None:

@@ -23,8 +23,8 @@ def argument(structure: object, index: int) -> str:
     return f"argument {index}"
 
 
-def shape_change(known: Sequence[Signature], signature: Signature, name_of: NameOf) -> str:
-    """How a call's shapes differ from those of the most similar earlier call, dimension by dimension.
+def signature_change(known: Sequence[Signature], signature: Signature, name_of: NameOf) -> str:
+    """How a call's arguments differ from those of earlier calls; shapes from the most similar one's, dimension by dimension.
 
     Args:
         known: signatures of earlier calls: (structure, ((shape, dtype), ...)).
@@ -32,6 +32,8 @@ def shape_change(known: Sequence[Signature], signature: Signature, name_of: Name
         name_of: names its tensors.
     """
     structure, kinds = signature
+    if any(kinds_ == kinds for _, kinds_ in known):
+        return f"other arguments that are no tensors: {structure}"
     similar = [kinds_ for structure_, kinds_ in known if structure_ == structure and len(kinds_) == len(kinds)]
     if not similar:
         return f"other structure of the arguments, with the shapes {[tuple(shape) for shape, _ in kinds]}"
