@@ -134,9 +134,11 @@ class HyperparametersMixin:
     @property
     def hparams(self) -> Any:
         """The saved hyperparameters, as a dict whose entries are attributes; or the OmegaConf container that was saved."""
-        if "_hparams" not in vars(self):
-            self._hparams = AttributeDict()
-        return self._hparams
+        # not by `vars`: a step that looks there reads every attribute, and is traced again when any of them changes
+        found = getattr(self, "_hparams", None)
+        if found is None:
+            found = self._hparams = AttributeDict()
+        return found
 
     @property
     def hparams_initial(self) -> Any:

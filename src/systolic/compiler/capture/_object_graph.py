@@ -25,6 +25,9 @@ Attribute = tuple[int, str]
 """The id of a module, and a name."""
 Container = list[Any] | deque[Any] | MutableMapping[Any, Any]
 
+_SMALL = 64
+"""Up to how many elements a container counts as a setting; larger ones are data."""
+
 _NONE: Mapping[int, frozenset[str] | None] = {}
 
 # nn.Module's own bookkeeping: walked by kind (parameters, buffers, submodules) or not part of what a step computes
@@ -43,6 +46,37 @@ def _optimizer_internals() -> frozenset[str]:
 
 # switches between equivalent implementations of one optimizer; capture chooses them itself
 IMPLEMENTATION_SWITCHES = frozenset({"foreach", "fused", "capturable", "differentiable"})
+
+
+class EnclosingVariables(MutableMapping[str, Any]):
+    """The variables that a function has from the one that made it, by name; they can be set, and never go away."""
+
+    def __init__(self, function: types.FunctionType) -> None:
+        self._cells = dict(cells_of(function))
+
+    def __getitem__(self, name: str) -> Any:
+        return self._cells[name].cell_contents
+
+    def __setitem__(self, name: str, value: object) -> None:
+        self._cells[name].cell_contents = value
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError(f"the variable {name} cannot be removed from outside of its function")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._cells)
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def clear(self) -> None:
+        """Nothing: the variables stay, `update` gives them their values."""
+
+
+def _is_setting(value: object) -> bool:
+    if isinstance(value, list | dict):
+        return len(value) <= _SMALL
+    return type(value) in (bool, int, float, str, type(None)) or isinstance(value, torch.Tensor | types.FunctionType)
 
 
 class ObjectGraph:
@@ -119,6 +153,9 @@ class ObjectGraph:
             self.arrays.append((path, item))
             return
         self.values[path] = item
+        if isinstance(item, types.FunctionType):
+            self._visit_variables(item, path)
+            return
         if not is_the_users(type(item).__module__) or not hasattr(item, "__dict__") or isinstance(item, type):
             return
         if is_made(item) or (id(item) in self._opened and self._opened[id(item)] is None):
@@ -133,6 +170,14 @@ class ObjectGraph:
             self._visit_dict(
                 vars(item), path, [k for k, v in vars(item).items() if type(v) in (bool, int, float) or k in names]
             )
+
+    def _visit_variables(self, function: types.FunctionType, path: Path) -> None:
+        """Visit what a function of the user's keeps in variables of the function that made it, where these are settings."""
+        if function.__closure__ is None or id(function) in self._seen or not is_the_users(function.__module__):
+            return
+        self._seen[id(function)] = path
+        variables = EnclosingVariables(function)
+        self._visit_dict(variables, path, [name for name in variables if _is_setting(variables[name])])
 
     def _visit_once(self, item: object, path: Path) -> None:
         if id(item) in self._seen:

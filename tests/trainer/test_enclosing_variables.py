@@ -1,0 +1,144 @@
+"""Functions of a module's that keep settings in variables of the function that made them; equal to Lightning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from beside_lightning import beside_lightning, plain
+
+T = torch.Tensor
+Prepare = Callable[[Any], None]
+
+
+def _keep(module: Any, scale: Callable[[Any], Any], between: Callable[[], Any]) -> None:
+    module.scale = scale
+    module.__dict__["between"] = between
+
+
+def in_a_dict(module: Any) -> None:
+    settings = {"k": 1.0}
+    _keep(module, lambda loss: loss * settings["k"], lambda: settings.update(k=settings["k"] * 0.5))
+
+
+def in_a_variable(module: Any) -> None:
+    k = 1.0
+
+    def halve() -> None:
+        nonlocal k
+        k *= 0.5
+
+    _keep(module, lambda loss: loss * k, halve)
+
+
+def in_a_function_within(module: Any) -> None:
+    settings = {"k": 1.0}
+
+    def inner(loss: T) -> T:
+        return loss * settings["k"]
+
+    _keep(module, lambda loss: inner(loss) + 0.0, lambda: settings.update(k=settings["k"] * 0.5))
+
+
+def in_a_tensor(module: Any) -> None:
+    k = torch.ones(())
+    _keep(module, lambda loss: loss * k, lambda: k.mul_(0.5))
+
+
+def a_flag(module: Any) -> None:
+    is_halved = False
+
+    def turn() -> None:
+        nonlocal is_halved
+        is_halved = not is_halved
+
+    _keep(module, lambda loss: loss * 0.5 if is_halved else loss, turn)
+
+
+def another_function(module: Any) -> None:
+    def with_k(k: float) -> None:
+        _keep(module, lambda loss: loss * k, lambda: with_k(k * 0.5))
+
+    with_k(1.0)
+
+
+def counted_in_the_step(module: Any) -> None:
+    calls = 0
+
+    def scale(loss: T) -> T:
+        nonlocal calls
+        calls += 1
+        return loss * (1 + 0.1 * calls)
+
+    _keep(module, scale, lambda: calls)
+
+
+def averaged_in_the_step(module: Any) -> None:
+    average: Any = None
+
+    def scale(loss: T) -> T:
+        nonlocal average
+        average = loss.detach() if average is None else 0.9 * average + 0.1 * loss.detach()
+        return loss / average
+
+    _keep(module, scale, lambda: float(average))
+
+
+def collected_in_the_step(module: Any) -> None:
+    losses: list[float] = []
+
+    def scale(loss: T) -> T:
+        losses.append(loss.item())
+        return loss
+
+    _keep(module, scale, lambda: list(losses))
+
+
+def calls_itself(module: Any) -> None:
+    def scale(loss: T, times: int = 2) -> T:
+        return loss if times == 0 else scale(loss * 1.1, times - 1)
+
+    _keep(module, scale, lambda: None)
+
+
+_KINDS: list[Prepare] = [
+    in_a_dict, in_a_variable, in_a_function_within, in_a_tensor, a_flag, another_function, counted_in_the_step,
+    averaged_in_the_step, collected_in_the_step, calls_itself,
+]  # fmt: skip
+
+
+def _step(module: Any, batch: Any, i: int) -> T:
+    return module.scale(module.loss(batch))
+
+
+def _between(module: Any, *_: Any) -> None:
+    module.seen.append(plain(module.between()))
+
+
+@pytest.mark.parametrize("prepare", _KINDS)
+@pytest.mark.parametrize("hook", ["on_train_epoch_end", "on_train_batch_end"])
+def test_what_a_function_keeps(prepare: Prepare, hook: str) -> None:
+    methods = {"training_step": _step, hook: _between}
+    beside_lightning(methods, lambda module: plain([module.seen, module.state_dict()]), prepare=prepare, epochs=3, advice=False)
+
+
+@pytest.mark.parametrize("prepare", [in_a_variable, averaged_in_the_step])
+def test_on_four_cores(prepare: Prepare) -> None:
+    methods = {"training_step": _step, "on_train_epoch_end": _between}
+    beside_lightning(methods, lambda module: plain([module.seen, module.state_dict()]), prepare=prepare, devices=4)
+
+
+def test_hyperparameters_beside_notes_ask_for_no_trace() -> None:
+    def step(module: Any, batch: Any, i: int) -> T:
+        return module.loss(batch) * module.hparams.scale
+
+    def note(module: Any, outputs: Any, batch: Any, i: int) -> None:
+        module.seen.append(float(outputs["loss"]))
+
+    methods = {"training_step": step, "on_train_batch_end": note}
+    module = beside_lightning(
+        methods, lambda module: plain(module.seen), prepare=lambda module: module.save_hyperparameters({"scale": 0.5})
+    )
+    assert len(module.trainer.compiles) == 1, [one.reason for one in module.trainer.compiles]
