@@ -12,6 +12,7 @@ from beside_lightning import beside_lightning, plain
 from torch import nn
 
 import systolic
+from systolic.runtime import DeviceTensor, bring_back
 
 Hook = Callable[[Any], None]
 
@@ -144,3 +145,15 @@ def test_an_ordinary_tensor_takes_the_value_of_a_weight() -> None:
     plain_tensor.data = layer.weight.data
     assert type(plain_tensor) is torch.Tensor
     torch.testing.assert_close(plain_tensor, layer.weight.detach().clone())
+
+
+def test_an_alias_that_was_brought_back() -> None:
+    layer = nn.Linear(3, 2, bias=False)
+    step = systolic.jit(lambda x: layer(x).sum())
+    step(torch.ones(1, 3))
+    alias = layer.weight.data
+    assert isinstance(alias, DeviceTensor)
+    bring_back(alias)
+    layer.weight.data = torch.full((2, 3), 2.0)
+    assert step(torch.ones(1, 3)).item() == 12.0
+    assert type(alias) is torch.Tensor

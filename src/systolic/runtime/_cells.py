@@ -70,6 +70,10 @@ class Cell:
         """Whether a tensor only looks at this memory, which is another one's."""
         return any(known() is tensor for known in self.sharers)
 
+    def forget(self, tensor: object) -> None:
+        """Note that a tensor looks at this memory no more."""
+        self.sharers = [known for known in self.sharers if known() is not tensor]
+
     def part(self) -> None:
         """Let everything else that looks at this memory keep what it holds now: the tensor is about to get other memory."""
         sharers = [sharer for known in self.sharers if (sharer := known()) is not None]

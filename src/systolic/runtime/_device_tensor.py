@@ -226,7 +226,10 @@ def move_in_place(tensor: torch.Tensor, cell: Cell) -> None:
 
 def bring_back(tensor: DeviceTensor) -> None:
     """Turn a DeviceTensor object into an ordinary CPU tensor that holds the current value."""
-    _swap(tensor, to_plain(tensor))
+    plain = to_plain(tensor)
+    if isinstance(tensor._cell, Cell):
+        tensor._cell.forget(tensor)
+    _swap(tensor, plain)
 
 
 def _uses(tensor: Any) -> int:
