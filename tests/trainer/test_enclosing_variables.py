@@ -1,4 +1,4 @@
-"""Functions of a module's that keep settings in variables of the function that made them; equal to Lightning."""
+"""Settings in variables of the function that made a function, and in classes, which a module has; equal to Lightning."""
 
 from __future__ import annotations
 
@@ -103,9 +103,32 @@ def calls_itself(module: Any) -> None:
     _keep(module, scale, lambda: None)
 
 
+def in_a_class(module: Any) -> None:
+    class Config:
+        k, is_halved = 1.0, False
+
+    def change() -> None:
+        Config.k, Config.is_halved = Config.k * 0.5, not Config.is_halved
+
+    module.config = Config
+    _keep(module, lambda loss: loss * module.config.k * (0.5 if module.config.is_halved else 1), change)
+
+
+def counted_in_a_class(module: Any) -> None:
+    class Config:
+        k = 1.0
+
+    def scale(loss: T) -> T:
+        module.config.k += 0.1
+        return loss * module.config.k
+
+    module.config = Config
+    _keep(module, scale, lambda: Config.k)
+
+
 _KINDS: list[Prepare] = [
     in_a_dict, in_a_variable, in_a_function_within, in_a_tensor, a_flag, another_function, counted_in_the_step,
-    averaged_in_the_step, collected_in_the_step, calls_itself,
+    averaged_in_the_step, collected_in_the_step, calls_itself, in_a_class, counted_in_a_class,
 ]  # fmt: skip
 
 

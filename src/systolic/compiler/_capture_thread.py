@@ -77,7 +77,7 @@ class _StandIn:
     def __deepcopy__(self, memo: dict[int, Any]) -> _StandIn:
         return self
 
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    def __reduce__(self) -> str | tuple[Any, ...]:
         return self._original.__reduce__()
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from .._users import is_the_users
-from ._object_graph import cells_of, is_record
+from ._object_graph import ClassAttributes, cells_of, is_record
 from ._own_generators import is_drawn_from
 from ._plain_objects import is_plain_object
 from ._tensor_variables import TensorVariables
@@ -27,26 +27,6 @@ Place = tuple[Any, str | int | None]
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 # a larger table is data; comparing it before every step would cost more than it protects
 _MAX_ENTRIES = 256
-
-
-class ClassAttributes(Mapping[str, Any]):
-    """The attributes that a class itself has, by name; they may be set."""
-
-    def __init__(self, cls: type) -> None:
-        self._cls = cls
-
-    def __getitem__(self, name: str) -> Any:
-        return vars(self._cls)[name]
-
-    def __setitem__(self, name: str, value: object) -> None:
-        if vars(self._cls).get(name) is not value:  # to set one makes Python forget which methods the class has
-            setattr(self._cls, name, value)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(vars(self._cls))
-
-    def __len__(self) -> int:
-        return len(vars(self._cls))
 
 
 class _CellContents(Mapping[str, Any]):

@@ -25,6 +25,7 @@ Attribute = tuple[int, str]
 """The id of a module, and a name."""
 Container = list[Any] | deque[Any] | MutableMapping[Any, Any]
 
+_PLAIN = (bool, int, float, str, type(None))
 _SMALL = 64
 """Up to how many elements a container counts as a setting; larger ones are data."""
 
@@ -73,10 +74,36 @@ class EnclosingVariables(MutableMapping[str, Any]):
         """Nothing: the variables stay, `update` gives them their values."""
 
 
+class ClassAttributes(MutableMapping[str, Any]):
+    """The attributes that a class itself has, by name; they may be set, and never go away."""
+
+    def __init__(self, cls: type) -> None:
+        self._cls = cls
+
+    def __getitem__(self, name: str) -> Any:
+        return vars(self._cls)[name]
+
+    def __setitem__(self, name: str, value: object) -> None:
+        if vars(self._cls).get(name) is not value:  # to set one makes Python forget which methods the class has
+            setattr(self._cls, name, value)
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError(f"the attribute {name} cannot be removed from outside of its class")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(vars(self._cls))
+
+    def __len__(self) -> int:
+        return len(vars(self._cls))
+
+    def clear(self) -> None:
+        """Nothing: the attributes stay, `update` gives them their values."""
+
+
 def _is_setting(value: object) -> bool:
     if isinstance(value, list | dict):
         return len(value) <= _SMALL
-    return type(value) in (bool, int, float, str, type(None)) or isinstance(value, torch.Tensor | types.FunctionType)
+    return type(value) in _PLAIN or isinstance(value, torch.Tensor | types.FunctionType)
 
 
 class ObjectGraph:
@@ -156,7 +183,10 @@ class ObjectGraph:
         if isinstance(item, types.FunctionType):
             self._visit_variables(item, path)
             return
-        if not is_the_users(type(item).__module__) or not hasattr(item, "__dict__") or isinstance(item, type):
+        if isinstance(item, type):
+            self._visit_class(item, path)
+            return
+        if not is_the_users(type(item).__module__) or not hasattr(item, "__dict__"):
             return
         if is_made(item) or (id(item) in self._opened and self._opened[id(item)] is None):
             self.values[path] = type(item)  # what it holds is compared instead of which object it is
@@ -178,6 +208,13 @@ class ObjectGraph:
         self._seen[id(function)] = path
         variables = EnclosingVariables(function)
         self._visit_dict(variables, path, [name for name in variables if _is_setting(variables[name])])
+
+    def _visit_class(self, cls: type, path: Path) -> None:
+        """Visit the numbers, flags and text of a class of the user's that stands for its settings (`self.config = Config`)."""
+        if is_the_users(cls.__module__) and id(cls) not in self._seen:
+            self._seen[id(cls)] = path
+            own = ClassAttributes(cls)
+            self._visit_dict(own, path, [k for k, v in own.items() if type(v) in _PLAIN and not k.startswith("__")])
 
     def _visit_once(self, item: object, path: Path) -> None:
         if id(item) in self._seen:
