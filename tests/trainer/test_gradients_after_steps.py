@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from beside_lightning import beside_lightning, loader, module_of, plain, trainer_of
+from lightning.pytorch.utilities import grad_norm
 from torch import nn
 
 import systolic
@@ -39,7 +40,7 @@ def _largest(module: Any) -> float:
 
 
 def _note_of_the_library(module: Any, *_: Any) -> None:
-    norms = lightning.pytorch.utilities.grad_norm(module, 2)
+    norms = grad_norm(module, 2)
     module.seen.append({name: float(norm) for name, norm in norms.items()})
 
 
