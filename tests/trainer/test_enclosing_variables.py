@@ -86,16 +86,6 @@ def averaged_in_the_step(module: Any) -> None:
     _keep(module, scale, lambda: float(average))
 
 
-def collected_in_the_step(module: Any) -> None:
-    losses: list[float] = []
-
-    def scale(loss: T) -> T:
-        losses.append(loss.item())
-        return loss
-
-    _keep(module, scale, lambda: list(losses))
-
-
 def calls_itself(module: Any) -> None:
     def scale(loss: T, times: int = 2) -> T:
         return loss if times == 0 else scale(loss * 1.1, times - 1)
@@ -128,7 +118,7 @@ def counted_in_a_class(module: Any) -> None:
 
 _KINDS: list[Prepare] = [
     in_a_dict, in_a_variable, in_a_function_within, in_a_tensor, a_flag, another_function, counted_in_the_step,
-    averaged_in_the_step, collected_in_the_step, calls_itself, in_a_class, counted_in_a_class,
+    averaged_in_the_step, calls_itself, in_a_class, counted_in_a_class,
 ]  # fmt: skip
 
 

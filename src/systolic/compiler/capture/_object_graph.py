@@ -101,7 +101,7 @@ class ClassAttributes(MutableMapping[str, Any]):
 
 
 def _is_setting(value: object) -> bool:
-    if isinstance(value, list | dict):
+    if isinstance(value, dict):  # lists are mostly for notes, and what an error left in them is to stay
         return len(value) <= _SMALL
     return type(value) in _PLAIN or isinstance(value, torch.Tensor | types.FunctionType)
 
