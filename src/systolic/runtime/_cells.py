@@ -79,7 +79,7 @@ class Cell:
         sharers = [sharer for known in self.sharers if (sharer := known()) is not None]
         self.sharers = []
         if sharers:
-            kept = ViewCell(KeptValue(self.host().clone()), _whole)  # host sync: somebody may look at the value
+            kept = kept_value(self.host())  # host sync: somebody may look at the value
             for sharer in sharers:
                 sharer.look_at(kept)
 
@@ -135,8 +135,9 @@ class KeptValue:
         """Nothing: no step takes it."""
 
 
-def _whole(host: torch.Tensor) -> torch.Tensor:
-    return host
+def kept_value(value: torch.Tensor) -> ViewCell:
+    """A cell with a copy of a value, which no step takes."""
+    return ViewCell(KeptValue(value.detach().clone()), lambda host: host)
 
 
 class ViewCell:

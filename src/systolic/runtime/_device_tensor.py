@@ -20,7 +20,7 @@ from ..utilities._torch_internals import (
     torch_function_depth,
     tree_map_only,
 )
-from ._cells import Cell, KeptValue, ViewCell, flush
+from ._cells import Cell, ViewCell, flush, kept_value
 
 aten = torch.ops.aten
 
@@ -154,10 +154,10 @@ def set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
         )
     cell = tensor._cell
     if isinstance(cell, ViewCell) or cell.is_shared_by(tensor):  # only this object gets other memory, as in PyTorch
-        tensor.look_at(ViewCell(KeptValue(value.detach().clone()), lambda host: host))
+        tensor.look_at(kept_value(value))
         return
-    value = value.detach().clone() if isinstance(value, DeviceTensor) else value.detach()
-    cell.part()
+    value = value.detach()
+    cell.part()  # the value as well, where it looks at this memory
     cell.host().copy_(value)
     cell.mark_written()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -138,9 +139,13 @@ class TrainStep(Step):
         else:
             step_optimizer(run, optimizer, batch_idx, epoch, closure)
             require_closure_called(outputs)
-            if not gradients_are_read_later(module, config.callbacks):
+            if not self._keeps_gradients:
                 let_go_of_gradients(run, optimizer)
         return outputs[-1], finite
+
+    @functools.cached_property
+    def _keeps_gradients(self) -> bool:
+        return gradients_are_read_later(self.run.module, self.run.config.callbacks)
 
     def _warn_of_nothing(self) -> None:
         if not self._told:

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from .._users import is_the_users
-from ._object_graph import ClassAttributes, cells_of, is_record
+from ._object_graph import ClassAttributes, EnclosingVariables, cells_of, is_record
 from ._own_generators import is_drawn_from
 from ._plain_objects import is_plain_object
 from ._tensor_variables import TensorVariables
@@ -27,22 +27,6 @@ Place = tuple[Any, str | int | None]
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 # a larger table is data; comparing it before every step would cost more than it protects
 _MAX_ENTRIES = 256
-
-
-class _CellContents(Mapping[str, Any]):
-    """The variable of an enclosing function, by its name."""
-
-    def __init__(self, cell: types.CellType, name: str) -> None:
-        self._cell, self._name = cell, name
-
-    def __getitem__(self, name: str) -> Any:
-        return self._cell.cell_contents
-
-    def __iter__(self) -> Iterator[str]:
-        return iter((self._name,))
-
-    def __len__(self) -> int:
-        return 1
 
 
 def variables_of_modules(module: nn.Module, between: Collection[str] = ()) -> dict[str, Place]:
@@ -124,8 +108,9 @@ def _variables(function: types.FunctionType, seen: set[int]) -> dict[str, Place]
     names = set(names_in(function.__code__))
     for name in sorted(names & variables.keys()):
         found |= _variable(f"{function.__module__}.{name}", (variables, name), variables, names, seen)
+    around = EnclosingVariables(function)
     for name, cell in cells_of(function):
-        found |= _variable(f"{function.__qualname__}.{name}", (cell, None), _CellContents(cell, name), names, seen)
+        found |= _variable(f"{function.__qualname__}.{name}", (cell, None), around, names, seen)
     return found
 
 

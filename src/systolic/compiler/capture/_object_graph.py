@@ -49,8 +49,18 @@ def _optimizer_internals() -> frozenset[str]:
 IMPLEMENTATION_SWITCHES = frozenset({"foreach", "fused", "capturable", "differentiable"})
 
 
-class EnclosingVariables(MutableMapping[str, Any]):
-    """The variables that a function has from the one that made it, by name; they can be set, and never go away."""
+class Variables(MutableMapping[str, Any]):
+    """Variables by name that are elsewhere; they can be set, and never go away."""
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError(f"the variable {name} cannot be removed from outside")
+
+    def clear(self) -> None:
+        """Nothing: the variables stay, `update` gives them their values."""
+
+
+class EnclosingVariables(Variables):
+    """The variables that a function has from the one that made it."""
 
     def __init__(self, function: types.FunctionType) -> None:
         self._cells = dict(cells_of(function))
@@ -61,21 +71,15 @@ class EnclosingVariables(MutableMapping[str, Any]):
     def __setitem__(self, name: str, value: object) -> None:
         self._cells[name].cell_contents = value
 
-    def __delitem__(self, name: str) -> None:
-        raise TypeError(f"the variable {name} cannot be removed from outside of its function")
-
     def __iter__(self) -> Iterator[str]:
         return iter(self._cells)
 
     def __len__(self) -> int:
         return len(self._cells)
 
-    def clear(self) -> None:
-        """Nothing: the variables stay, `update` gives them their values."""
 
-
-class ClassAttributes(MutableMapping[str, Any]):
-    """The attributes that a class itself has, by name; they may be set, and never go away."""
+class ClassAttributes(Variables):
+    """The attributes that a class itself has."""
 
     def __init__(self, cls: type) -> None:
         self._cls = cls
@@ -87,17 +91,11 @@ class ClassAttributes(MutableMapping[str, Any]):
         if vars(self._cls).get(name) is not value:  # to set one makes Python forget which methods the class has
             setattr(self._cls, name, value)
 
-    def __delitem__(self, name: str) -> None:
-        raise TypeError(f"the attribute {name} cannot be removed from outside of its class")
-
     def __iter__(self) -> Iterator[str]:
         return iter(vars(self._cls))
 
     def __len__(self) -> int:
         return len(vars(self._cls))
-
-    def clear(self) -> None:
-        """Nothing: the attributes stay, `update` gives them their values."""
 
 
 def _is_setting(value: object) -> bool:

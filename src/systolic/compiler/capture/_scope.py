@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,10 +14,10 @@ from torch import nn
 from .._errors import is_user_frame
 from ._hook_scope import places_of_hooks
 from ._module_scope import Place, names_in, variables_of_modules
-from ._object_graph import cells_of, is_record
+from ._object_graph import Variables, cells_of, is_record
 
 
-class Scope(MutableMapping[str, Any]):
+class Scope(Variables):
     """Variables by name. Reading and writing go to the variables themselves, wherever they are.
 
     Attributes:
@@ -38,17 +38,11 @@ class Scope(MutableMapping[str, Any]):
         else:
             holder[key] = value
 
-    def __delitem__(self, name: str) -> None:
-        raise TypeError(f"the variable {name} cannot be removed from outside of its function")
-
     def __iter__(self) -> Iterator[str]:
         return iter(self.places)
 
     def __len__(self) -> int:
         return len(self.places)
-
-    def clear(self) -> None:
-        """Nothing: the variables stay, `update` gives them their values."""
 
 
 def scope_with_globals(
