@@ -238,10 +238,13 @@ Item = tuple[Any, int, list[tuple[Any, Any]]]
 
 def _items(objects: ObjectGraph, variable: set[Path]) -> Iterator[Item]:
     """Every container with its length and the values that must stay."""
-    free = {path[:depth] for path in variable for depth in range(1, len(path) + 1) if path[: depth - 1] in objects.containers}
-    free -= objects.containers.keys()
+    around = {path[:depth] for path in variable for depth in range(1, len(path))}
+
+    def is_free(path: Path, value: object) -> bool:
+        return path in variable or (path in around and isinstance(value, tuple))
+
     for path, container in objects.containers.items():
-        keys = [key for key in objects.keys[path] if (*path, key) not in free]
+        keys = [key for key in objects.keys[path] if not is_free((*path, key), container[key])]
         yield container, len(container), [(key, container[key]) for key in keys]
 
 

@@ -12,7 +12,9 @@ from torch import nn
 
 from .._users import is_the_users
 from ._module_scope import Place, is_large, names_in, variables_of
-from ._object_graph import Attributes, cells_of
+from ._object_graph import Attributes
+from ._plain_objects import has_own_attributes
+from ._variables import cells_of
 
 _IGNORED = (types.ModuleType, types.FunctionType, types.MethodType, type)
 
@@ -33,7 +35,7 @@ def places_of_hooks(name: str, owner: object, hooks: Sequence[Any]) -> dict[str,
         return {}
     names = frozenset(name for function in functions for name in names_in(function.__code__))
     attributes: dict[str, Any] = {name: owner if isinstance(owner, nn.Module) else Attributes(owner, names)}
-    found: dict[str, Place] = {name: (attributes, name)} if hasattr(owner, "__dict__") else {}
+    found: dict[str, Place] = {name: (attributes, name)} if has_own_attributes(owner) else {}
     for function in functions:
         if is_the_users(function.__module__):
             found |= variables_of(function)

@@ -9,6 +9,7 @@ import functools
 import types
 from collections import OrderedDict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,8 @@ from torch import nn
 from .._users import is_the_users
 from ._array_contents import Contents
 from ._hook_tables import RUN_IN_STEPS, Table, hook_tables
-from ._plain_objects import is_made, is_plain_object
+from ._plain_objects import has_own_attributes, is_made, is_plain_object
+from ._variables import BoundArguments, ClassAttributes, EnclosingVariables, SlotAttributes, cells_of, own_attributes
 
 Path = tuple[Any, ...]
 Attribute = tuple[int, str]
@@ -35,7 +37,7 @@ _NONE: Mapping[int, frozenset[str] | None] = {}
 _MODULE_INTERNALS = frozenset(vars(nn.Module())) - {"training"}
 # where recurrent modules keep their weights a second time; refreshed from the parameters in every forward
 _RECURRENT_CACHE = frozenset({"_flat_weight_refs"})
-_WALKED = (nn.Module, torch.optim.Optimizer, dict, list, deque, types.SimpleNamespace, argparse.Namespace)
+_WALKED = (nn.Module, torch.optim.Optimizer, dict, list, deque, types.SimpleNamespace, argparse.Namespace, SlotAttributes)
 
 
 @functools.cache
@@ -47,55 +49,6 @@ def _optimizer_internals() -> frozenset[str]:
 
 # switches between equivalent implementations of one optimizer; capture chooses them itself
 IMPLEMENTATION_SWITCHES = frozenset({"foreach", "fused", "capturable", "differentiable"})
-
-
-class Variables(MutableMapping[str, Any]):
-    """Variables by name that are elsewhere; they can be set, and never go away."""
-
-    def __delitem__(self, name: str) -> None:
-        raise TypeError(f"the variable {name} cannot be removed from outside")
-
-    def clear(self) -> None:
-        """Nothing: the variables stay, `update` gives them their values."""
-
-
-class EnclosingVariables(Variables):
-    """The variables that a function has from the one that made it."""
-
-    def __init__(self, function: types.FunctionType) -> None:
-        self._cells = dict(cells_of(function))
-
-    def __getitem__(self, name: str) -> Any:
-        return self._cells[name].cell_contents
-
-    def __setitem__(self, name: str, value: object) -> None:
-        self._cells[name].cell_contents = value
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._cells)
-
-    def __len__(self) -> int:
-        return len(self._cells)
-
-
-class ClassAttributes(Variables):
-    """The attributes that a class itself has."""
-
-    def __init__(self, cls: type) -> None:
-        self._cls = cls
-
-    def __getitem__(self, name: str) -> Any:
-        return vars(self._cls)[name]
-
-    def __setitem__(self, name: str, value: object) -> None:
-        if vars(self._cls).get(name) is not value:  # to set one makes Python forget which methods the class has
-            setattr(self._cls, name, value)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(vars(self._cls))
-
-    def __len__(self) -> int:
-        return len(vars(self._cls))
 
 
 def _is_setting(value: object) -> bool:
@@ -157,7 +110,7 @@ class ObjectGraph:
             if item.is_leaf and item.grad is not None:
                 self.grads[path] = item.grad
         elif isinstance(item, Attributes):
-            own = vars(item.owner)
+            own = own_attributes(item.owner)
             self._visit_dict(own, path, [name for name in own if name in item.names])
         elif isinstance(item, _WALKED) or is_record(item) or _is_omegaconf(item):
             self._visit_once(item, path)
@@ -184,7 +137,10 @@ class ObjectGraph:
         if isinstance(item, type):
             self._visit_class(item, path)
             return
-        if not is_the_users(type(item).__module__) or not hasattr(item, "__dict__"):
+        if isinstance(item, functools.partial | types.MethodType):
+            self._visit_bound(item, path)
+            return
+        if not is_the_users(type(item).__module__) or not has_own_attributes(item):
             return
         if is_made(item) or (id(item) in self._opened and self._opened[id(item)] is None):
             self.values[path] = type(item)  # what it holds is compared instead of which object it is
@@ -194,10 +150,21 @@ class ObjectGraph:
         else:
             self._seen[id(item)] = path
             self.plain.append(item)
-            names = self._opened.get(id(item)) or ()
-            self._visit_dict(
-                vars(item), path, [k for k, v in vars(item).items() if type(v) in (bool, int, float) or k in names]
-            )
+            names, own = self._opened.get(id(item)) or (), own_attributes(item)
+            self._visit_dict(own, path, [k for k, v in own.items() if type(v) in (bool, int, float) or k in names])
+            self._visit_class(type(item), path)
+
+    def _visit_bound(self, item: functools.partial[Any] | types.MethodType, path: Path) -> None:
+        """Visit the arguments that a `functools.partial` holds, or the object of the user's that a method belongs to."""
+        if isinstance(item, types.MethodType):
+            if is_plain_object(item.__self__):
+                self._visit(item.__self__, (*path, "owner"))
+        elif id(item) not in self._seen:
+            self._seen[id(item)] = path
+            bound = BoundArguments(item)
+            self._visit(item.func, (*path, "func"))
+            self._visit_dict(bound, path, list(bound))
+            self._visit_dict(item.keywords, (*path, "keywords"), item.keywords.keys())
 
     def _visit_variables(self, function: types.FunctionType, path: Path) -> None:
         """Visit what a function of the user's keeps in variables of the function that made it, where these are settings."""
@@ -208,11 +175,13 @@ class ObjectGraph:
         self._visit_dict(variables, path, [name for name in variables if _is_setting(variables[name])])
 
     def _visit_class(self, cls: type, path: Path) -> None:
-        """Visit the numbers, flags and text of a class of the user's that stands for its settings (`self.config = Config`)."""
-        if is_the_users(cls.__module__) and id(cls) not in self._seen:
-            self._seen[id(cls)] = path
-            own = ClassAttributes(cls)
-            self._visit_dict(own, path, [k for k, v in own.items() if type(v) in _PLAIN and not k.startswith("__")])
+        """Visit the numbers, flags and text of a class of the user's that holds settings (`self.config = Config`)."""
+        for base in cls.__mro__:
+            if is_the_users(base.__module__) and id(base) not in self._seen and not issubclass(base, Enum):
+                self._seen[id(base)] = path
+                own = ClassAttributes(base)
+                names = [k for k, v in own.items() if type(v) in _PLAIN and not k.startswith("__")]
+                self._visit_dict(own, (*path, base.__name__), names)
 
     def _visit_once(self, item: object, path: Path) -> None:
         if id(item) in self._seen:
@@ -228,10 +197,17 @@ class ObjectGraph:
             self._visit_list(item, path)
         elif isinstance(item, dict):
             self._visit_dict(item, path, item.keys())
+            own = getattr(item, "__dict__", item)  # which some classes of settings let be the dict itself
+            if own is not item and is_the_users(type(item).__module__):
+                self._visit_dict(own, (*path, "__dict__"), own.keys())
         elif _is_omegaconf(item):
             self._visit_dict(vars(item), path, [name for name in ("_content", "_val") if name in vars(item)])
+        elif isinstance(item, SlotAttributes):
+            self._visit_dict(item, path, item.keys())
         else:
-            self._visit_dict(vars(item), path, vars(item).keys())
+            own = own_attributes(item)
+            self._visit_dict(own, path, own.keys())
+            self._visit_class(type(item), path)
 
     def _visit_module(self, module: nn.Module, path: Path) -> None:
         self.values[(*path, "class")] = type(module)
@@ -335,13 +311,6 @@ class ObjectGraph:
         yield from ((self.tensors[found[0]], found) for found in paths.values())
 
 
-def cells_of(function: types.FunctionType) -> Iterator[tuple[str, types.CellType]]:
-    """The variables of enclosing functions that a function uses, by name."""
-    for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        if cell != types.CellType():  # a variable that has no value yet
-            yield variable, cell
-
-
 @contextlib.contextmanager
 def restoring(objects: ObjectGraph) -> Iterator[None]:
     """Put every container, set and table of hooks that was found back as it was: the same objects, with what they held."""
@@ -413,8 +382,8 @@ class SameAs:
 
 
 def is_record(item: object) -> bool:
-    """Whether an object is an instance of a dataclass that keeps its fields in `__dict__`."""
-    return dataclasses.is_dataclass(item) and not isinstance(item, type) and hasattr(item, "__dict__")
+    """Whether an object is an instance of a dataclass."""
+    return dataclasses.is_dataclass(item) and not isinstance(item, type) and has_own_attributes(item)
 
 
 def _is_omegaconf(item: object) -> bool:
@@ -443,5 +412,5 @@ def _replaced(item: Any, path: Path, value: object) -> Any:
 
 def describe(path: Path) -> str:
     """A path as the user would write it: `model.layers.0.weight`."""
-    hidden = {"_modules", "_parameters", "_buffers"}
+    hidden = {"_modules", "_parameters", "_buffers", "__dict__"}
     return ".".join(str(part) for part in path if part not in hidden)

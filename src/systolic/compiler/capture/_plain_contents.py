@@ -9,6 +9,9 @@ with the whole object watched, as a module is; with the attributes watched that 
 from __future__ import annotations
 
 import contextlib
+import functools
+import sys
+import types
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,10 +23,13 @@ import torch
 
 from ...utilities._torch_internals import FunctionalTensor
 from .._capture_thread import replaced
+from .._errors import is_user_frame
 from ._object_graph import put_back
 from ._plain_objects import DATA, is_plain_object
+from ._variables import SlotAttributes, own_attributes
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_CALLED = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial)
 _SYMBOLS = (torch.SymBool, torch.SymInt, torch.SymFloat)
 _NUMBERS = (bool, int, float, *_SYMBOLS)
 _MAX_ENTRIES = 1_000
@@ -63,7 +69,7 @@ class _Held:
     @property
     def is_changed(self) -> bool:
         """Whether there is something else in it now that the walk does not see."""
-        if not isinstance(self.container, dict):
+        if not isinstance(self.container, Mapping):
             return len(self.container) != len(self.contents) or any(
                 a is not b for a, b in zip(self.container, self.contents, strict=True)
             )
@@ -96,7 +102,7 @@ class PlainObjects:
     def _note_object(self, item: object, owners: tuple[object, ...], is_walked: bool) -> None:
         self._seen.add(id(item))
         self._objects[id(item)] = item
-        self._keep(vars(item), owners, is_walked)
+        self._keep(own_attributes(item), owners, is_walked)
 
     def _note(self, item: object, owners: tuple[object, ...]) -> None:
         if isinstance(item, torch.Tensor):
@@ -111,8 +117,8 @@ class PlainObjects:
             self._note_object(item, (*owners, item), False)
 
     def _keep(self, container: Any, owners: tuple[object, ...], is_walked: bool) -> None:
-        self._held.append(_Held(container, container.copy(), owners, is_walked))
-        for one in list(container.values() if isinstance(container, dict) else container):
+        self._held.append(_Held(container, _copied(container), owners, is_walked))
+        for one in list(container.values() if isinstance(container, Mapping) else container):
             self._note(one, owners)
 
     def knows(self, item: object) -> bool:
@@ -129,7 +135,7 @@ class PlainObjects:
             yield
 
     def _noting(self, item: object, name: str) -> Any:
-        if id(item) in self._objects:
+        if id(item) in self._objects and (name != "__dict__" or is_user_frame(sys._getframe(2).f_code.co_filename)):
             self._reads.setdefault(id(item), set()).add(name)
         return object.__getattribute__(item, name)
 
@@ -156,20 +162,24 @@ class PlainObjects:
         owner = held.owners[-1]
         if id(owner) in self._reads or type(owner).__getattribute__ is not object.__getattribute__:
             return True
-        now = held.container.values() if isinstance(held.container, dict) else held.container
+        now = held.container.values() if isinstance(held.container, Mapping) else held.container
         return any(isinstance(value, (*_SYMBOLS, FunctionalTensor)) for value in now)
 
     def _compared(self, key: int, item: object) -> frozenset[str]:
         """The attributes of an object that the trace has read, and that may be another thing for the next step."""
-        own, known = vars(item), self._opened.get(key) or ()
-        return frozenset(
-            name for name in self._reads.get(key, ()) if name in own and name not in known and _may_change(own[name])
-        )
+        own, known = own_attributes(item), self._opened.get(key) or ()
+        read = self._reads.get(key, set())
+        names = own if "__dict__" in read else read  # `__getattr__` of settings looks things up there
+        return frozenset(name for name in names if name in own and name not in known and _may_change(own[name]))
+
+
+def _copied(container: Any) -> Any:
+    return dict(container) if isinstance(container, SlotAttributes) else container.copy()
 
 
 def _may_change(value: object) -> bool:
-    if isinstance(value, list | dict | set | deque):
+    if isinstance(value, list | dict | set | deque | tuple):
         return len(value) <= _MAX_ENTRIES
     if isinstance(value, _NUMBERS):
         return False  # which is watched
-    return isinstance(value, (*_PLAIN, np.ndarray, Enum)) or is_plain_object(value)
+    return isinstance(value, (*_PLAIN, *_CALLED, np.ndarray, Enum)) or is_plain_object(value)

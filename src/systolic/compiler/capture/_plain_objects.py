@@ -17,7 +17,12 @@ _OF_TORCH = (torch.nn.Module, torch.optim.Optimizer, torch.Tensor, *DATA)
 
 def is_plain_object(item: object) -> bool:
     """Whether an object is an instance of a class of the user's that is nothing to PyTorch, and no data."""
-    return not isinstance(item, (type, *_OF_TORCH)) and is_the_users(type(item).__module__) and hasattr(item, "__dict__")
+    return not isinstance(item, (type, *_OF_TORCH)) and is_the_users(type(item).__module__) and has_own_attributes(item)
+
+
+def has_own_attributes(item: object) -> bool:
+    """Whether an object can keep attributes, in a dict or in slots."""
+    return hasattr(item, "__dict__") or bool(slots_of(type(item)))
 
 
 _MADE: dict[int, weakref.ref[object]] = {}
@@ -48,10 +53,14 @@ def has_attributes(item: object) -> bool:
 
 def attributes_of(item: object) -> dict[str, Any]:
     """The attributes that an object itself has, those of `__slots__` included."""
-    slots = [name for kind in type(item).__mro__ for name in _slots(kind)]
+    slots = slots_of(type(item))
     return {**getattr(item, "__dict__", {}), **{name: getattr(item, name) for name in slots if hasattr(item, name)}}
 
 
-def _slots(kind: type) -> tuple[str, ...]:
-    names = vars(kind).get("__slots__", ())
-    return tuple(name for name in ((names,) if isinstance(names, str) else names) if name not in ("__dict__", "__weakref__"))
+def slots_of(kind: type) -> list[str]:
+    """The names in the `__slots__` of a class and its bases."""
+    found: list[str] = []
+    for base in kind.__mro__:
+        names = vars(base).get("__slots__", ())
+        found += [name for name in ((names,) if isinstance(names, str) else names) if name not in ("__dict__", "__weakref__")]
+    return found

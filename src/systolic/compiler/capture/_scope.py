@@ -14,7 +14,9 @@ from torch import nn
 from .._errors import is_user_frame
 from ._hook_scope import places_of_hooks
 from ._module_scope import Place, names_in, variables_of_modules
-from ._object_graph import Variables, cells_of, is_record
+from ._object_graph import is_record
+from ._plain_objects import has_own_attributes
+from ._variables import BoundArguments, Defaults, Variables, cells_of, own_attributes
 
 
 class Scope(Variables):
@@ -82,7 +84,7 @@ def scope_of(function: Callable[..., Any], given: Mapping[str, object] | None = 
 
 def _places(function: object, seen: set[int]) -> dict[str, Place]:
     if isinstance(function, functools.partial):
-        bound = _BoundArguments(function)
+        bound = BoundArguments(function)
         places: dict[str, Place] = {f"argument{i}": (bound, str(i)) for i in range(len(function.args))}
         return {**_places(function.func, seen), **places, **_fixed(function.keywords)}
     if isinstance(function, nn.Module):
@@ -101,7 +103,7 @@ def _fixed(values: dict[str, Any]) -> dict[str, Place]:
 def _walkable(owner: object) -> Any:
     """An object in a form that an object graph looks into: an instance of any other class as its attributes."""
     known = isinstance(owner, (nn.Module, torch.optim.Optimizer)) or is_record(owner)
-    return owner if known or not hasattr(owner, "__dict__") else vars(owner)
+    return owner if known or not has_own_attributes(owner) else own_attributes(owner)
 
 
 def _variables(function: types.FunctionType, seen: set[int]) -> dict[str, Place]:
@@ -111,7 +113,7 @@ def _variables(function: types.FunctionType, seen: set[int]) -> dict[str, Place]
     names = set(names_in(function.__code__)) & function.__globals__.keys()
     found: dict[str, Place] = {name: (function.__globals__, name) for name in sorted(names)}
     found |= {name: (cell, None) for name, cell in cells_of(function)}
-    defaults = _Defaults(function)
+    defaults = Defaults(function)
     found |= {name: (defaults, name) for name in defaults.names}
     found |= _fixed(function.__kwdefaults__ or {})
     found = {name: place for name, place in found.items() if _matters(Scope({name: place})[name])}
@@ -122,40 +124,6 @@ def _variables(function: types.FunctionType, seen: set[int]) -> dict[str, Place]
         if inspect.isfunction(helper) and is_user_frame(helper.__code__.co_filename):
             found |= {f"{name}.{inner}": where for inner, where in _places(helper, seen).items()}
     return found
-
-
-class _Defaults:
-    """Defaults of a function's positional parameters, by name; a tuple, in whose place another one is put to write to it."""
-
-    def __init__(self, function: types.FunctionType) -> None:
-        self._function = function
-        count = function.__code__.co_argcount
-        self.names = function.__code__.co_varnames[count - len(function.__defaults__ or ()) : count]
-
-    def __getitem__(self, name: str) -> Any:
-        return (self._function.__defaults__ or ())[self.names.index(name)]
-
-    def __setitem__(self, name: str, value: object) -> None:
-        self._function.__defaults__ = _with(self._function.__defaults__ or (), self.names.index(name), value)
-
-
-class _BoundArguments:
-    """Positional arguments of a `functools.partial`, by number."""
-
-    def __init__(self, bound: functools.partial[Any]) -> None:
-        self._bound = bound
-
-    def __getitem__(self, place: str) -> Any:
-        return self._bound.args[int(place)]
-
-    def __setitem__(self, place: str, value: object) -> None:
-        bound = self._bound
-        state = (bound.func, _with(bound.args, int(place), value), bound.keywords, bound.__dict__)
-        bound.__setstate__(state)  # type: ignore[attr-defined]
-
-
-def _with(values: tuple[Any, ...], place: int, value: object) -> tuple[Any, ...]:
-    return (*values[:place], value, *values[place + 1 :])
 
 
 def _matters(value: object) -> bool:
