@@ -39,6 +39,15 @@ def slots_of(objects: ObjectGraph) -> list[Slot]:
     return slots + list(grads.values())
 
 
+def take_gradients(slots: list[Slot]) -> None:
+    """Let the slots of gradients have those that are there now."""
+    for slot in slots:
+        if slot.grad_of is not None:
+            gradient = slots[slot.grad_of].tensor.grad
+            assert gradient is not None
+            slot.tensor = gradient
+
+
 def is_recurrent_cache(slot: Slot) -> bool:
     """Whether a tensor stands only where recurrent modules list their weights once more, anew in every forward."""
     return all("_flat_weights" in path for path in slot.paths)

@@ -13,12 +13,7 @@ import numpy as np
 import torch
 
 from ...distributed import counted_step
-from ...runtime import (
-    DeviceTensor,
-    Placement,
-    keep_compiled_programs,
-    watched_cache,
-)
+from ...runtime import DeviceTensor, Placement, keep_compiled_programs, watched_cache
 from ..capture import (
     Answer,
     Attribute,
@@ -41,6 +36,7 @@ from ..capture import (
     may_come_from_symbols,
     require_own_memory,
     steady,
+    take_gradients,
 )
 from ..passes import Remat, model_flops
 from ._all_sizes import for_all_sizes
@@ -49,9 +45,10 @@ from ._binding import bind, release
 from ._capture_lock import CAPTURE_LOCK
 from ._check_watch import CheckWatch
 from ._compilations import Compile, CompileListener, NoListener
-from ._left_alone import left_alone, what_counts
+from ._left_alone import what_counts, without_a_trace
 from ._memory_limit import planned_memory, require_memory
 from ._more_watched import MoreWatched
+from ._other_tensors import let_take_their_places
 from ._program import Program
 from ._recompilation import NameOf, Signature, argument, require_programs, signature_change
 from ._remat import apply_remat
@@ -242,6 +239,7 @@ class Engine:
             elif not fits(entry.guards.hold, values):
                 continue
             elif not entry.guards.same_gradients():
+                bind(self._objects(), self.placement)
                 self._rebind(entry)
             if position:
                 self._entries.insert(0, self._entries.pop(position))
@@ -250,19 +248,14 @@ class Engine:
         return None
 
     def _rebind(self, entry: _Entry) -> None:
-        """Gradients were removed and came back as other tensors: the same graph, with other buffers."""
-        bind(self._objects(), self.placement)
+        """Tensors stand where others stood (gradients that were removed and came back): the same graph, other buffers."""
         captured = entry.program.captured
-        for slot in captured.slots:
-            if slot.grad_of is not None:
-                gradient = captured.slots[slot.grad_of].tensor.grad
-                assert gradient is not None
-                slot.tensor = gradient
+        take_gradients(captured.slots)
         entry.program = Program(captured, self.placement, self._executables, self.watch)
         entry.guards.accept_gradients()
         if entry.program.is_new:
             entry.pending = True
-            self.compiles.append(Compile("gradients lie in other buffers", 0.0, 0.0, True))
+            self.compiles.append(Compile("tensors lie in other buffers", 0.0, 0.0, True))
 
     def _captured_entry(self, *call: Any) -> tuple[_Entry, list[Number]]:
         """Capture a call; once more where it turned out to read what was not watched."""
@@ -291,16 +284,22 @@ class Engine:
         return self._more.added_to(self.roots())
 
     def _spares(self, signature: Signature) -> bool:
-        """Whether a program is spared another trace: all that changed are attributes that its step leaves alone."""
+        """Whether a program is spared another trace: its step leaves alone what changed, or gets it as other buffers."""
         objects = self._objects()
         for entry in (one for one in self._entries if one.signature == signature and one.guards.same_settings()):
             captured = entry.program.captured
-            if attributes := left_alone(captured, objects):
-                self._unread |= attributes
-                before, entry.guards = entry.guards, Guards(self._objects(), captured.symbol_paths, captured.guards)
-                if not before.same_gradients():
-                    self._rebind(entry)
-                return True
+            attributes, others = without_a_trace(captured, objects)
+            if not attributes and not others:
+                continue
+            self._unread |= attributes
+            bind(objects, self.placement)
+            objects = self._objects()
+            if others and not let_take_their_places(captured, objects):
+                continue
+            before, entry.guards = entry.guards, Guards(objects, captured.symbol_paths, captured.guards)
+            if others or not before.same_gradients():
+                self._rebind(entry)
+            return True
         return False
 
     def _objects(self) -> ObjectGraph:

@@ -6,21 +6,43 @@ that the module is another one than before; the trace knows that it was none of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ..capture import Attribute, Captured, ObjectGraph, Path, SameAs, changes
+from ._other_tensors import other_tensors
 
 
-def left_alone(captured: Captured, now: ObjectGraph) -> frozenset[Attribute]:
+def without_a_trace(captured: Captured, now: ObjectGraph) -> tuple[frozenset[Attribute], frozenset[Path]]:
+    """What changed, where it asks for no other trace; two empty sets where it does.
+
+    Args:
+        captured: the step, with the objects as they were.
+        now: the objects as they are.
+
+    Returns:
+        attributes that the step leaves alone, and paths at which another tensor stands of which it knows its kind only.
+    """
+    variable = set(captured.symbol_paths)
+    changed = [path for path, _ in changes(captured.objects, now) if path not in variable]
+    if attributes := left_alone(captured, now, changed):
+        return attributes, frozenset()
+    others = other_tensors(captured, now, changed)
+    rest = [path for path in changed if path not in others]
+    attributes = left_alone(captured, now, rest)
+    return (frozenset(), frozenset()) if rest and not attributes else (attributes, others)
+
+
+def left_alone(captured: Captured, now: ObjectGraph, changed: Iterable[Path]) -> frozenset[Attribute]:
     """The attributes whose changes are all that changed, where the step leaves each of them alone; empty otherwise.
 
     Args:
         captured: the step, with the objects as they were.
         now: the objects as they are.
+        changed: paths of what is not as it was.
     """
     variable = set(captured.symbol_paths)
     found: set[Attribute] = set()
-    waiting = [path for path, _ in changes(captured.objects, now) if path not in variable]
+    waiting = list(changed)
     while waiting:
         path = waiting.pop()
         place = _place(path, captured, now)
