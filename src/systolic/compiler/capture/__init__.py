@@ -28,12 +28,15 @@ from ._object_graph import Path as Path
 from ._object_graph import SameAs as SameAs
 from ._object_graph import cells_of as cells_of
 from ._object_graph import describe as describe
+from ._object_graph import is_record as is_record
 from ._object_graph import set_at as set_at
 from ._optimizer_state import fill_first_state as fill_first_state
 from ._output_tree import OutputTree as OutputTree
 from ._output_tree import filled as filled
 from ._output_tree import output_numbers as output_numbers
 from ._plain_contents import ObjectsHoldValuesError as ObjectsHoldValuesError
+from ._plain_objects import is_plain_object as is_plain_object
+from ._retargeted_effects import retargeted_effects as retargeted_effects
 from ._scope import Scope as Scope
 from ._scope import scope_of as scope_of
 from ._scope import scope_with_globals as scope_with_globals
@@ -55,5 +58,6 @@ from ._trace import capture as capture
 from ._trace import slots_of as slots_of
 from ._traced_arrays import tensor_behind as tensor_behind
 from ._train_state import TrainState as TrainState
+from ._variables import own_attributes as own_attributes
 from ._watched_objects import ObjectIsReadError as ObjectIsReadError
 from ._watched_objects import require_watched as require_watched

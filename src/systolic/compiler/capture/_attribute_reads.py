@@ -11,6 +11,7 @@ from torch import nn
 
 from .._capture_thread import replaced
 from .._users import is_the_users
+from ._effects import Effect, SetItem
 from ._lookup_tables import LookupTables, without_table
 from ._object_graph import Attribute
 
@@ -32,9 +33,10 @@ class AttributeReads:
 
     def __init__(self, modules: Iterable[nn.Module], tables: LookupTables) -> None:
         watched = [module for module in modules if is_the_users(type(module).__module__)]
-        self._modules = {id(module) for module in watched}
+        self._modules = {id(module): id(vars(module)) for module in watched}
         self._classes = list(dict.fromkeys(map(type, watched)))
         self._noted: dict[Attribute, bool] = {}  # and whether the step set it first
+        self._effects: set[tuple[int, Any]] = set()
         self._tables = tables
 
     @contextlib.contextmanager
@@ -61,10 +63,17 @@ class AttributeReads:
 
         return attribute
 
+    def know(self, effects: Iterable[Effect]) -> None:
+        """Remember what the step sets after each of its runs, whatever was there: what it set to what it was, it does not."""
+        self._effects = {(id(effect.container), effect.path[-1]) for effect in effects if isinstance(effect, SetItem)}
+
     def left_alone(self, attribute: Attribute) -> bool:
         """Whether a step has nothing of what an attribute held before it: of a module that was looked at it was never read.
 
-        One that the step has set may be read from then on: `self.features = []`, which hooks fill.
+        One that the step has set may be read from then on (`self.features = []`, which hooks fill), if it is set in every run.
         """
-        module, _ = attribute
-        return module in self._modules and self._noted.get(attribute, True) and (module, _EVERYTHING) not in self._noted
+        module, name = attribute
+        if module not in self._modules or (module, _EVERYTHING) in self._noted:
+            return False
+        was_set = self._noted.get(attribute)
+        return was_set is None or (was_set and (self._modules[module], name) in self._effects)

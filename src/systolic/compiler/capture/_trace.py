@@ -434,6 +434,7 @@ class _Tracing:
                 self.slot_outputs[index] = self.outputs.add(self.finals.value(index))
         opaque = [path for path, item in self.objects.lists.items() if id(item) in self.call.appended]
         self.effects = container_effects(self.objects, before, opaque, self.finals)
+        self.reads.know(self.effects)
         self.host_calls.require_no_name(effect.path[-1] for effect in self.effects if isinstance(effect, SetItem))
         self.effects += [RequiresGrad(tensor, flag) for tensor, flag in self.finals.changed_flags()]
         tables = list(self.objects.hooks.values())

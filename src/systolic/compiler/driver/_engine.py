@@ -48,7 +48,7 @@ from ._compilations import Compile, CompileListener, NoListener
 from ._left_alone import what_counts, without_a_trace
 from ._memory_limit import planned_memory, require_memory
 from ._more_watched import MoreWatched
-from ._other_tensors import let_take_their_places
+from ._other_objects import let_take_their_places
 from ._program import Program
 from ._recompilation import NameOf, Signature, argument, require_programs, signature_change
 from ._remat import apply_remat
@@ -118,9 +118,7 @@ class Engine:
         self._entries: list[_Entry] = []
         self._executables: dict[str, Executable] = {}
         self.varying = VaryingNumbers()
-        self._appended: set[int] = set()
-        self._read: set[int] = set()
-        self._unread: set[Attribute] = set()
+        self._appended, self._read, self._unread = set[int](), set[int](), set[Attribute]()
         self._more = MoreWatched()
         self._tables = TableChoice()
         self._runs, self._made_at = 0, list[int]()
@@ -288,6 +286,8 @@ class Engine:
         objects = self._objects()
         for entry in (one for one in self._entries if one.signature == signature and one.guards.same_settings()):
             captured = entry.program.captured
+            if self._more.follow(captured, objects, self._appended, self._read):
+                objects = self._objects()
             attributes, others = without_a_trace(captured, objects)
             if not attributes and not others:
                 continue

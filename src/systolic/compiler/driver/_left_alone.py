@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..capture import Attribute, Captured, ObjectGraph, Path, SameAs, changes
-from ._other_tensors import other_tensors
+from ._other_objects import other_objects
 
 
 def without_a_trace(captured: Captured, now: ObjectGraph) -> tuple[frozenset[Attribute], frozenset[Path]]:
@@ -20,13 +20,13 @@ def without_a_trace(captured: Captured, now: ObjectGraph) -> tuple[frozenset[Att
         now: the objects as they are.
 
     Returns:
-        attributes that the step leaves alone, and paths at which another tensor stands of which it knows its kind only.
+        attributes that the step leaves alone, and paths of other tensors and objects of which it knows the kind only.
     """
     variable = set(captured.symbol_paths)
     changed = [path for path, _ in changes(captured.objects, now) if path not in variable]
     if attributes := left_alone(captured, now, changed):
         return attributes, frozenset()
-    others = other_tensors(captured, now, changed)
+    others = other_objects(captured, now, changed)
     rest = [path for path in changed if path not in others]
     attributes = left_alone(captured, now, rest)
     return (frozenset(), frozenset()) if rest and not attributes else (attributes, others)

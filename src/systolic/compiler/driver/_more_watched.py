@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import MutableMapping
+import weakref
+from collections.abc import Collection, MutableMapping
 from typing import Any
 
-from ..capture import Attributes, ObjectIsReadError, ObjectsHoldValuesError, Scope
+from ..capture import Attributes, Captured, ObjectGraph, ObjectIsReadError, ObjectsHoldValuesError, Scope
+from ._other_objects import lists_in_place
 
 
 class MoreWatched:
@@ -20,6 +22,7 @@ class MoreWatched:
         self.opened: dict[int, frozenset[str] | None] = {}
         self._kept_alive: list[object] = []  # an id may be another object's later
         self._others: dict[str, Attributes] = {}
+        self._followed: dict[int, weakref.ref[object]] = {}
 
     def note(self, error: ObjectsHoldValuesError | ObjectIsReadError) -> None:
         """Take up what a trace ended with."""
@@ -34,6 +37,38 @@ class MoreWatched:
         self.opened |= {id(item): None for item in error.objects}
         assert self.opened != before, "what is watched is not asked for again"
         self._kept_alive += [*error.objects, *(item for item, _ in error.attributes)]
+
+    def follow(self, captured: Captured, now: ObjectGraph, appended: set[int], read: Collection[int]) -> bool:
+        """Watch as much of an object or a list as of the one in whose place it stands; returns whether there is such a one.
+
+        Args:
+            captured: a step, with the objects as they were.
+            now: the objects as they are.
+            appended: ids of lists that are only appended to; gets those of others in their places.
+            read: ids of lists that steps turned out to read.
+        """
+        lists = lists_in_place(captured, now) - set(read)
+        appended |= lists
+        before = {**captured.objects.values, **dict(captured.objects.objects())}
+        places = ((item, now.values.get(path)) for path, item in before.items() if id(item) in self.opened)
+        found = [(item, other) for item, other in places if type(other) is type(item) and id(other) not in self.opened]
+        for item, other in found:
+            self.opened[id(other)] = self.opened[id(item)]
+            self._forget_with(other)
+        return bool(found or lists)
+
+    def _forget_with(self, item: object) -> None:
+        """Forget an object when it is gone: there may be one for each step."""
+        key = id(item)
+
+        def forget(_: weakref.ref[object]) -> None:
+            self.opened.pop(key, None)
+            self._followed.pop(key, None)
+
+        try:
+            self._followed[key] = weakref.ref(item, forget)
+        except TypeError:  # of a class with __slots__
+            self._kept_alive.append(item)
 
     def added_to(self, roots: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         """The objects that a step uses, with the other ones."""

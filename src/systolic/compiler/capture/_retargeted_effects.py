@@ -1,0 +1,59 @@
+"""Effects of a step that was traced with other containers than those that are there now."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterator
+
+from ._effects import Append, DeleteItem, Effect, HostCall, Kept, ResizeList, SetContents, SetItem, templates_of
+from ._hook_tables import HookEffect
+from ._object_graph import ObjectGraph
+from ._output_tree import MadeContainer, MadeObject, OutputTree
+from ._plain_objects import is_plain_object
+from ._trace import Captured
+
+
+def retargeted_effects(captured: Captured, now: ObjectGraph) -> list[Effect] | None:
+    """The effects of a step on the containers that are there now; None where one hands on a container that is gone.
+
+    Args:
+        captured: the step, with the objects as they were.
+        now: the objects as they are.
+    """
+    place_of = {id(item): path for path, item in captured.objects.every_container()}
+    there, objects = dict(now.every_container()), dict(now.objects())
+    gone = {number for number, path in place_of.items() if id(there.get(path)) != number}
+    gone |= {id(item) for path, item in captured.objects.objects() if objects.get(path) is not item}
+    values = captured.objects.values
+    gone |= {id(one) for path, one in values.items() if now.values.get(path) is not one and is_plain_object(one)}
+    if not gone:
+        return captured.effects
+    found: list[Effect] = []
+    for effect in captured.effects:
+        if isinstance(effect, HookEffect) or _mentions(effect, gone):
+            return None
+        if isinstance(effect, SetItem | DeleteItem | ResizeList | Append | SetContents) and id(effect.container) in gone:
+            path = place_of.get(id(effect.container))
+            if path not in there:
+                return None
+            effect = dataclasses.replace(effect, container=there[path])
+        found.append(effect)
+    return None if any(_of_leaves(captured.result, gone, set())) else found
+
+
+def _mentions(effect: Effect, gone: Collection[int]) -> bool:
+    """Whether some objects, by id, are among what an effect hands on."""
+    if isinstance(effect, HostCall) and id(getattr(effect.function, "__self__", None)) in gone:
+        return True
+    return any(mention for tree in templates_of(effect) for mention in _of_leaves(tree, gone, set()))
+
+
+def _of_leaves(tree: OutputTree, gone: Collection[int], seen: set[int]) -> Iterator[bool]:
+    for leaf in tree.leaves:
+        if isinstance(leaf, MadeContainer | MadeObject):
+            contents = leaf.contents if isinstance(leaf, MadeContainer) else leaf.attributes
+            if contents is not None and id(leaf) not in seen:  # an object may hold itself
+                seen.add(id(leaf))
+                yield from _of_leaves(contents, gone, seen)
+        else:
+            yield id(leaf.value if isinstance(leaf, Kept) else leaf) in gone
