@@ -63,6 +63,7 @@ CASES: dict[str, Case] = {
 }  # fmt: skip
 
 
+@pytest.mark.thin(4)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("every", [1, 3, 100])
 def test_what_a_step_sets_is_set_in_every_step(name: str, every: int) -> None:

@@ -116,6 +116,7 @@ def _held(module: Any) -> Any:
     return plain([module.seen, module.kept])
 
 
+@pytest.mark.thin(4)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("hook", ["on_train_epoch_end", "on_train_batch_end", "on_train_epoch_start"])
 def test_put_in_its_place(name: str, hook: str) -> None:

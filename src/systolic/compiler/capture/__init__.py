@@ -6,6 +6,7 @@ from ._effect_texts import effect_texts as effect_texts
 from ._effects import Gradient as Gradient
 from ._effects import OptimizerState as OptimizerState
 from ._effects import templates_of as templates_of
+from ._failed_notes import notes_stay as notes_stay
 from ._fixpoint import forget_unused as forget_unused
 from ._fixpoint import steady as steady
 from ._graph import SlotInput as SlotInput
@@ -26,7 +27,6 @@ from ._object_graph import Attributes as Attributes
 from ._object_graph import ObjectGraph as ObjectGraph
 from ._object_graph import Path as Path
 from ._object_graph import SameAs as SameAs
-from ._object_graph import cells_of as cells_of
 from ._object_graph import describe as describe
 from ._object_graph import is_record as is_record
 from ._object_graph import set_at as set_at
@@ -58,6 +58,7 @@ from ._trace import capture as capture
 from ._trace import slots_of as slots_of
 from ._traced_arrays import tensor_behind as tensor_behind
 from ._train_state import TrainState as TrainState
+from ._variables import cells_of as cells_of
 from ._variables import own_attributes as own_attributes
 from ._watched_objects import ObjectIsReadError as ObjectIsReadError
 from ._watched_objects import require_watched as require_watched

@@ -18,9 +18,10 @@ from torch import nn
 
 from .._users import is_the_users
 from ._array_contents import Contents
+from ._failed_notes import note_appended
 from ._hook_tables import RUN_IN_STEPS, Table, hook_tables
 from ._plain_objects import has_own_attributes, is_made, is_plain_object
-from ._variables import BoundArguments, ClassAttributes, EnclosingVariables, SlotAttributes, cells_of, own_attributes
+from ._variables import BoundArguments, ClassAttributes, EnclosingVariables, SlotAttributes, own_attributes
 
 Path = tuple[Any, ...]
 Attribute = tuple[int, str]
@@ -52,7 +53,7 @@ IMPLEMENTATION_SWITCHES = frozenset({"foreach", "fused", "capturable", "differen
 
 
 def _is_setting(value: object) -> bool:
-    if isinstance(value, dict):  # lists are mostly for notes, and what an error left in them is to stay
+    if isinstance(value, dict | list):
         return len(value) <= _SMALL
     return type(value) in _PLAIN or isinstance(value, torch.Tensor | types.FunctionType)
 
@@ -172,7 +173,9 @@ class ObjectGraph:
             return
         self._seen[id(function)] = path
         variables = EnclosingVariables(function)
-        self._visit_dict(variables, path, [name for name in variables if _is_setting(variables[name])])
+        # one that steps append to may have become large meanwhile
+        names = [name for name, value in variables.items() if _is_setting(value) or id(value) in self._opaque]
+        self._visit_dict(variables, path, names)
 
     def _visit_class(self, cls: type, path: Path) -> None:
         """Visit the numbers, flags and text of a class of the user's that holds settings (`self.config = Config`)."""
@@ -235,10 +238,9 @@ class ObjectGraph:
             self._visit(owner, (*path, "owner"))
         function = getattr(hook, "__func__", hook)
         if isinstance(function, types.FunctionType) and is_the_users(function.__module__):
-            for name, cell in cells_of(function):
-                value = cell.cell_contents
-                if type(value) in (list, dict) or is_plain_object(value):
-                    self._visit(value, (*path, name))
+            variables = EnclosingVariables(function)
+            kept = [k for k, value in variables.items() if type(value) in (list, dict) or is_plain_object(value)]
+            self._visit_dict(variables, path, kept)
 
     def _visit_optimizer(self, optimizer: torch.optim.Optimizer, path: Path) -> None:
         self.values[(*path, "class")] = type(optimizer)
@@ -318,6 +320,9 @@ def restoring(objects: ObjectGraph) -> Iterator[None]:
     copies += [(table, dict(table)) for table in objects.hooks.values()] + objects.sets
     try:
         yield
+    except Exception:
+        note_appended(copies)
+        raise
     finally:
         for container, contents in copies:
             put_back(container, contents)

@@ -383,6 +383,7 @@ class _Tracing:
             try:
                 result = self.call.function(*arguments, **numbers)
             except Exception as error:
+                grown.remove()
                 if self.host_calls.was_asked or arrays_made() > given_arrays or self.oracle.has_given:
                     self.call.asked.add(user_line_of(error))
                 self.host_calls.require_no_key(error)

@@ -34,6 +34,7 @@ from ..capture import (
     fill_first_state,
     forget_unused,
     may_come_from_symbols,
+    notes_stay,
     require_own_memory,
     steady,
     take_gradients,
@@ -257,7 +258,7 @@ class Engine:
 
     def _captured_entry(self, *call: Any) -> tuple[_Entry, list[Number]]:
         """Capture a call; once more where it turned out to read what was not watched."""
-        with CAPTURE_LOCK:
+        with CAPTURE_LOCK, notes_stay():
             try:
                 return self._opening(*call)
             except UnwatchedIsReadError as error:
@@ -292,9 +293,8 @@ class Engine:
             if not attributes and not others:
                 continue
             self._unread |= attributes
-            bind(objects, self.placement)
             objects = self._objects()
-            if others and not let_take_their_places(captured, objects):
+            if others and not let_take_their_places(captured, objects, self.placement):
                 continue
             before, entry.guards = entry.guards, Guards(objects, captured.symbol_paths, captured.guards)
             if others or not before.same_gradients():

@@ -13,7 +13,7 @@ from ._other_objects import other_objects
 
 
 def without_a_trace(captured: Captured, now: ObjectGraph) -> tuple[frozenset[Attribute], frozenset[Path]]:
-    """What changed, where it asks for no other trace; two empty sets where it does.
+    """Changes that ask for no other trace, where there are no others; two empty sets where there are.
 
     Args:
         captured: the step, with the objects as they were.

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...runtime import DeviceTensor, ViewCell
+from ...runtime import DeviceTensor, Placement, ViewCell
 from ..capture import (
     Captured,
     ObjectGraph,
@@ -26,6 +26,7 @@ from ..capture import (
     retargeted_effects,
     with_same_memory,
 )
+from ._binding import bind
 
 _KINDS = (list, dict, OrderedDict, defaultdict, Counter, deque, types.SimpleNamespace, argparse.Namespace)
 _KEYS = (str, int, float, bool, type(None))
@@ -58,15 +59,17 @@ def lists_in_place(captured: Captured, now: ObjectGraph) -> set[int]:
     return {id(now.lists[path]) for path in appended if path in now.lists} - known
 
 
-def let_take_their_places(captured: Captured, now: ObjectGraph) -> bool:
+def let_take_their_places(captured: Captured, now: ObjectGraph, placement: Placement) -> bool:
     """Let a step that was traced with other objects have those that are there now; returns whether it can.
 
     What is one tensor must have been one, and what shares memory must have shared it: a trace knows of that.
 
     Args:
         captured: the step; its slots, effects and objects are changed.
-        now: the objects as they are, on the devices.
+        now: the objects as they are, whose tensors are moved to the devices.
+        placement: the devices.
     """
+    bind(now, placement)
     slot_at = {path: index for index, slot in enumerate(captured.slots) for path in slot.paths}
     found: dict[int, torch.Tensor] = {}
     for path, tensor in now.tensors.items():

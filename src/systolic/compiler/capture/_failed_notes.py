@@ -1,0 +1,40 @@
+"""Notes that a step made before it failed: a trace takes back what it did, but in eager PyTorch they stay."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_noted: list[tuple[list[Any], list[Any]]] = []
+"""Lists with what the last trace appended to them that failed; one trace runs at a time."""
+
+
+def note_appended(containers: Iterable[tuple[Any, Any]]) -> None:
+    """Remember what a trace that has just failed appended to lists, where it is plain.
+
+    Args:
+        containers: each with a copy from before the trace.
+    """
+    _noted.clear()
+    for item, before in containers:
+        if type(item) is list and len(item) > len(before) and all(a is b for a, b in zip(item, before, strict=False)):
+            added = [one.node.hint if isinstance(one, torch.SymInt | torch.SymFloat) else one for one in item[len(before) :]]
+            if all(type(one) in _PLAIN for one in added):
+                _noted.append((item, added))
+
+
+@contextlib.contextmanager
+def notes_stay() -> Iterator[None]:
+    """Outside of all attempts at a trace: what the failed one noted, whose error gets out of the block, stays."""
+    try:
+        yield
+    except Exception:
+        for item, added in _noted:
+            item.extend(added)
+        raise
+    finally:
+        _noted.clear()
