@@ -116,9 +116,71 @@ def counted_in_a_class(module: Any) -> None:
     _keep(module, scale, lambda: Config.k)
 
 
+class Settings:
+    def __init__(self) -> None:
+        self.k, self.mode = 1.0, "a"
+
+
+def in_an_object(module: Any) -> None:
+    settings = Settings()
+
+    def change() -> None:
+        settings.k, settings.mode = settings.k * 0.9, "b" if settings.mode == "a" else "a"
+
+    _keep(module, lambda loss: loss * settings.k * (1.0 if settings.mode == "a" else 0.5), change)
+
+
+def counted_in_a_hook(module: Any) -> None:
+    calls = 0
+
+    def hook(layer: Any, args: Any, output: T) -> T:
+        nonlocal calls
+        calls += 1
+        return output * (1 + 0.1 * calls)
+
+    module.inner.register_forward_hook(hook)
+    _keep(module, lambda loss: loss, lambda: calls)
+
+
+def the_last_one_in_a_hook(module: Any) -> None:
+    last: Any = None
+
+    def hook(layer: Any, args: Any, output: T) -> T:
+        nonlocal last
+        mixed = output if last is None else 0.9 * output + 0.1 * last
+        last = output.detach()
+        return mixed
+
+    module.inner.register_forward_hook(hook)
+    _keep(module, lambda loss: loss, lambda: float(last.sum()))
+
+
+def a_function_of_a_hook(module: Any) -> None:
+    function: Callable[[T], T] = torch.relu
+
+    def turn() -> None:
+        nonlocal function
+        function = torch.tanh if function is torch.relu else torch.relu
+
+    module.inner.register_forward_hook(lambda layer, args, output: function(output))
+    _keep(module, lambda loss: loss, turn)
+
+
+def a_setting_of_a_hook(module: Any) -> None:
+    k, mode = 1.0, "a"
+
+    def change() -> None:
+        nonlocal k, mode
+        k, mode = k * 0.9, "b" if mode == "a" else "a"
+
+    module.inner.register_forward_hook(lambda layer, args, output: output * k if mode == "a" else output - k)
+    _keep(module, lambda loss: loss, change)
+
+
 _KINDS: list[Prepare] = [
     in_a_dict, in_a_variable, in_a_function_within, in_a_tensor, a_flag, another_function, counted_in_the_step,
-    averaged_in_the_step, calls_itself, in_a_class, counted_in_a_class,
+    averaged_in_the_step, calls_itself, in_a_class, counted_in_a_class, in_an_object, counted_in_a_hook,
+    the_last_one_in_a_hook, a_function_of_a_hook, a_setting_of_a_hook,
 ]  # fmt: skip
 
 

@@ -22,9 +22,15 @@ def note_appended(containers: Iterable[tuple[Any, Any]]) -> None:
     _noted.clear()
     for item, before in containers:
         if type(item) is list and len(item) > len(before) and all(a is b for a, b in zip(item, before, strict=False)):
-            added = [one.node.hint if isinstance(one, torch.SymInt | torch.SymFloat) else one for one in item[len(before) :]]
+            added = [_known(one) for one in item[len(before) :]]
             if all(type(one) in _PLAIN for one in added):
                 _noted.append((item, added))
+
+
+def _known(value: object) -> object:
+    """The number that a symbolic one stands for in this step; values of the devices have none."""
+    hint = value.node.hint if isinstance(value, torch.SymInt | torch.SymFloat) else None
+    return value if hint is None else hint
 
 
 @contextlib.contextmanager

@@ -29,6 +29,7 @@ Attribute = tuple[int, str]
 Container = list[Any] | deque[Any] | MutableMapping[Any, Any]
 
 _PLAIN = (bool, int, float, str, type(None))
+_CALLED = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial)
 _SMALL = 64
 """Up to how many elements a container counts as a setting; larger ones are data."""
 
@@ -50,12 +51,6 @@ def _optimizer_internals() -> frozenset[str]:
 
 # switches between equivalent implementations of one optimizer; capture chooses them itself
 IMPLEMENTATION_SWITCHES = frozenset({"foreach", "fused", "capturable", "differentiable"})
-
-
-def _is_setting(value: object) -> bool:
-    if isinstance(value, dict | list):
-        return len(value) <= _SMALL
-    return type(value) in _PLAIN or isinstance(value, torch.Tensor | types.FunctionType)
 
 
 class ObjectGraph:
@@ -162,10 +157,9 @@ class ObjectGraph:
                 self._visit(item.__self__, (*path, "owner"))
         elif id(item) not in self._seen:
             self._seen[id(item)] = path
-            bound = BoundArguments(item)
             self._visit(item.func, (*path, "func"))
-            self._visit_dict(bound, path, list(bound))
-            self._visit_dict(item.keywords, (*path, "keywords"), item.keywords.keys())
+            for arguments, here in ((BoundArguments(item), path), (item.keywords, (*path, "keywords"))):
+                self._visit_dict(arguments, here, [key for key, value in arguments.items() if self._is_setting(value)])
 
     def _visit_variables(self, function: types.FunctionType, path: Path) -> None:
         """Visit what a function of the user's keeps in variables of the function that made it, where these are settings."""
@@ -173,9 +167,13 @@ class ObjectGraph:
             return
         self._seen[id(function)] = path
         variables = EnclosingVariables(function)
-        # one that steps append to may have become large meanwhile
-        names = [name for name, value in variables.items() if _is_setting(value) or id(value) in self._opaque]
-        self._visit_dict(variables, path, names)
+        self._visit_dict(variables, path, [name for name, value in variables.items() if self._is_setting(value)])
+
+    def _is_setting(self, value: object) -> bool:
+        """Whether a variable or an argument that a function has for itself is looked into, or is data."""
+        if isinstance(value, list | dict | tuple):  # a list that steps append to may have become large meanwhile
+            return len(value) <= _SMALL or id(value) in self._opaque
+        return type(value) in _PLAIN or isinstance(value, (torch.Tensor, *_CALLED)) or is_plain_object(value)
 
     def _visit_class(self, cls: type, path: Path) -> None:
         """Visit the numbers, flags and text of a class of the user's that holds settings (`self.config = Config`)."""
@@ -239,7 +237,7 @@ class ObjectGraph:
         function = getattr(hook, "__func__", hook)
         if isinstance(function, types.FunctionType) and is_the_users(function.__module__):
             variables = EnclosingVariables(function)
-            kept = [k for k, value in variables.items() if type(value) in (list, dict) or is_plain_object(value)]
+            kept = [name for name, value in variables.items() if type(value) in (list, dict) or self._is_setting(value)]
             self._visit_dict(variables, path, kept)
 
     def _visit_optimizer(self, optimizer: torch.optim.Optimizer, path: Path) -> None:
