@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from beside_lightning import beside_lightning, plain
+from torch import nn
 
 T = torch.Tensor
 Prepare = Callable[[Any], None]
@@ -110,6 +112,58 @@ def a_function_of_an_object(module: Any) -> None:
         settings.function = torch.tanh if settings.function is F.relu else F.relu
 
     _keep(module, Scale(), lambda settings, loss: settings.function(loss), turn)
+
+
+class Kinds:
+    def __init__(self) -> None:
+        self.dtype, self.layer, self.last, self.k = torch.float32, nn.ReLU, torch.ones(()), 1.0
+        self.table: list[float] = []
+
+
+def a_dtype_of_an_object(module: Any) -> None:
+    def turn(settings: Any) -> None:
+        settings.dtype = torch.float16 if settings.dtype is torch.float32 else torch.float32
+
+    _keep(module, Kinds(), lambda settings, loss: loss * (1.0 if settings.dtype is torch.float32 else 0.3), turn)
+
+
+def a_dtype_of_a_copy(module: Any) -> None:
+    a_dtype_of_an_object(module)
+    module.__dict__["scale"] = lambda settings, loss: loss * (1.0 if copy.copy(settings).dtype is torch.float32 else 0.3)
+
+
+def a_class_of_an_object(module: Any) -> None:
+    def turn(settings: Any) -> None:
+        settings.layer = nn.Tanh if settings.layer is nn.ReLU else nn.ReLU
+
+    _keep(module, Kinds(), lambda settings, loss: settings.layer()(loss), turn)
+
+
+def a_tensor_of_an_object_or_none(module: Any) -> None:
+    def turn(settings: Any) -> None:
+        settings.last = torch.ones(()) if settings.last is None else None
+
+    _keep(module, Kinds(), lambda settings, loss: loss * (0.3 if settings.last is None else 1.0), turn)
+
+
+def another_object_with_another_class(module: Any) -> None:
+    def replace(settings: Any) -> None:
+        other = Kinds()
+        other.layer = nn.Tanh if settings.layer is nn.ReLU else nn.ReLU
+        module.settings = other
+
+    _keep(module, Kinds(), lambda settings, loss: settings.layer()(loss), replace)
+
+
+def another_object_with_other_data(module: Any) -> None:
+    def replace(settings: Any) -> None:
+        other = Kinds()
+        other.table = [settings.table[0] * 0.5] * 2_000
+        module.settings = other
+
+    first = Kinds()
+    first.table = [1.0] * 2_000
+    _keep(module, first, lambda settings, loss: loss * settings.table[0], replace)
 
 
 def _slope(settings: Any, loss: T) -> T:
@@ -271,7 +325,8 @@ def a_global_partial(module: Any) -> None:
 _KINDS: list[Prepare] = [
     in_the_base_of_a_class, in_the_class_of_an_object, a_text_in_the_class_of_an_object, another_class,
     in_the_object_of_a_method, the_method_of_another_object, in_an_object_that_is_called, a_tuple_of_an_object,
-    a_function_of_an_object, in_keywords_of_a_partial, another_partial, an_object_in_a_partial, a_tensor_in_a_partial,
+    a_dtype_of_an_object, a_dtype_of_a_copy, a_class_of_an_object, a_tensor_of_an_object_or_none,
+    another_object_with_another_class, another_object_with_other_data, a_function_of_an_object, in_keywords_of_a_partial, another_partial, an_object_in_a_partial, a_tensor_in_a_partial,
     in_a_dataclass_with_slots, another_frozen_dataclass_with_slots, in_slots, in_slots_beside_others, in_a_dict_in_slots,
     an_attribute_of_a_dict, entries_that_are_attributes, attributes_that_are_looked_up, a_global_function,
     a_global_function_in_c, a_global_partial,

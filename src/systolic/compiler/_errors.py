@@ -11,7 +11,8 @@ import torch
 
 from ..utilities._installed import is_in_packages
 
-_FRAMEWORK = (f"{Path(torch.__file__).parent}/", f"{Path(__file__).parents[1]}/", "<")
+_OURS = f"{Path(__file__).parents[1]}/"
+_FRAMEWORK = (f"{Path(torch.__file__).parent}/", _OURS, "<")
 _STANDARD_LIBRARY = f"{sysconfig.get_path('stdlib')}/"
 
 
@@ -33,6 +34,11 @@ class HiddenRandomnessError(CaptureError):
 
 class RecompileLimitError(CaptureError):
     """The step needs a new program again and again."""
+
+
+def is_ours(filename: str) -> bool:
+    """Whether a source file is of this package."""
+    return filename.startswith(_OURS)
 
 
 def is_user_frame(filename: str) -> bool:

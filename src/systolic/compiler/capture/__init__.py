@@ -35,6 +35,7 @@ from ._output_tree import OutputTree as OutputTree
 from ._output_tree import filled as filled
 from ._output_tree import output_numbers as output_numbers
 from ._plain_contents import ObjectsHoldValuesError as ObjectsHoldValuesError
+from ._plain_contents import counts_if_read as counts_if_read
 from ._plain_objects import is_plain_object as is_plain_object
 from ._retargeted_effects import retargeted_effects as retargeted_effects
 from ._scope import Scope as Scope

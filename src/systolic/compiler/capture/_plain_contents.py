@@ -9,27 +9,24 @@ with the whole object watched, as a module is; with the attributes watched that 
 from __future__ import annotations
 
 import contextlib
-import functools
 import sys
-import types
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
-import numpy as np
 import torch
 
 from ...utilities._torch_internals import FunctionalTensor
 from .._capture_thread import replaced
-from .._errors import is_user_frame
+from .._errors import is_ours
 from ._object_graph import put_back
 from ._plain_objects import DATA, is_plain_object
 from ._variables import SlotAttributes, own_attributes
 
+_ALL = frozenset({"__dict__", "__getstate__", "__reduce_ex__"})
+"""Who asks for these may look at every attribute: `vars`, `__getattr__` of settings that looks things up there, `copy.copy`."""
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
-_CALLED = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial)
 _SYMBOLS = (torch.SymBool, torch.SymInt, torch.SymFloat)
 _NUMBERS = (bool, int, float, *_SYMBOLS)
 _MAX_ENTRIES = 1_000
@@ -135,7 +132,7 @@ class PlainObjects:
             yield
 
     def _noting(self, item: object, name: str) -> Any:
-        if id(item) in self._objects and (name != "__dict__" or is_user_frame(sys._getframe(2).f_code.co_filename)):
+        if id(item) in self._objects and (name != "__dict__" or not is_ours(sys._getframe(2).f_code.co_filename)):
             self._reads.setdefault(id(item), set()).add(name)
         return object.__getattribute__(item, name)
 
@@ -169,17 +166,16 @@ class PlainObjects:
         """The attributes of an object that the trace has read, and that may be another thing for the next step."""
         own, known = own_attributes(item), self._opened.get(key) or ()
         read = self._reads.get(key, set())
-        names = own if "__dict__" in read else read  # `__getattr__` of settings looks things up there
-        return frozenset(name for name in names if name in own and name not in known and _may_change(own[name]))
+        names = read if read.isdisjoint(_ALL) else own
+        unknown = {name: own[name] for name in names if name in own and name not in known}
+        # numbers are watched anyway
+        return frozenset(name for name, one in unknown.items() if not isinstance(one, _NUMBERS) and counts_if_read(one))
 
 
 def _copied(container: Any) -> Any:
     return dict(container) if isinstance(container, SlotAttributes) else container.copy()
 
 
-def _may_change(value: object) -> bool:
-    if isinstance(value, list | dict | set | deque | tuple):
-        return len(value) <= _MAX_ENTRIES
-    if isinstance(value, _NUMBERS):
-        return False  # which is watched
-    return isinstance(value, (*_PLAIN, *_CALLED, np.ndarray, Enum)) or is_plain_object(value)
+def counts_if_read(value: object) -> bool:
+    """Whether an attribute with this value is watched once a trace has read it; large containers and datasets are data."""
+    return len(value) <= _MAX_ENTRIES if isinstance(value, list | dict | set | deque | tuple) else not isinstance(value, DATA)

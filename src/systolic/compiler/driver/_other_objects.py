@@ -20,6 +20,7 @@ from ..capture import (
     Captured,
     ObjectGraph,
     Path,
+    counts_if_read,
     is_plain_object,
     is_record,
     own_attributes,
@@ -113,12 +114,14 @@ def _is_like(before: Any, now: Any) -> bool:
 
 
 def _are_like_plain(before: object, now: object) -> bool:
-    """Whether two objects of a class of the user's have the same attributes; what counts of these is watched by itself."""
-    return (
-        type(before) is type(now)
-        and is_plain_object(now)
-        and before is not now
-        and own_attributes(before).keys() == own_attributes(now).keys()
+    """Whether two objects of a class of the user's have the same attributes; those that a trace reads are watched."""
+    if before is now or type(before) is not type(now) or not is_plain_object(now):
+        return False
+    if type(now).__getattribute__ is not object.__getattribute__:  # nobody knows what was read
+        return False
+    one, other = own_attributes(before), own_attributes(now)
+    return one.keys() == other.keys() and all(
+        one[name] is other[name] or (counts_if_read(one[name]) and counts_if_read(other[name])) for name in one
     )
 
 
