@@ -149,3 +149,21 @@ def test_in_an_object_after_the_step_that_reads_it() -> None:
         methods, lambda module: plain(module.memory), prepare=lambda module: setattr(module, "memory", Memory()), epochs=3
     )
     assert len(module.trainer.compiles) <= 3
+
+
+def test_a_number_that_becomes_something_else_meanwhile() -> None:
+    def prepare(module: Any) -> None:
+        module.k, module.kept, module.last = 1.0, [], torch.ones(())
+
+    def step(module: Any, batch: Any, i: int) -> T:
+        loss = module.loss(batch)
+        module.kept.append(loss.detach())
+        return loss * (0.1 if module.k is None else module.k) / (1 + module.last)
+
+    def after(module: Any, outputs: Any, batch: Any, i: int) -> None:
+        module.seen.append(plain(module.kept))
+        module.kept, module.last = [], outputs["loss"].detach()
+        module.k = {3: None, 4: torch.tensor(0.5), 5: 2}.get(len(module.seen), 0.5 + 0.1 * i)
+
+    methods = {"training_step": step, "on_train_batch_end": after}
+    beside_lightning(methods, lambda module: plain([module.seen, module.k]), prepare=prepare, epochs=3, advice=False)

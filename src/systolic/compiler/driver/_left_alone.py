@@ -22,8 +22,10 @@ def without_a_trace(captured: Captured, now: ObjectGraph) -> tuple[frozenset[Att
     Returns:
         attributes that the step leaves alone, and paths of other tensors and objects of which it knows the kind only.
     """
-    variable = set(captured.symbol_paths)
-    changed = [path for path, _ in changes(captured.objects, now) if path not in variable]
+    before, after = captured.objects.values, now.values
+    # another number is another input of the program; what is no number of the kind any more is not
+    inputs = {path for path in captured.symbol_paths if type(after.get(path)) is type(before[path])}
+    changed = [path for path, _ in changes(captured.objects, now) if path not in inputs]
     if attributes := left_alone(captured, now, changed):
         return attributes, frozenset()
     others = other_objects(captured, now, changed)
