@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
+import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from beside_lightning import Method, beside_lightning, plain
+from beside_lightning import Method, beside_lightning, loader, module_of, plain, trainer_of
+
+import systolic
 
 T = torch.Tensor
 
@@ -177,3 +181,29 @@ def test_a_list_that_counts_otherwise(step: Callable[[Any, T], T], prepare: Call
         "on_train_epoch_end": on_train_epoch_end,
     }
     beside_lightning(methods, _held, prepare=prepare, epochs=4, advice=False)
+
+
+def test_outputs_of_an_epoch_are_freed() -> None:
+    outputs: list[list[weakref.ref[T]]] = []
+    alive: list[list[int]] = []
+
+    def validation_step(module: Any, batch: Any, i: int) -> None:
+        module.kept.append(module(batch[0]))
+
+    def on_validation_epoch_end(module: Any) -> None:
+        outputs.append([weakref.ref(one) for one in module.kept])
+        module.kept = []
+
+    def on_train_epoch_end(module: Any) -> None:
+        gc.collect()
+        alive.append([sum(one() is not None for one in epoch) for epoch in outputs])
+
+    methods = {
+        "validation_step": validation_step,
+        "on_validation_epoch_end": on_validation_epoch_end,
+        "on_train_epoch_end": on_train_epoch_end,
+    }
+    module = module_of(systolic, methods, lambda module: setattr(module, "kept", []))
+    trainer_of(systolic, max_epochs=4).fit(module, loader(48, 1), loader(48, 2))
+    # whose list stood there in the last step is known until the next one
+    assert alive == [[0, 3], [0, 0, 3], [0, 0, 0, 3], [0, 0, 0, 0, 3]]

@@ -9,7 +9,7 @@ import argparse
 import dataclasses
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import torch
@@ -58,6 +58,19 @@ def lists_in_place(captured: Captured, now: ObjectGraph) -> set[int]:
     known = {id(item) for item in before.lists.values()}
     appended = before.lists.keys() - before.containers.keys()
     return {id(now.lists[path]) for path in appended if path in now.lists} - known
+
+
+def watches(captured: Captured, appended: Collection[int]) -> bool:
+    """Whether a step looks into lists to which steps only append, as is known by now.
+
+    Another program of the step holds whatever is in them; this one would keep the first ones, with the outputs of an epoch.
+
+    Args:
+        captured: the step.
+        appended: the ids of the lists.
+    """
+    objects = captured.objects
+    return any(id(item) in appended for path, item in objects.lists.items() if path in objects.containers)
 
 
 def let_take_their_places(captured: Captured, now: ObjectGraph, placement: Placement) -> bool:
