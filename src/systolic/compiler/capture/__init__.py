@@ -37,6 +37,7 @@ from ._output_tree import output_numbers as output_numbers
 from ._plain_contents import ObjectsHoldValuesError as ObjectsHoldValuesError
 from ._plain_contents import counts_if_read as counts_if_read
 from ._plain_objects import is_plain_object as is_plain_object
+from ._retargeted_effects import changed_contents as changed_contents
 from ._retargeted_effects import retargeted_effects as retargeted_effects
 from ._scope import Scope as Scope
 from ._scope import scope_of as scope_of

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 
 from ._effects import Append, DeleteItem, Effect, HostCall, Kept, ResizeList, SetContents, SetItem, templates_of
 from ._hook_tables import HookEffect
-from ._object_graph import ObjectGraph
+from ._object_graph import ObjectGraph, Path
 from ._output_tree import MadeContainer, MadeObject, OutputTree
 from ._plain_objects import is_plain_object
 from ._trace import Captured
@@ -39,6 +39,22 @@ def retargeted_effects(captured: Captured, now: ObjectGraph) -> list[Effect] | N
             effect = dataclasses.replace(effect, container=there[path])
         found.append(effect)
     return None if any(_of_leaves(captured.result, gone, set())) else found
+
+
+def changed_contents(captured: Captured) -> set[Path]:
+    """The paths of lists, and of entries of other containers, that a step changes; not of attributes that it sets."""
+    place_of = {id(item): path for path, item in captured.objects.every_container()}
+    found: set[Path] = set()
+    for effect in captured.effects:
+        if isinstance(effect, ResizeList | Append | SetContents) and id(effect.container) in place_of:
+            found.add(place_of[id(effect.container)])
+        elif isinstance(effect, SetItem | DeleteItem) and not _is_attribute(captured, effect.path):
+            found.add(effect.path)
+    return found
+
+
+def _is_attribute(captured: Captured, path: Path) -> bool:
+    return any(depth == len(path) for depth, _ in captured.objects.attributes_of(path))
 
 
 def _mentions(effect: Effect, gone: Collection[int]) -> bool:

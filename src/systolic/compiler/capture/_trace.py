@@ -42,7 +42,7 @@ from ._op_origins import tracking_modules
 from ._op_policy import OpPolicy
 from ._output_tree import OutputList, OutputTree
 from ._own_generators import standing_in
-from ._plain_contents import PlainObjects
+from ._plain_contents import ObjectsHoldValuesError, PlainObjects
 from ._randomness import UnattributedDrawError, refusing_hidden_randomness
 from ._rng_numbering import number_draws
 from ._schedulers import schedulers_on_the_host
@@ -290,7 +290,11 @@ class _Tracing:
                 # inside of make_fx: the other way round the tracer would meet writes before they are turned into values
                 functional = dispatch_functionalize(lambda tensors, symbols: self._traced(tensors, symbols))
                 policy = OpPolicy(sized=call.values is not None, draws=self.draws)
-                module = make_fx(_with_policy(functional, policy), tracing_mode="real")(fakes, symbols)
+                try:
+                    module = make_fx(_with_policy(functional, policy), tracing_mode="real")(fakes, symbols)
+                except ObjectsHoldValuesError:
+                    require_unexchanged(self.slots, cells)  # another trace would find them exchanged
+                    raise
                 number_draws(module.graph)
         assert self.result is not None
         self.draws.require_unseeded()

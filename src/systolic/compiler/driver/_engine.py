@@ -49,7 +49,7 @@ from ._compilations import Compile, CompileListener, NoListener
 from ._left_alone import what_counts, without_a_trace
 from ._memory_limit import planned_memory, require_memory
 from ._more_watched import MoreWatched
-from ._other_objects import let_take_their_places, watches
+from ._other_objects import let_take_their_places, watches_lists_of
 from ._program import Program
 from ._recompilation import NameOf, Signature, argument, require_programs, signature_change
 from ._remat import apply_remat
@@ -342,7 +342,7 @@ class Engine:
         program = Program(captured, self.placement, self._executables, self.watch)
         guards = Guards(captured.objects, captured.symbol_paths, captured.guards)
         entry = _Entry(program, guards, signature, tuple(numbers))
-        known = [e for e in self._entries if e.signature != signature or not watches(e.program.captured, self._appended)]
+        known = [e for e in self._entries if e.signature != signature or not watches_lists_of(e.program.captured, captured)]
         self._entries = [entry, *known]
         self.compiles.append(Compile(reason, traced, 0.0, program.is_new, effects=effect_texts(captured.effects)))
         if not program.is_new:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from ..capture import Attribute, Captured, ObjectGraph, Path, SameAs, changes
+from ..capture import Attribute, Captured, ObjectGraph, Path, SameAs, changed_contents, changes
 from ._other_objects import other_objects
 
 
@@ -42,7 +42,8 @@ def left_alone(captured: Captured, now: ObjectGraph, changed: Iterable[Path]) ->
         now: the objects as they are.
         changed: paths of what is not as it was.
     """
-    variable = set(captured.symbol_paths)
+    # what the step changes there it has got at another way, through a variable around a function: a list that it appends to
+    used = {*captured.symbol_paths, *changed_contents(captured)}
     found: set[Attribute] = set()
     waiting = list(changed)
     while waiting:
@@ -54,7 +55,7 @@ def left_alone(captured: Captured, now: ObjectGraph, changed: Iterable[Path]) ->
         if attribute in found:
             continue
         # a number that is an input of the program is looked up there before every step
-        if any(p[:depth] == path[:depth] for p in variable):
+        if any(p[:depth] == path[:depth] for p in used):
             return frozenset()
         found.add(attribute)
         waiting += [*_aliases(path[:depth], captured.objects), *_aliases(path[:depth], now)]

@@ -9,7 +9,7 @@ import argparse
 import dataclasses
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -60,17 +60,17 @@ def lists_in_place(captured: Captured, now: ObjectGraph) -> set[int]:
     return {id(now.lists[path]) for path in appended if path in now.lists} - known
 
 
-def watches(captured: Captured, appended: Collection[int]) -> bool:
-    """Whether a step looks into lists to which steps only append, as is known by now.
+def watches_lists_of(captured: Captured, later: Captured) -> bool:
+    """Whether a step looks into lists of which it was known later that steps only append to them.
 
-    Another program of the step holds whatever is in them; this one would keep the first ones, with the outputs of an epoch.
+    The later program holds whatever is in them; this one would keep the first ones, with the outputs of an epoch.
 
     Args:
         captured: the step.
-        appended: the ids of the lists.
+        later: the same step, traced later.
     """
-    objects = captured.objects
-    return any(id(item) in appended for path, item in objects.lists.items() if path in objects.containers)
+    appended = later.objects.lists.keys() - later.objects.containers.keys()
+    return not appended.isdisjoint(captured.objects.lists.keys() & captured.objects.containers.keys())
 
 
 def let_take_their_places(captured: Captured, now: ObjectGraph, placement: Placement) -> bool:
