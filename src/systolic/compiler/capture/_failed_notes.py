@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+from ._plain_objects import PLAIN
+
 _noted: list[tuple[list[Any], list[Any]]] = []
 """Lists with what the last trace appended to them that failed; one trace runs at a time."""
 
@@ -23,7 +24,7 @@ def note_appended(containers: Iterable[tuple[Any, Any]]) -> None:
     for item, before in containers:
         if type(item) is list and len(item) > len(before) and all(a is b for a, b in zip(item, before, strict=False)):
             added = [_known(one) for one in item[len(before) :]]
-            if all(type(one) in _PLAIN for one in added):
+            if all(type(one) in PLAIN for one in added):
                 _noted.append((item, added))
 
 

@@ -18,14 +18,13 @@ from torch import nn
 from .._users import is_the_users
 from ._object_graph import is_record
 from ._own_generators import is_drawn_from
-from ._plain_objects import is_plain_object
+from ._plain_objects import PLAIN, is_plain_object
 from ._tensor_variables import TensorVariables
 from ._variables import ClassAttributes, EnclosingVariables, cells_of
 
 Place = tuple[Any, str | int | None]
 """Where a variable is: a mapping or list with the key in it, or a closure's cell with None."""
 
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _CALLED = (types.FunctionType, types.BuiltinFunctionType, functools.partial)
 # a larger table is data; comparing it before every step would cost more than it protects
 _MAX_ENTRIES = 256
@@ -168,7 +167,7 @@ def _members(value: object, names: Collection[str], seen: set[int]) -> dict[str,
 def _is_watched(value: object) -> bool:
     if isinstance(value, dict | list | tuple):
         return not is_large(value)
-    kinds = (*_PLAIN, types.SimpleNamespace, argparse.Namespace, np.ndarray, torch.Generator)
+    kinds = (*PLAIN, types.SimpleNamespace, argparse.Namespace, np.ndarray, torch.Generator)
     return isinstance(value, kinds) or is_drawn_from(value) or is_record(value) or is_plain_object(value)
 
 

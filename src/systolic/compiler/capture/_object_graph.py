@@ -283,6 +283,10 @@ class ObjectGraph:
         yield from self.containers.items()
         yield from ((path, item) for path, item in self.lists.items() if path not in self.containers)
 
+    def places(self) -> dict[int, Path]:
+        """The paths of all these, by id."""
+        return {id(container): path for path, container in self.every_container()}
+
     def objects(self) -> Iterator[tuple[Path, Any]]:
         """Every module, optimizer and container that was walked, by the path at which it was first met."""
         yield from self._objects.items()

@@ -20,13 +20,12 @@ import torch
 from ...utilities._torch_internals import FunctionalTensor
 from .._capture_thread import replaced
 from .._errors import is_ours
-from ._object_graph import put_back
-from ._plain_objects import DATA, is_plain_object
-from ._variables import SlotAttributes, own_attributes
+from ._object_graph import copied, put_back
+from ._plain_objects import DATA, PLAIN, is_plain_object
+from ._variables import own_attributes
 
 _ALL = frozenset({"__dict__", "__getstate__", "__reduce_ex__"})
 """Who asks for these may look at every attribute: `vars`, `__getattr__` of settings that looks things up there, `copy.copy`."""
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _SYMBOLS = (torch.SymBool, torch.SymInt, torch.SymFloat)
 _NUMBERS = (bool, int, float, *_SYMBOLS)
 _MAX_ENTRIES = 1_000
@@ -104,7 +103,7 @@ class PlainObjects:
     def _note(self, item: object, owners: tuple[object, ...]) -> None:
         if isinstance(item, torch.Tensor):
             self._tensors[id(item)] = owners
-        if isinstance(item, _PLAIN) or id(item) in self._seen or len(self._held) > _MAX_OBJECTS:
+        if isinstance(item, PLAIN) or id(item) in self._seen or len(self._held) > _MAX_OBJECTS:
             return
         if isinstance(item, list | dict | set | deque):
             self._seen.add(id(item))
@@ -114,7 +113,8 @@ class PlainObjects:
             self._note_object(item, (*owners, item), False)
 
     def _keep(self, container: Any, owners: tuple[object, ...], is_walked: bool) -> None:
-        self._held.append(_Held(container, _copied(container), owners, is_walked))
+        contents = container.copy() if isinstance(container, set) else copied(container)
+        self._held.append(_Held(container, contents, owners, is_walked))
         for one in list(container.values() if isinstance(container, Mapping) else container):
             self._note(one, owners)
 
@@ -170,10 +170,6 @@ class PlainObjects:
         unknown = {name: own[name] for name in names if name in own and name not in known}
         # numbers are watched anyway
         return frozenset(name for name, one in unknown.items() if not isinstance(one, _NUMBERS) and counts_if_read(one))
-
-
-def _copied(container: Any) -> Any:
-    return dict(container) if isinstance(container, SlotAttributes) else container.copy()
 
 
 def counts_if_read(value: object) -> bool:

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from .._users import is_the_users
 
+PLAIN = (bool, int, float, complex, str, bytes, type(None))
 DATA = (Dataset, DataLoader, Sampler)  # worked on by the loader's thread while a step is traced
 _OF_TORCH = (torch.nn.Module, torch.optim.Optimizer, torch.Tensor, *DATA)
 

@@ -20,7 +20,7 @@ def retargeted_effects(captured: Captured, now: ObjectGraph) -> list[Effect] | N
         captured: the step, with the objects as they were.
         now: the objects as they are.
     """
-    place_of = {id(item): path for path, item in captured.objects.every_container()}
+    place_of = captured.objects.places()
     there, objects = dict(now.every_container()), dict(now.objects())
     gone = {number for number, path in place_of.items() if id(there.get(path)) != number}
     gone |= {id(item) for path, item in captured.objects.objects() if objects.get(path) is not item}
@@ -43,7 +43,7 @@ def retargeted_effects(captured: Captured, now: ObjectGraph) -> list[Effect] | N
 
 def changed_contents(captured: Captured) -> set[Path]:
     """The paths of lists, and of entries of other containers, that a step changes; not of attributes that it sets."""
-    place_of = {id(item): path for path, item in captured.objects.every_container()}
+    place_of = captured.objects.places()
     found: set[Path] = set()
     for effect in captured.effects:
         if isinstance(effect, ResizeList | Append | SetContents) and id(effect.container) in place_of:

@@ -238,6 +238,7 @@ class Engine:
             elif not fits(entry.guards.hold, values):
                 continue
             elif not entry.guards.same_gradients():
+                bind(self._objects(), self.placement)
                 self._rebind(entry)
             if position:
                 self._entries.insert(0, self._entries.pop(position))
@@ -247,7 +248,6 @@ class Engine:
 
     def _rebind(self, entry: _Entry) -> None:
         """Tensors stand where others stood (gradients that were removed and came back): the same graph, other buffers."""
-        bind(self._objects(), self.placement)
         captured = entry.program.captured
         take_gradients(captured.slots)
         entry.program = Program(captured, self.placement, self._executables, self.watch)
