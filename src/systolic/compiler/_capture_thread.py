@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import BuiltinFunctionType, ModuleType
 from typing import Any
+
+from ._module_variables import module_variables
 
 # Replacements are put in and taken out in order, so that two threads that capture at once would leave one in place.
 _ONE_AT_A_TIME = threading.RLock()
@@ -97,9 +98,14 @@ def replaced(owner: object, name: str, replacement: Callable[..., Any]) -> Itera
 
 @contextlib.contextmanager
 def replaced_everywhere(owner: ModuleType, name: str, replacement: Callable[..., Any]) -> Iterator[None]:
-    """The same in every module that imported the function by its name."""
+    """The same in every module that imported the function, by whatever name."""
     original = vars(owner)[name]
-    with contextlib.ExitStack() as stack:
-        for module in [m for m in sys.modules.values() if getattr(m, "__dict__", {}).get(name) is original]:
-            stack.enter_context(replaced(module, name, replacement))
+    chosen = only_in_capture(replacement, original)
+    variables = list(module_variables({f"{owner.__name__}.{name}": original}))
+    for variable in variables:
+        variable.hold(chosen)
+    try:
         yield
+    finally:
+        for variable in variables:
+            variable.restore(chosen)

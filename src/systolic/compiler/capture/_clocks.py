@@ -15,8 +15,8 @@ from typing import Any
 from ...utilities._installed import is_in_packages
 from .._capture_thread import is_capture_thread, only_in_capture, replaced
 from .._errors import is_user_frame
+from .._module_variables import module_variables
 from .._users import is_the_users
-from ._module_variables import module_variables
 
 _CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time", "thread_time")
 _told: set[tuple[str, int]] = set()
@@ -33,11 +33,10 @@ def clocks_told() -> Iterator[None]:
     originals = {name: getattr(time, name) for name in _CLOCKS}
     replacements = {name: only_in_capture(function, originals[name]) for name, function in functions.items()}
     with contextlib.ExitStack() as stack:
-        for variable in list(module_variables({**originals, **_CALENDAR})):
-            if is_the_users(variable.module):
-                replacement = replacements.get(variable.watched) or _CALENDAR_TOLD[variable.watched]
-                variable.hold(replacement)
-                stack.callback(variable.restore, replacement)
+        for variable in list(module_variables({**originals, **_CALENDAR}, is_the_users)):
+            replacement = replacements.get(variable.watched) or _CALENDAR_TOLD[variable.watched]
+            variable.hold(replacement)
+            stack.callback(variable.restore, replacement)
         for name, function in functions.items():
             stack.enter_context(replaced(time, name, function))
         yield

@@ -20,7 +20,7 @@ import numpy as np
 from ...utilities._entries import Entry, see
 from .._capture_thread import is_capture_thread
 from .._errors import HiddenRandomnessError, user_line_of
-from ._module_variables import module_variables
+from .._module_variables import module_variables
 from ._numpy_draws import noting_numpy_draws
 
 # The functions of `random` that are methods written in C, or set the state. All others are written in Python and call
