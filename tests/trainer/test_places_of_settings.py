@@ -322,6 +322,25 @@ def a_global_partial(module: Any) -> None:
     _keep(module, None, lambda _, loss: _partial(loss), turn)
 
 
+_method: Callable[[T], T] = Scale().scaled
+
+
+def a_global_method(module: Any) -> None:
+    def turn(_: Any) -> None:
+        global _method
+        other = Scale()
+        other.k = 0.3
+        _method = other.scaled
+
+    globals()["_method"] = Scale().scaled
+    _keep(module, None, lambda _, loss: _method(loss), turn)
+
+
+def in_the_object_of_a_global_method(module: Any) -> None:
+    globals()["_method"] = Scale().scaled
+    _keep(module, None, lambda _, loss: _method(loss), lambda _: _halve(_method.__self__))  # type: ignore[attr-defined]
+
+
 _KINDS: list[Prepare] = [
     in_the_base_of_a_class, in_the_class_of_an_object, a_text_in_the_class_of_an_object, another_class,
     in_the_object_of_a_method, the_method_of_another_object, in_an_object_that_is_called, a_tuple_of_an_object,
@@ -329,7 +348,7 @@ _KINDS: list[Prepare] = [
     another_object_with_another_class, another_object_with_other_data, a_function_of_an_object, in_keywords_of_a_partial, another_partial, an_object_in_a_partial, a_tensor_in_a_partial,
     in_a_dataclass_with_slots, another_frozen_dataclass_with_slots, in_slots, in_slots_beside_others, in_a_dict_in_slots,
     an_attribute_of_a_dict, entries_that_are_attributes, attributes_that_are_looked_up, a_global_function,
-    a_global_function_in_c, a_global_partial,
+    a_global_function_in_c, a_global_partial, a_global_method, in_the_object_of_a_global_method,
 ]  # fmt: skip
 
 

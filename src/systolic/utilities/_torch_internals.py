@@ -45,6 +45,7 @@ from torch._subclasses.functional_tensor import dispatch_functionalize as dispat
 from torch.fx.experimental.proxy_tensor import decompose as decompose
 from torch.fx.experimental.proxy_tensor import get_proxy_mode as get_proxy_mode
 from torch.fx.experimental.proxy_tensor import make_fx as make_fx
+from torch.fx.experimental.proxy_tensor import track_tensor as track_tensor
 
 # numbers that change from step to step (the epoch, the learning rate) are symbols, whose conditions become guards
 from torch.fx.experimental.symbolic_shapes import DimDynamic as DimDynamic
@@ -130,6 +131,7 @@ assume: Any = _torch._check
 
 # `DeviceTensor`: torch functions see it without its own `__torch_function__`, and it is swapped for the user's tensor.
 disabled_torch_function = _C._disabled_torch_function_impl
+no_torch_functions = _C.DisableTorchFunction  # nor modes of them
 torch_function_depth = _C._len_torch_function_stack
 swap_tensors_below = _C._swap_tensor_impl
 # `data` as it is in C, below the property that `runtime` gives to `torch.Tensor`
@@ -139,6 +141,20 @@ plain_data = _C.TensorBase.data
 is_functional_tensor = _torch._is_functional_tensor
 apply_pending_writes = _torch._sync
 has_data_mutation = _torch._functionalize_has_data_mutation
+
+
+def functional_value(tensor: FunctionalTensor) -> torch.Tensor:
+    """The value that a functional tensor has now."""
+    return _torch._from_functional_tensor(tensor.elem)
+
+
+def take_value(tensor: FunctionalTensor, value: torch.Tensor) -> None:
+    """Give a functional tensor another value, as a write to all of it would."""
+    _torch._functionalize_replace(tensor.elem, value)
+    _torch._functionalize_commit_update(tensor.elem)
+    _torch._functionalize_sync(tensor.elem)
+    torch.autograd.graph.increment_version(tensor)
+
 
 # whether a tensor is one of torch.func's: a level of vmap, grad or jvp around another tensor; that other tensor; and the
 # level that a function runs in, None outside of all
@@ -166,6 +182,13 @@ def primitive_as_aten(op: OpOverload) -> Callable[..., Any]:
     """An op of the namespace `prims`, of which PyTorch's own rules are made, in ops of `aten`."""
     primitive: Any = op
     return primitive.impl_aten
+
+
+def single_tensor_updates() -> list[tuple[ModuleType, str]]:
+    """The loops in which PyTorch's optimizers update one parameter after the other, each with its module."""
+    names = ("adadelta", "adagrad", "adam", "adamax", "asgd", "nadam", "radam", "rmsprop", "rprop", "sgd")
+    modules = [importlib.import_module(f"torch.optim.{name}") for name in names]
+    return [(module, f"_single_tensor_{name}") for module, name in zip(modules, names, strict=True)]
 
 
 def torch_numpy() -> Any:

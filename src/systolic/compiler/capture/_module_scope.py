@@ -18,14 +18,13 @@ from torch import nn
 from .._users import is_the_users
 from ._object_graph import is_record
 from ._own_generators import is_drawn_from
-from ._plain_objects import PLAIN, is_plain_object
+from ._plain_objects import CALLED, PLAIN, is_plain_object
 from ._tensor_variables import TensorVariables
 from ._variables import ClassAttributes, EnclosingVariables, cells_of
 
 Place = tuple[Any, str | int | None]
 """Where a variable is: a mapping or list with the key in it, or a closure's cell with None."""
 
-_CALLED = (types.FunctionType, types.BuiltinFunctionType, functools.partial)
 # a larger table is data; comparing it before every step would cost more than it protects
 _MAX_ENTRIES = 256
 
@@ -127,7 +126,7 @@ def _variable(path: str, place: Place, holder: Mapping[str, Any], names: Collect
     """
     name = path.rpartition(".")[2]
     value = holder[name]
-    if isinstance(value, _CALLED):  # which one it is counts, and what it mentions itself
+    if isinstance(value, CALLED):  # which one it is counts, and what it mentions itself
         within = _variables(value, seen) if isinstance(value, types.FunctionType) and is_the_users(value.__module__) else {}
         return {path: place} | within
     if _is_watched(value):

@@ -20,7 +20,7 @@ from .._users import is_the_users
 from ._array_contents import Contents
 from ._failed_notes import note_appended
 from ._hook_tables import RUN_IN_STEPS, Table, hook_tables
-from ._plain_objects import has_own_attributes, is_made, is_plain_object
+from ._plain_objects import CALLED, has_own_attributes, is_made, is_plain_object
 from ._variables import BoundArguments, ClassAttributes, EnclosingVariables, SlotAttributes, own_attributes
 
 Path = tuple[Any, ...]
@@ -29,7 +29,6 @@ Attribute = tuple[int, str]
 Container = list[Any] | deque[Any] | MutableMapping[Any, Any]
 
 _PLAIN = (bool, int, float, str, type(None))
-_CALLED = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial)
 _SMALL = 64
 """Up to how many elements a container counts as a setting; larger ones are data."""
 
@@ -173,7 +172,7 @@ class ObjectGraph:
         """Whether a variable or an argument that a function has for itself is looked into, or is data."""
         if isinstance(value, list | dict | tuple):  # a list that steps append to may have become large meanwhile
             return len(value) <= _SMALL or id(value) in self._opaque
-        return type(value) in _PLAIN or isinstance(value, (torch.Tensor, *_CALLED)) or is_plain_object(value)
+        return type(value) in _PLAIN or isinstance(value, (torch.Tensor, *CALLED)) or is_plain_object(value)
 
     def _visit_class(self, cls: type, path: Path) -> None:
         """Visit the numbers, flags and text of a class of the user's that holds settings (`self.config = Config`)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 import weakref
 from typing import Any
@@ -12,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from .._users import is_the_users
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
+CALLED = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial)
 DATA = (Dataset, DataLoader, Sampler)  # worked on by the loader's thread while a step is traced
 _OF_TORCH = (torch.nn.Module, torch.optim.Optimizer, torch.Tensor, *DATA)
 

@@ -44,6 +44,7 @@ from ..kernels import (
     scaled_dot_product_attention,
     scanning_in_pairs,
 )
+from ._alike_updates import copying_alike_updates
 from ._checkpointing import marking_recomputations
 from ._decided import decided_at_once, hashed, instances_of_pythons
 from ._grown_lists import metrics_hashed_by_identity
@@ -164,6 +165,7 @@ def capturing() -> Iterator[None]:
         stack.enter_context(torch.compiler.set_stance("force_eager"))
         for owner, name, replacement in _FUNCTIONS:
             stack.enter_context(replaced(owner, name, replacement))
+        stack.enter_context(copying_alike_updates())
         stack.enter_context(_symbolic_extrema())
         stack.enter_context(symbolic_math())
         stack.enter_context(moduli_of_reals())
