@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import sysconfig
 import traceback
@@ -41,6 +42,7 @@ def is_ours(filename: str) -> bool:
     return filename.startswith(_OURS)
 
 
+@functools.cache  # a trace of seconds asks 100,000 times, of some hundred files
 def is_user_frame(filename: str) -> bool:
     """Whether a source file is the user's or a package's: not PyTorch's, not Python's and not ours."""
     if filename.startswith(_STANDARD_LIBRARY):

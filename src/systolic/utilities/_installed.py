@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sysconfig
 
 INSTALLED = tuple({sysconfig.get_path(name) + "/" for name in ("stdlib", "platstdlib", "purelib", "platlib")})
@@ -16,6 +17,7 @@ def is_installed(file: str) -> bool:
     return file.startswith(INSTALLED) or is_in_packages(file)
 
 
+@functools.cache
 def is_in_packages(file: str) -> bool:
     """Whether a source file lies in a directory of installed packages."""
     return any(part in file for part in _PACKAGES)

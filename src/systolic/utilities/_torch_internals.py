@@ -25,6 +25,9 @@ from torch._decomp import core_aten_decompositions as core_aten_decompositions
 # the room of `torch.func.linearize`, which a trace refuses
 from torch._functorch import eager_transforms as eager_transforms
 
+# where a symbol was made, for PyTorch's log: it is not looked for
+from torch._guards import SLoc as SLoc
+
 # where a symbolic number comes from
 from torch._guards import Source as Source
 
@@ -42,6 +45,7 @@ from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
 from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
 from torch._subclasses.functional_tensor import FunctionalTensor as FunctionalTensor
 from torch._subclasses.functional_tensor import dispatch_functionalize as dispatch_functionalize
+from torch.fx._lazy_graph_module import _use_lazy_graph_module as _use_lazy_graph_module
 from torch.fx.experimental.proxy_tensor import decompose as decompose
 from torch.fx.experimental.proxy_tensor import get_proxy_mode as get_proxy_mode
 from torch.fx.experimental.proxy_tensor import make_fx as make_fx
@@ -171,6 +175,9 @@ sym_functions = {
     for name in ("sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh", "asin", "acos", "atan", "log2")
 }
 sym_log2 = sym_functions["log2"]
+
+
+no_location = SLoc(None, None)
 
 
 def constant_source(name: str) -> Source:

@@ -110,7 +110,7 @@ class _Kinds:
     def _kind(self, value: torch.Tensor, shape: torch.Size) -> Hashable:
         dense = value.is_contiguous() and value.untyped_storage().nbytes() == value.numel() * value.element_size()
         size = "parameter's" if value.shape == shape and dense else (tuple(value.shape), value.stride())
-        return value.dtype, value.device, value.dim(), size
+        return value.dtype, value.device, min(value.dim(), 1), size
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 import sympy
 import torch
 
-from ...utilities._torch_internals import DimDynamic, ShapeEnv, constant_source, free_unbacked_symbols
+from ...utilities._torch_internals import DimDynamic, ShapeEnv, constant_source, free_unbacked_symbols, no_location
 from .._errors import user_line_of
 from ._host_expressions import HostExpression as HostExpression
 from ._host_expressions import compiled_expression
@@ -26,6 +26,10 @@ class _AskingShapeEnv(ShapeEnv):
         super().__init__(**settings)
         self.drawn: set[sympy.Symbol] = set()
         self.lines: list[str] = []  # of the user's code, by guard
+
+    def _get_stack_summary(self, is_debug: bool = False, framework_loc: str | None = None) -> tuple[Any, str]:
+        """Nothing about where a symbol comes from, which PyTorch's log says: to find that out it imports `torch.export`."""
+        return no_location, ""
 
     def evaluate_sym_node(self, sym_node: Any, size_oblivious: bool = False, fallback_value: bool | None = None) -> Any:
         """Value of a symbolic number or condition; PyTorch's own answer where there is one, or where it has another way."""

@@ -19,6 +19,7 @@ from ...utilities._torch_internals import (
     FunctionalTensor,
     _adafactor,
     _BatchNorm,
+    _use_lazy_graph_module,
     eager_transforms,
     effects,
     is_functorch_tensor,
@@ -163,6 +164,8 @@ def capturing() -> Iterator[None]:
         stack.enter_context(as_capture_thread())
         # what `torch.compile` wraps is run as it is: the whole step is compiled
         stack.enter_context(torch.compiler.set_stance("force_eager"))
+        # nobody runs the graph as Python, whose source would take a twentieth of the trace to write
+        stack.enter_context(_use_lazy_graph_module(should_use=True))
         for owner, name, replacement in _FUNCTIONS:
             stack.enter_context(replaced(owner, name, replacement))
         stack.enter_context(copying_alike_updates())

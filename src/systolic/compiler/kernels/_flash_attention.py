@@ -232,6 +232,8 @@ def _backward(settings: _Settings, kept: Any, cotangent: Any) -> tuple[jax.Array
 _attend.defvjp(_forward, _backward, symbolic_zeros=True)
 
 
+# a model's layers call it alike: JAX traces the kernel once, and the program has its ops where they would stand anyway
+@functools.partial(jax.jit, static_argnums=(0, 1), inline=True)
 def _on_each_core(settings: _Settings, function: Any, arrays: tuple[Any, ...]) -> Any:
     """`function` on every core's part of the batch and the heads.
 

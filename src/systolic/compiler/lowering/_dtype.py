@@ -82,6 +82,8 @@ def as_array(value: Operand, dtype: DTypeLike) -> jax.Array:
 def cast(x: jax.Array, dtype: DTypeLike) -> jax.Array:
     """`tensor.to(dtype)` without the warning on complex inputs."""
     dtype = jnp.dtype(dtype)
+    if x.dtype == dtype and not x.weak_type:
+        return x
     if jnp.iscomplexobj(x) and dtype != jnp.bool_ and not jnp.issubdtype(dtype, jnp.complexfloating):
         x = x.real
     if dtype == jnp.uint8 and jnp.issubdtype(x.dtype, jnp.floating):
