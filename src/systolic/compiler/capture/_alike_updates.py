@@ -82,7 +82,7 @@ def _one_of_each_kind(update: Callable[..., None]) -> Callable[..., None]:
 
 
 class _Kinds:
-    """Which parameters have updates that are alike.
+    """Kinds of parameters, of which all have updates that are alike.
 
     Args:
         tracer: of the trace.

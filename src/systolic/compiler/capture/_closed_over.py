@@ -25,6 +25,9 @@ from ._memory_writes import assign_data, sets_data, traced_set
 from ._size_arguments import split_by_values, with_sizes
 from ._size_reads import SizeReads
 
+_SINGLE = (torch.Tensor, int, float, str, type(None), torch.dtype)
+"""Types of arguments that hold no tensors within."""
+
 
 class ClosedOverTensors(TorchFunctionMode):
     """While the user's code is traced, use a stand-in for every ordinary tensor: the state's own, or a constant's.
@@ -56,7 +59,11 @@ class ClosedOverTensors(TorchFunctionMode):
         kwargs = kwargs or {}
         if not self.active:
             return func(*args, **kwargs)
-        args, kwargs = tree_map_only(torch.Tensor, self._stand_in, (indexed(func, args), kwargs))
+        args = indexed(func, args)
+        if kwargs or not all(isinstance(one, _SINGLE) for one in args):
+            args, kwargs = tree_map_only(torch.Tensor, self._stand_in, (args, kwargs))
+        else:  # most calls by far only ask for an attribute, and to look for containers takes longer than the answer
+            args = tuple([self._stand_in(one) if isinstance(one, torch.Tensor) else one for one in args])
         args, kwargs = with_sizes(func, args, kwargs)
         if (parts := split_by_values(func, args, kwargs)) is not None:
             return parts
