@@ -6,7 +6,7 @@ A release of PyTorch that moves one of them is answered here.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -145,6 +145,11 @@ plain_data = _C.TensorBase.data
 is_functional_tensor = _torch._is_functional_tensor
 apply_pending_writes = _torch._sync
 has_data_mutation = _torch._functionalize_has_data_mutation
+
+
+def fake_tensor(mode: FakeTensorMode, shape: Sequence[int], dtype: torch.dtype) -> FakeTensor:
+    """A tensor without values on the CPU; outside of all modes. To make it by an op of its mode takes ten times as long."""
+    return FakeTensor(mode, torch.empty(shape, dtype=dtype, device="meta"), torch.device("cpu"))
 
 
 def functional_value(tensor: FunctionalTensor) -> torch.Tensor:

@@ -22,6 +22,7 @@ from ...utilities._torch_internals import (
     OpOverload,
     _disable_current_modes,
     apply_pending_writes,
+    fake_tensor,
     functional_value,
     get_proxy_mode,
     no_torch_functions,
@@ -50,17 +51,16 @@ def copying_alike_updates() -> Iterator[None]:
 def _one_of_each_kind(update: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(update)
     def updates(params: list[torch.Tensor], *others: Any, **options: Any) -> None:
-        mode = get_proxy_mode()
-        given = (params, *others)
-        columns = [i for i, column in enumerate(given) if isinstance(column, list) and len(column) == len(params)]
-        if mode is None or len(params) < 2 or any(isinstance(option, list) for option in options.values()):
+        mode, given = get_proxy_mode(), (params, *others)
+        if mode is None or any(isinstance(option, list) for option in options.values()):
             update(*given, **options)
             return
         tracer = mode.tracer
-        kinds = _Kinds(tracer, [given[i] for i in columns])
+        columns = [column for column in given if isinstance(column, list) and len(column) == len(params)]
+        kinds = _Kinds(tracer, columns)
         known: dict[Hashable, _Template | None] = {}
         for number in range(len(params)):
-            row = [given[i][number] for i in columns]
+            row = [column[number] for column in columns]
             with no_torch_functions():
                 kind = kinds.of(row)
                 template = known.get(kind)
@@ -68,15 +68,15 @@ def _one_of_each_kind(update: Callable[..., None]) -> Callable[..., None]:
                     template.copy_for(row, tracer)
                     continue
                 sources = [_node(value, tracer) for value in row]
-            alone = [[column[number]] if i in columns else column for i, column in enumerate(given)]
             last = next(reversed(tracer.graph.nodes))
-            update(*alone, **options)
-            for i in columns:  # where there was no momentum yet, there is one now
-                given[i][number] = alone[i][0]
-            if kind is not None and kind not in known:
-                same = all(given[i][number] is value for i, value in zip(columns, row, strict=True))
+            alone = {id(column): [column[number]] for column in columns}
+            update(*[alone.get(id(argument), argument) for argument in given], **options)
+            for column in columns:  # where there was no momentum yet, there is one now
+                column[number] = alone[id(column)][0]
+            known[kind] = None
+            if kind is not None and all(alone[id(c)][0] is value for c, value in zip(columns, row, strict=True)):
                 with no_torch_functions():
-                    known[kind] = _template(last, sources, row, tracer) if same else None
+                    known[kind] = _template(last, sources, row, tracer)
 
     return updates
 
@@ -89,7 +89,7 @@ class _Kinds:
         columns: lists with an entry for each parameter.
     """
 
-    def __init__(self, tracer: Any, columns: Sequence[list[torch.Tensor | None]]) -> None:
+    def __init__(self, tracer: Any, columns: Sequence[Sequence[torch.Tensor | None]]) -> None:
         self._tracer = tracer
         self._memories = Counter(_memory(value) for column in columns for value in column if value is not None)
 
@@ -103,9 +103,10 @@ class _Kinds:
         if len({node for node in nodes if node is not None}) != sum(node is not None for node in nodes):
             return None
         values = [None if node is None else node.meta["val"] for node in nodes]
-        shape = values[0].shape
+        parameter = values[0]
+        assert parameter is not None, "a row begins with a parameter"
         flags = tuple(value is not None and value.requires_grad for value in row)
-        return flags, tuple(None if value is None else self._kind(value, shape) for value in values)
+        return flags, tuple(None if value is None else self._kind(value, parameter.shape) for value in values)
 
     def _kind(self, value: torch.Tensor, shape: torch.Size) -> Hashable:
         dense = value.is_contiguous() and value.untyped_storage().nbytes() == value.numel() * value.element_size()
@@ -134,20 +135,23 @@ class _Template:
         current = [_node(value, tracer) for value in row]
         known = {old: new for old, new in zip(self.sources, current, strict=True) if old is not None and new is not None}
         parameter = current[0]
-        assert parameter is not None, "a kind has a parameter"
-        shape = parameter.meta["val"].shape
-        with _disable_current_modes(), parameter.meta["val"].fake_mode:
-            values: dict[torch.dtype, torch.Tensor] = {}
+        assert parameter is not None, "a row begins with a parameter"
+        shape, mode = parameter.meta["val"].shape, parameter.meta["val"].fake_mode
+        with _disable_current_modes():
+            kinds = {value.dtype for value in (node.meta["val"] for node in self.nodes) if value.shape == self.shape}
+            values = {} if shape == self.shape else {dtype: fake_tensor(mode, shape, dtype) for dtype in kinds}
             for node in self.nodes:
                 known[node] = new = tracer.graph.node_copy(node, lambda source: known.get(source, source))
                 value = node.meta["val"]
-                if value.shape == self.shape and shape != self.shape:
+                if value.shape == self.shape and values:
                     new.meta.pop("tensor_meta", None)
-                    new.meta["val"] = values.setdefault(value.dtype, torch.empty(shape, dtype=value.dtype))
+                    new.meta["val"] = values[value.dtype]
             for tensor, result in zip(row, self.results, strict=True):
-                if tensor is not None and result is not None:
+                if result is not None:
+                    assert isinstance(tensor, FunctionalTensor), "what was written to is traced"
                     new = known[result]
-                    fresh = torch.empty_like(new.meta["val"])
+                    value = new.meta["val"]
+                    fresh = fake_tensor(mode, value.shape, value.dtype)
                     track_tensor(fresh, fx.Proxy(new, tracer), constant=None, tracer=tracer)
                     take_value(tensor, fresh)
 
@@ -158,7 +162,7 @@ def _template(last: fx.Node, sources: list[fx.Node | None], row: Row, tracer: An
     while last.next.op != "root":
         last = last.next
         made.append(last)
-    assert sources[0] is not None, "a kind has a parameter"
+    assert sources[0] is not None, "a row begins with a parameter"
     shape = sources[0].meta["val"].shape
     nodes = [node for node in made if not isinstance(node.meta.get("val"), torch.SymInt | torch.SymFloat)]
     if not all(_is_pointwise(node, shape) for node in nodes):

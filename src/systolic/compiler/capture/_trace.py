@@ -14,7 +14,7 @@ import torch
 from torch import fx, nn
 
 from ...runtime import DeviceTensor
-from ...utilities._torch_internals import FakeTensorMode, decompose, dispatch_functionalize, make_fx
+from ...utilities._torch_internals import FakeTensorMode, decompose, dispatch_functionalize, fake_tensor, make_fx
 from .._errors import DataDependentError, HiddenRandomnessError, user_line_of
 from ..kernels import normalising_parts
 from ._array_writes import ArrayWrites
@@ -338,8 +338,7 @@ class _Tracing:
 
     def _fakes(self) -> list[torch.Tensor]:
         tensors = [slot.tensor for slot in self.slots] + list(self.call.leaves)
-        with self.mode:
-            return [torch.empty(tuple(t.shape), dtype=t.dtype, device="cpu") for t in tensors]
+        return [fake_tensor(self.mode, tuple(t.shape), t.dtype) for t in tensors]
 
     def _traced(self, flat: list[torch.Tensor], symbols: list[Any]) -> list[Any]:
         """The function that PyTorch's tracer runs: install stand-ins, call the step, collect what it left."""
