@@ -36,7 +36,7 @@ from .._capture_thread import replaced
 _ALSO_POINTWISE = frozenset({torch.ops.aten.copy.default, torch.ops.aten.scalar_tensor.default})
 
 Row = list[torch.Tensor | None]
-"""What an update is given of one parameter: the parameter, its gradient, and what the optimizer keeps of it."""
+"""Arguments of an update that belong to one parameter: the parameter, its gradient, and what the optimizer keeps of it."""
 
 
 @contextlib.contextmanager
@@ -157,7 +157,7 @@ class _Template:
 
 
 def _template(last: fx.Node, sources: list[fx.Node | None], row: Row, tracer: Any) -> _Template | None:
-    """What was traced since `last`; None where another parameter's update may be other ops."""
+    """The nodes traced since `last`; None where another parameter's update may be other ops."""
     made: list[fx.Node] = []
     while last.next.op != "root":
         last = last.next
