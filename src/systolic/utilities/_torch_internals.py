@@ -196,6 +196,12 @@ def primitive_as_aten(op: OpOverload) -> Callable[..., Any]:
     return primitive.impl_aten
 
 
+def is_tagged_pointwise(op: object) -> bool:
+    """Whether PyTorch says of an op that each number of its result comes of those at the same place, and is not drawn."""
+    tags = getattr(op, "tags", ())
+    return torch.Tag.pointwise in tags and torch.Tag.nondeterministic_seeded not in tags
+
+
 def single_tensor_updates() -> list[tuple[ModuleType, str]]:
     """The loops in which PyTorch's optimizers update one parameter after the other, each with its module."""
     names = ("adadelta", "adagrad", "adam", "adamax", "asgd", "nadam", "radam", "rmsprop", "rprop", "sgd")

@@ -25,6 +25,7 @@ from ...utilities._torch_internals import (
     fake_tensor,
     functional_value,
     get_proxy_mode,
+    is_tagged_pointwise,
     no_torch_functions,
     single_tensor_updates,
     take_value,
@@ -181,9 +182,7 @@ def _is_pointwise(node: fx.Node, shape: torch.Size) -> bool:
     target, value = node.target, node.meta.get("val")
     if not isinstance(target, OpOverload) or not isinstance(value, torch.Tensor) or not value.is_contiguous():
         return False
-    pointwise = target in _ALSO_POINTWISE or torch.Tag.pointwise in target.tags
-    drawn = torch.Tag.nondeterministic_seeded in target.tags
-    return pointwise and not drawn and value.shape in (shape, torch.Size())
+    return (target in _ALSO_POINTWISE or is_tagged_pointwise(target)) and value.shape in (shape, torch.Size())
 
 
 def _node(value: torch.Tensor | None, tracer: Any) -> fx.Node | None:

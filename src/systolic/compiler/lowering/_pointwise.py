@@ -173,14 +173,12 @@ def _addcdiv(x: jax.Array, left: jax.Array, right: jax.Array, value: Operand = 1
 @lowers(aten.lerp.Tensor, aten.lerp.Scalar)
 def _lerp(start: jax.Array, end: jax.Array, weight: Operand) -> jax.Array:
     dtype = compute_dtype(announced_dtype())
-    share, is_number = as_array(weight, dtype), isinstance(weight, (int, float))
-    start, end = as_array(start, dtype), as_array(end, dtype)
+    start, end, share = (as_array(v, dtype) for v in (start, end, weight))
     way = _minus(end, start)
-    # two forms, so that the ends are hit exactly
-    from_start, from_end = (lambda: _plus(start, _times(share, way))), lambda: _minus(end, _times(way, 1 - share))
-    if is_number:
-        return from_start() if abs(weight) < 0.5 else from_end()
-    return jnp.where(jnp.abs(share) < 0.5, from_start(), from_end())
+    # two forms, so that the ends are hit exactly; of a number it is known which one
+    if isinstance(weight, (int, float)):
+        return _plus(start, _times(share, way)) if abs(weight) < 0.5 else _minus(end, _times(way, 1 - share))
+    return jnp.where(jnp.abs(share) < 0.5, start + share * way, end - way * (1 - share))
 
 
 def _heaviside(x: jax.Array, values: jax.Array) -> jax.Array:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from ...utilities._torch_internals import is_tagged_pointwise
 from ._bounded_dims import Dims, Size
 from ._bounded_table import (
     args_of,
@@ -70,8 +71,7 @@ def pointwise(writer: Writer, node: fx.Node) -> None:
 
 def is_pointwise(op: Any) -> bool:
     """Whether elements of an op's result depend on those in their places alone."""
-    tags = getattr(op, "tags", ())
-    return op in _POINTWISE_BESIDES or (torch.Tag.pointwise in tags and torch.Tag.nondeterministic_seeded not in tags)
+    return op in _POINTWISE_BESIDES or is_tagged_pointwise(op)
 
 
 @rule_for(aten.ones_like.default, aten.zeros_like.default, aten.full_like.default, aten.empty_like.default, parted=True)

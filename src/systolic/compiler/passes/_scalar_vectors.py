@@ -18,7 +18,7 @@ import torch
 from torch import fx
 from torch.fx.node import Argument
 
-from ...utilities._torch_internals import OpOverload
+from ...utilities._torch_internals import OpOverload, is_tagged_pointwise
 from ._rewrites import copy_of, drop_unused
 
 aten = torch.ops.aten
@@ -83,10 +83,7 @@ def _is_scalar(node: fx.Node) -> bool:
 
 def _is_pointwise(node: fx.Node) -> bool:
     """Whether an op computes each number of its result from those at the same place, and gives one number here."""
-    target = node.target
-    if not isinstance(target, OpOverload) or not _is_scalar(node):
-        return False
-    return torch.Tag.pointwise in target.tags and torch.Tag.nondeterministic_seeded not in target.tags
+    return isinstance(node.target, OpOverload) and _is_scalar(node) and is_tagged_pointwise(node.target)
 
 
 def _operation(node: fx.Node, scalars: Mapping[fx.Node, int | None]) -> Hashable:
