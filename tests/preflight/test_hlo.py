@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from systolic.preflight import parse_slice, slice_devices
 from systolic.preflight._hlo import analyse
-from systolic.preflight._hlo_analysis import HloAnalysis
+from systolic.preflight._hlo_analysis import HloAnalysis, module_of
 from systolic.preflight._hlo_text import Array, arrays
 
 pytest.importorskip("libtpu")
@@ -67,6 +69,13 @@ def test_estimates_are_the_compilers_own(trained: HloAnalysis) -> None:
 def test_an_operation_knows_what_it_was_made_from(trained: HloAnalysis) -> None:
     product = next(o for o in trained.operations if "convolution" in o.inner_opcodes)
     assert product.op_name.endswith("dot_general")
+
+
+def test_an_operation_of_a_layer_that_is_lowered_once_has_the_layers_name(trained: HloAnalysis) -> None:
+    call = "jit(step)/backward/model.net.0/jit(layer)"
+    for inside, module in (("/.up/[a.py:3]/dot_general", ".up"), ("/.up.0/mul", ".up.0"), ("/[a.py:3]/add", ""), ("/add", "")):
+        operation = dataclasses.replace(trained.operations[0], op_name=call + inside)
+        assert module_of(operation) == f"backward/model.net.0{module}"
 
 
 def test_gradients_are_reduced_over_all_cores(trained: HloAnalysis) -> None:

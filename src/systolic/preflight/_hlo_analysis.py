@@ -144,6 +144,8 @@ class HloAnalysis:
 
 
 _LINE = re.compile(r"\[([^\[\]]+:\d+)\]")
+# a function that the program calls for each of several layers names what is inside of one: "model.net.0/jit(layer)/.up/..."
+_OF_LAYER = re.compile(r"/jit\(layer\)/\.([^/]*)")
 _SCOPE = re.compile(r"(?:^|/)((?:backward/)?model[^/\[]*|backward|optimizer)(?:/|$)")
 
 
@@ -155,5 +157,6 @@ def user_line(operation: Operation) -> str:
 
 def module_of(operation: Operation) -> str:
     """The module that an operation belongs to: `model.net.0`, `backward/model.net.0`, or `optimizer`."""
-    found = _SCOPE.search(_LINE.sub("", operation.op_name).replace("//", "/"))
+    whole = _OF_LAYER.sub(r".\1", _LINE.sub("", operation.op_name).replace("//", "/"))
+    found = _SCOPE.search(whole)
     return found[1] if found else ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -32,9 +33,12 @@ from ...utilities._torch_internals import (
     track_tensor,
 )
 from .._capture_thread import replaced
+from ..lowering import UPDATE
 
 # of each number by itself, too, though PyTorch does not say so of them
 _ALSO_POINTWISE = frozenset({torch.ops.aten.copy.default, torch.ops.aten.scalar_tensor.default})
+
+_numbers = itertools.count()
 
 Row = list[torch.Tensor | None]
 """Arguments of an update that belong to one parameter: the parameter, its gradient, and what the optimizer keeps of it."""
@@ -141,8 +145,10 @@ class _Template:
         with _disable_current_modes():
             kinds = {value.dtype for value in (node.meta["val"] for node in self.nodes) if value.shape == self.shape}
             values = {} if shape == self.shape else {dtype: fake_tensor(mode, shape, dtype) for dtype in kinds}
+            number = next(_numbers)
             for node in self.nodes:
                 known[node] = new = tracer.graph.node_copy(node, lambda source: known.get(source, source))
+                new.meta[UPDATE] = number
                 value = node.meta["val"]
                 if value.shape == self.shape and values:
                     new.meta.pop("tensor_meta", None)

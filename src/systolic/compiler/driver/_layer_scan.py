@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from torch import fx
 
 from ..capture import Captured, SlotInput
-from ..lowering import LayerLoop, Step, ValuePlacement
+from ..lowering import LayerLoop, LoopStep, ValuePlacement
 from ..passes import layer_loops, layer_order
 
 
-def order_with_loops(graph: fx.Graph, is_state: Sequence[bool], placement: ValuePlacement | None) -> list[Step] | None:
+def order_with_loops(graph: fx.Graph, is_state: Sequence[bool], placement: ValuePlacement | None) -> list[LoopStep] | None:
     """The order of what a step does, its repeated layers as loops; None, with a warning, where no layers repeat.
 
     Args:

@@ -15,12 +15,14 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
 from torch import fx
 
+from ..._collector import collector_off
 from ...runtime import CompilerOptions, Placement, jax_dtype, place_of
 from ...sharding import FSDP_AXIS, TENSOR_AXIS
 from ..capture import Captured, Speculation
 from ..lowering import SCOPE, LoweringContext, ReadWrites, ValuePlacement, interpret, is_fine
 from ..passes import (
     split_state,
+    with_alike_parts,
     with_heads_in_place,
     with_images_in_place,
     with_masks_by_shape,
@@ -117,7 +119,10 @@ def _step_function(
     early = placement.platform == "cpu" and not layout.scans and not waits(speculations)
     written = _written_and_read(outputs, layout) if early else {}
     order = order_with_loops(graph, [kind == "state" for kind, _ in layout.inputs], split) if layout.scans else None
+    if order is None and split is None:
+        order = with_alike_parts(graph, written.keys())
 
+    @collector_off()
     def step(
         donated: Sequence[jax.Array],
         kept: Sequence[jax.Array],

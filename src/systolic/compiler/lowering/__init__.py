@@ -1,11 +1,14 @@
 """Aten ops as JAX functions. Importing this package fills the table."""
 
+from ._alike_part import AlikePart as AlikePart
+from ._alike_part import Body as Body
 from ._checks import Check as Check
 from ._checks import Checks as Checks
 from ._checks import StepCheck as StepCheck
 from ._checks import is_fine as is_fine
 from ._checks import no_outcome as no_outcome
 from ._context import LoweringContext as LoweringContext
+from ._interpret import LoopStep as LoopStep
 from ._interpret import Step as Step
 from ._interpret import inputs_of as inputs_of
 from ._interpret import interpret as interpret
@@ -17,6 +20,7 @@ from ._node_meta import LINE as LINE
 from ._node_meta import OPTIMIZER as OPTIMIZER
 from ._node_meta import RECOMPUTED as RECOMPUTED
 from ._node_meta import SCOPE as SCOPE
+from ._node_meta import UPDATE as UPDATE
 from ._node_meta import is_backward as is_backward
 from ._stash import Call as Call
 from ._table import find_lowering as find_lowering

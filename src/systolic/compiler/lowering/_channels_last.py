@@ -26,6 +26,7 @@ F = TypeVar("F", bound=Lowering)
 T = TypeVar("T")
 
 
+@jax.tree_util.register_pytree_node_class
 class ChannelsLast:
     """A value [N, C, H, W] that is held as an array [N, H, W, C].
 
@@ -36,6 +37,17 @@ class ChannelsLast:
     def __init__(self, array: jax.Array) -> None:
         assert array.ndim == 4, f"{array.shape} is not an image"
         self.array = array
+
+    def tree_flatten(self) -> tuple[tuple[jax.Array], None]:
+        """The array, for functions that JAX traces."""
+        return (self.array,), None
+
+    @classmethod
+    def tree_unflatten(cls, _nothing: None, leaves: Sequence[Any]) -> ChannelsLast:
+        """Around what JAX puts in the array's place."""
+        made = cls.__new__(cls)
+        (made.array,) = leaves
+        return made
 
     @functools.cached_property
     def ordinary(self) -> jax.Array:

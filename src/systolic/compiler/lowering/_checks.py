@@ -7,7 +7,7 @@ value, which of the checks in its program found it, the word], with zero for the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -166,6 +166,16 @@ class Checks:
     def words(self) -> Sequence[jax.Array]:
         """The word of each check on every core."""
         return self._words
+
+    def add_of_part(self, word: jax.Array, check: Check | StepCheck, node: fx.Node) -> None:
+        """A check that a part of the program has made."""
+        self._note(word, check, node)
+
+    def by_node(self) -> Iterator[tuple[Check | StepCheck, fx.Node]]:
+        """Each check that an op made, and its node."""
+        for check, node in zip(self.made, self._nodes, strict=True):
+            assert node is not None, "a check of an op has its node"
+            yield check, node
 
     def add_layers(self, words: jax.Array, check: Check | StepCheck) -> None:
         """A check that a loop made in each of its layers: the words have a first dimension for these."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +38,8 @@ class LoweringContext:
         gathered: split state as the ops compute with it, so far.
         draws: inside a loop over layers: the numbers of random ops, which differ from layer to layer.
         names: the same for scopes: what a module's path begins with, and the name of all layers.
+        functions: bodies of parts that are alike, as the program calls them.
+        inside: in such a body: what the scopes of its nodes begin with, which the call says.
     """
 
     key: jax.Array | None = None
@@ -54,6 +56,8 @@ class LoweringContext:
     gathered: Gathered = field(default_factory=dict)
     draws: Mapping[fx.Node, jax.Array] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
+    functions: dict[Hashable, Callable[..., Any]] = field(default_factory=dict)
+    inside: str = ""
     _drawing: tuple[fx.Node | None, int] = (None, 0)
 
     def next_key(self) -> jax.Array:
@@ -77,6 +81,8 @@ class LoweringContext:
 
     def named(self, scope: str) -> str:
         """A scope as it is written into the program."""
+        if self.inside:
+            return scope.removeprefix(self.inside)
         for path, name in self.names.items():
             before, found, after = scope.partition(path)
             if found and (not after or after[0] == "."):

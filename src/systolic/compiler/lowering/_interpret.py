@@ -7,14 +7,18 @@ from typing import Any
 
 from torch import fx
 
+from ._alike_part import AlikePart, run_part
 from ._channels_last import ordinary
 from ._context import LoweringContext, lowering_context
 from ._evaluate import evaluate
 from ._layer_loop import LayerLoop, run_loop
 from ._layer_values import Values
 
-Step = fx.Node | LayerLoop
-"""What is done at once: one op, or a whole loop over layers."""
+LoopStep = fx.Node | LayerLoop
+"""What is done at once where layers are loops: one op, or a whole loop over layers."""
+
+Step = LoopStep | AlikePart
+"""What is done at once: one op, a whole loop over layers, or a call of what several parts do."""
 
 
 def interpret(graph: fx.Graph, inputs: Sequence[Any], context: LoweringContext, order: Sequence[Step] | None = None) -> Any:
@@ -37,6 +41,8 @@ def interpret(graph: fx.Graph, inputs: Sequence[Any], context: LoweringContext, 
         for step in steps:
             if isinstance(step, LayerLoop):
                 run_loop(step, values, context)
+            elif isinstance(step, AlikePart):
+                run_part(step, values, context)
             elif step.op == "placeholder":
                 values[step] = next(remaining)
             elif step.op == "call_function":
@@ -53,6 +59,8 @@ def interpret(graph: fx.Graph, inputs: Sequence[Any], context: LoweringContext, 
 
 def inputs_of(step: Step) -> Iterable[fx.Node]:
     """The nodes that a step takes."""
+    if isinstance(step, AlikePart):
+        return step.inputs
     return step.inputs() if isinstance(step, LayerLoop) else step.all_input_nodes
 
 

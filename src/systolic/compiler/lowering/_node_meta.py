@@ -17,6 +17,9 @@ LINE = "line"
 BACKWARD = "backward"
 """The key under which it stands whether autograd was running: gradients, and what activation checkpointing computes again."""
 
+UPDATE = "update"
+"""The key under which a number stands that all ops of one parameter's update share, where it is a copy of another's."""
+
 RECOMPUTED = "recomputed"
 """The key under which the number of the region stands that an op computes once more for the backward pass."""
 

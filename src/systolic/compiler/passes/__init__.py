@@ -3,6 +3,7 @@
 from ._activations import Activations as Activations
 from ._activations import activations as activations
 from ._adam_update import rewrite_adam_updates as rewrite_adam_updates
+from ._alike_parts import with_alike_parts as with_alike_parts
 from ._attention_choice import PlainAttention as PlainAttention
 from ._attention_choice import plain_attention_calls as plain_attention_calls
 from ._bounded_dims import Numbers as Numbers

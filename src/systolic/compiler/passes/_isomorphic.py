@@ -47,7 +47,7 @@ def alike(parts: Sequence[Nodes], placement: ValuePlacement | None) -> Alike | N
     for nodes in zip(*parts, strict=True):
         if len({label(node, placement) for node in nodes}) != 1:
             return None
-        for sources in zip(*[_sources(node) for node in nodes], strict=True):
+        for sources in zip(*[sources_of(node) for node in nodes], strict=True):
             inside = {place.get(source) for place, source in zip(places, sources, strict=True)}
             if len(inside) != 1:
                 return None
@@ -66,7 +66,7 @@ def alike(parts: Sequence[Nodes], placement: ValuePlacement | None) -> Alike | N
 def form(nodes: Nodes, placement: ValuePlacement | None) -> Hashable:
     """A value that is equal for parts which may be alike: that look so without what they take from outside."""
     places: Mapping[fx.Node, int] = {node: place for place, node in enumerate(nodes)}
-    return tuple((label(node, placement), tuple(places.get(source) for source in _sources(node))) for node in nodes)
+    return tuple((label(node, placement), tuple(places.get(source) for source in sources_of(node))) for node in nodes)
 
 
 def label(node: fx.Node, placement: ValuePlacement | None) -> Hashable:
@@ -77,7 +77,7 @@ def label(node: fx.Node, placement: ValuePlacement | None) -> Hashable:
         arguments = *node.args[:2], node.args[2] == NO_CALL
     about = (node.meta.get(LINE), is_backward(node), RECOMPUTED in node.meta, "draw" in node.meta)
     written = str(fx.map_arg((arguments, node.kwargs), lambda source: _HOLE))
-    strides = tuple(source.meta["val"].stride() for source in _sources(node)) if node.target in _BY_STRIDES else ()
+    strides = tuple(source.meta["val"].stride() for source in sources_of(node)) if node.target in _BY_STRIDES else ()
     return node.target, written, kind(node), strides, about, lies(node, placement)
 
 
@@ -121,11 +121,25 @@ def _numbers(node: fx.Node) -> tuple[int, int]:
     return arguments[1], arguments[2]
 
 
-def _sources(node: fx.Node) -> Sequence[fx.Node]:
+def sources_of(node: fx.Node) -> Sequence[fx.Node]:
     """The nodes among a node's arguments, once for each time that they stand there."""
     found: list[fx.Node] = []
-    fx.map_arg((node.args, node.kwargs), lambda source: (found.append(source), source)[1])
+    _collect((node.args, node.kwargs), found)
     return found
+
+
+def _collect(argument: object, found: list[fx.Node]) -> None:
+    # PyTorch's own walk makes the arguments anew, which takes five times as long
+    if isinstance(argument, fx.Node):
+        found.append(argument)
+    elif isinstance(argument, list | tuple):
+        for one in argument:
+            _collect(one, found)
+    elif isinstance(argument, Mapping):
+        for one in argument.values():
+            _collect(one, found)
+    elif isinstance(argument, slice):
+        _collect((argument.start, argument.stop, argument.step), found)
 
 
 class _Hole:
