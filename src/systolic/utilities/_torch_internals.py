@@ -46,6 +46,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
 from torch._subclasses.functional_tensor import FunctionalTensor as FunctionalTensor
 from torch._subclasses.functional_tensor import dispatch_functionalize as dispatch_functionalize
 from torch.fx._lazy_graph_module import _use_lazy_graph_module as _use_lazy_graph_module
+from torch.fx.experimental import proxy_tensor as proxy_tensor
 from torch.fx.experimental.proxy_tensor import decompose as decompose
 from torch.fx.experimental.proxy_tensor import get_proxy_mode as get_proxy_mode
 from torch.fx.experimental.proxy_tensor import make_fx as make_fx
@@ -73,6 +74,7 @@ from torch.utils import checkpoint as checkpoint
 # a look at every op of a function; an ordinary tensor that is made while a step is traced
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 from torch.utils._python_dispatch import _disable_current_modes as _disable_current_modes
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack as _get_current_dispatch_mode_stack
 
 # PyTorch's registry of containers, where transformers' outputs and users' classes are known
 from torch.utils._pytree import SUPPORTED_NODES as SUPPORTED_NODES
@@ -121,6 +123,7 @@ current_autograd_node = _C._current_autograd_node
 # ops that C++ composes of others: they can be split without a rule
 has_kernel = _C._dispatch_has_kernel_for_dispatch_key
 COMPOSITE = _C.DispatchKey.CompositeImplicitAutograd
+CPU_KERNEL = _C.DispatchKey.CPU
 
 # whether, and by which mode, writes are turned into values at this point
 get_dispatch_mode = _C._get_dispatch_mode
@@ -136,6 +139,7 @@ assume: Any = _torch._check
 # `DeviceTensor`: torch functions see it without its own `__torch_function__`, and it is swapped for the user's tensor.
 disabled_torch_function = _C._disabled_torch_function_impl
 no_torch_functions = _C.DisableTorchFunction  # nor modes of them
+no_torch_dispatch = _C._DisableTorchDispatch
 torch_function_depth = _C._len_torch_function_stack
 swap_tensors_below = _C._swap_tensor_impl
 # `data` as it is in C, below the property that `runtime` gives to `torch.Tensor`

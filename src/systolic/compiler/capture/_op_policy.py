@@ -54,6 +54,10 @@ class OpPolicy(Mapping[OpOverload, Callable[..., Any]]):
             return _first(self._own_draw(op), _first(_conditional(op, own_generator), self._rule(op)))
         return self._rule(op)
 
+    def looks_at_kinds_alone(self, op: OpOverload) -> bool:
+        """Whether an op has a lowering, and nothing but shapes and dtypes of a call decides that it is recorded as it is."""
+        return find_lowering(op) is not None and not (op in REFUSED or op in SIZED or takes_generator(op) or _is_internal(op))
+
     def _own_draw(self, op: OpOverload) -> Callable[..., Any]:
         def rule(*args: Any, generator: Any = None, **kwargs: Any) -> Any:
             if generator is None or generator is torch.default_generator or self._draws is None:

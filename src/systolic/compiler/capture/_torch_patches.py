@@ -14,6 +14,7 @@ import torch.compiler
 import torch.utils
 from torch.nn import functional
 
+from ..._collector import collector_off
 from ...utilities._torch_internals import (
     _VF,
     FunctionalTensor,
@@ -52,6 +53,7 @@ from ._grown_lists import metrics_hashed_by_identity
 from ._host_calls import call_of_first, deferred_handle, deferred_print, formatted, shown
 from ._host_expressions import moduli_of_reals
 from ._host_math import symbolic_math
+from ._known_calls import recording_known_calls
 from ._made_tensors import tensors_of_values
 from ._memory_writes import traced_set, traced_swap
 from ._packed_sequences import looking_at_positions
@@ -161,6 +163,7 @@ def _dense_embedding(original: Callable[..., torch.Tensor], *args: Any, sparse: 
 def capturing() -> Iterator[None]:
     """Switch PyTorch to the behaviour that a captured step needs, for this thread, and back."""
     with contextlib.ExitStack() as stack:
+        stack.enter_context(collector_off())
         stack.enter_context(as_capture_thread())
         # what `torch.compile` wraps is run as it is: the whole step is compiled
         stack.enter_context(torch.compiler.set_stance("force_eager"))
@@ -168,6 +171,7 @@ def capturing() -> Iterator[None]:
         stack.enter_context(_use_lazy_graph_module(should_use=True))
         for owner, name, replacement in _FUNCTIONS:
             stack.enter_context(replaced(owner, name, replacement))
+        stack.enter_context(recording_known_calls())
         stack.enter_context(copying_alike_updates())
         stack.enter_context(_symbolic_extrema())
         stack.enter_context(symbolic_math())
