@@ -7,18 +7,33 @@ SGD with dampening and optimizers of the user's own take the general way: a prog
 
 from __future__ import annotations
 
+import contextlib
+import mmap
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import optim
 
+_LARGE = 2**20
+"""Bytes from which on memory is asked of the system."""
+
 Rule = Callable[[dict[str, Any], torch.Tensor], dict[str, torch.Tensor]]
 
 
 def _zeros(parameter: torch.Tensor) -> torch.Tensor:
-    # preflight takes models that are larger than this machine's memory: what belongs to them needs none, too
-    return torch.zeros(parameter.shape, dtype=parameter.dtype, device="meta" if parameter.is_meta else "cpu")
+    if parameter.is_meta:
+        # preflight takes models that are larger than this machine's memory: what belongs to them needs none, too
+        return torch.zeros_like(parameter)
+    size = parameter.numel() * parameter.element_size()
+    if size < _LARGE or sys.platform != "linux":
+        return torch.zeros(parameter.shape, dtype=parameter.dtype)
+    # pages that the system hands out are zero, and are made when they are first touched: by the first step, or never
+    pages = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError):  # a kernel without huge pages
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(pages, dtype=parameter.dtype).view(parameter.shape)
 
 
 def _step_count(parameter: torch.Tensor) -> torch.Tensor:
