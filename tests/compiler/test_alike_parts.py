@@ -6,10 +6,10 @@ import copy
 import re
 from collections.abc import Callable
 
-import jax
 import pytest
 import torch
 import torch.nn.functional as F
+from named_steps import op_names, training_step
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -120,17 +120,8 @@ MODELS: dict[str, Callable[[], Stack]] = {
 }
 
 
-def step_of(model: nn.Module, devices: int = 1) -> JitFunction[..., torch.Tensor]:
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-
-    def step(x: torch.Tensor) -> torch.Tensor:
-        optimizer.zero_grad()
-        loss = model(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    return systolic.jit(step, devices=jax.devices()[:devices])
+def step_of(model: nn.Module, devices: int = 1) -> JitFunction[[torch.Tensor], torch.Tensor]:
+    return training_step(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), devices)
 
 
 def trained(model: nn.Module, devices: int = 1) -> tuple[list[float], list[torch.Tensor], str]:
@@ -194,10 +185,7 @@ def test_every_layer_keeps_its_name() -> None:
     torch.manual_seed(0)
     step = step_of(Stack(Block))
     step(torch.randn(8, 6, WIDTH))
-    program, arrays = step._called()
-    with jax.enable_x64(True):
-        text = program.function.lower(*program.arguments(arrays, step._engine.last_numbers)).compile().as_text()
-    names = set(re.findall(r'op_name="jit\(step\)/([^"]*)"', text))
+    names = {f"{name}/" for name in op_names(step)}
     for number in range(LAYERS):
         for direction in ("", "backward/"):
             place = f"{direction}model.layers.{number}"

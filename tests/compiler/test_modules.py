@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
-import jax
 import torch
+from named_steps import op_names, training_step
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import systolic
-
-
-def op_names(function: systolic.compiler.JitFunction) -> set[str]:
-    """The module part of every `op_name` in the optimized HLO."""
-    program, arrays = function._called()
-    with jax.enable_x64(True):
-        compiled = program.function.lower(*program.arguments(arrays, function._engine.last_numbers)).compile()
-    found = re.findall(r'op_name="jit\(step\)/([^"]*)"', compiled.as_text())
-    return {name.rpartition("/")[0] for name in found}
 
 
 class Block(nn.Module):
@@ -36,16 +25,7 @@ class Block(nn.Module):
 
 
 def trained(model: nn.Module) -> set[str]:
-    optimizer = torch.optim.AdamW(model.parameters())
-
-    @systolic.jit
-    def step(x: torch.Tensor) -> torch.Tensor:
-        optimizer.zero_grad()
-        loss = model(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        return loss
-
+    step = training_step(model, torch.optim.AdamW(model.parameters()))
     step(torch.randn(8, 16))
     return op_names(step)
 

@@ -231,34 +231,27 @@ class _Call:
         proxy = self._tracer.create_proxy("call_function", op, given, named, name=name)
         if known.structure is None:
             return self._made(known.results[0], proxy)
-        results = known.structure(self._made(result, proxy[at]) for at, result in enumerate(known.results))
-        proxy.node.meta["val"] = known.structure(None if one is None else _snapshot(one) for one in results)
+        parts = [proxy[at] for at in range(len(known.results))]
+        results = known.structure(map(self._made, known.results, parts))
+        proxy.node.meta["val"] = known.structure(part.node.meta.get("val") for part in parts)
         return results
 
     def _made(self, result: _Result | None, proxy: fx.Proxy) -> FakeTensor | None:
         """A result, of which the tracer knows the node."""
         if result is None:
             return None
-        mode = self._tensors[0].fake_mode
         with no_torch_dispatch():
             if result.view_of is None:
                 memory = _empty_strided(result.shape, result.strides, dtype=result.dtype, device="meta")
             else:
                 memory = _empty(0, dtype=result.dtype, device="meta")
                 _set(memory, self._tensors[result.view_of].untyped_storage(), result.offset, result.shape, result.strides)
-            tensor = FakeTensor(mode, memory, _CPU)
+            # two with the same memory: what happens to the one is not seen in the node
+            tensor, value = (FakeTensor(self._tensors[0].fake_mode, memory, _CPU) for _ in range(2))
         self._tracer.tensor_tracker[tensor] = proxy_tensor._ProxyTensor(proxy, None)
-        proxy.node.meta["val"] = _snapshot(tensor)
+        proxy.node.meta["val"] = value
         proxy.node.meta["tensor_meta"] = result.about
         return tensor
-
-
-def _snapshot(tensor: FakeTensor) -> FakeTensor:
-    """A tensor with the same memory, for the node: what happens to the other one is not seen in it."""
-    with no_torch_dispatch():
-        memory = _empty(0, dtype=tensor.dtype, device="meta")
-        _set(memory, tensor.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride())
-        return FakeTensor(tensor.fake_mode, memory, _CPU)
 
 
 def _with(others: Iterator[Any], value: Any) -> Any:

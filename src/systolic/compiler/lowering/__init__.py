@@ -1,7 +1,7 @@
 """Aten ops as JAX functions. Importing this package fills the table."""
 
 from ._alike_part import AlikePart as AlikePart
-from ._alike_part import Body as Body
+from ._alike_part import Part as Part
 from ._checks import Check as Check
 from ._checks import Checks as Checks
 from ._checks import StepCheck as StepCheck

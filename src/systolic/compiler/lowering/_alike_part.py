@@ -21,45 +21,37 @@ from ._stash import Call, Left, Stash
 
 
 @dataclass(frozen=True, eq=False)
-class Body:
-    """One of the parts, whose nodes are lowered for all of them.
+class Part:
+    """Some nodes of a graph, one after another.
 
     Attributes:
         nodes: in their order.
-        inputs: nodes outside that it takes.
-        taken: calls of JAX functions outside whose pullbacks it takes.
-        left: positions of calls whose pullbacks are used outside of a part.
-        results: positions of nodes whose values are used outside of a part.
-        scope: what the scopes of its nodes begin with.
+        inputs: nodes outside that they take.
+        taken: calls of JAX functions outside whose pullbacks they take.
+        left: their calls whose pullbacks are used outside.
+        scope: what their scopes begin with.
     """
 
     nodes: tuple[fx.Node, ...]
     inputs: tuple[fx.Node, ...]
     taken: tuple[Call, ...]
     left: tuple[Call, ...]
-    results: tuple[int, ...]
     scope: str
 
 
 @dataclass(frozen=True, eq=False)
 class AlikePart:
-    """Some nodes of a graph, one after another, that do what a body does.
+    """A part that does what a model does.
 
     Attributes:
-        body: the model; what follows has the order that it has there.
-        nodes: the part's own.
-        inputs: nodes outside that it takes.
-        taken: calls outside whose pullbacks it takes.
-        left: its calls whose pullbacks are used outside.
-        scope: what the scopes of its nodes begin with.
+        own: the part.
+        model: the one whose nodes are lowered for all that do the same; all that it has is in the part's order.
+        results: positions of nodes whose values are used outside of one of them.
     """
 
-    body: Body
-    nodes: tuple[fx.Node, ...]
-    inputs: tuple[fx.Node, ...]
-    taken: tuple[Call, ...]
-    left: tuple[Call, ...]
-    scope: str
+    own: Part
+    model: Part
+    results: tuple[int, ...]
 
 
 @jax.tree_util.register_pytree_node_class
@@ -85,24 +77,24 @@ class _Facts:
         return facts
 
 
-def run_part(part: AlikePart, values: dict[fx.Node, Any], context: LoweringContext) -> None:
-    """Call a part's body for it.
+def run_part(alike: AlikePart, values: dict[fx.Node, Any], context: LoweringContext) -> None:
+    """Call the function of a part's model for it.
 
     Args:
-        part: what is evaluated.
+        alike: the part.
         values: those of the graph so far; what other nodes take of the part is added.
         context: that of the program.
     """
-    body = part.body
+    part, nodes = alike.own, set(alike.own.nodes)
     given = [values[node] for node in part.inputs]
     # a number of Python's decides on shapes and branches, and is no argument of a JAX function
     numbers = {at: value for at, value in enumerate(given) if isinstance(value, int | float)}
     arrays = [None if at in numbers else value for at, value in enumerate(given)]
     taken = [left for call in part.taken if (left := context.stash.get(call)) is not None]
     assert len(taken) == len(part.taken), "a part takes what a call before it has left"
-    key = body, *((at, type(value), value) for at, value in numbers.items()), *(id(left.structure) for left in taken)
+    key = alike.model, *((at, type(value), value) for at, value in numbers.items()), *(id(left.structure) for left in taken)
     if key not in context.functions:
-        context.functions[key] = _function(body, numbers, taken, context)
+        context.functions[key] = _function(alike, numbers, taken, context)
     draws = np.asarray([node.meta["draw"] for node in part.nodes if "draw" in node.meta], np.uint32)
     with jax.named_scope(part.scope):
         results, left, words, facts = context.functions[key](
@@ -112,37 +104,40 @@ def run_part(part: AlikePart, values: dict[fx.Node, Any], context: LoweringConte
         context.stash.keep(call, Left(arity, tuple(leaves), structure))
     for word, (check, position) in zip(words, facts.checks, strict=True):
         context.checks.add_of_part(word, check, part.nodes[position])
-    for position, value in zip(body.results, results, strict=True):
-        if any(user not in part.nodes for user in part.nodes[position].users):
+    for position, value in zip(alike.results, results, strict=True):
+        if any(user not in nodes for user in part.nodes[position].users):
             values[part.nodes[position]] = value
 
 
-def _function(body: Body, numbers: Mapping[int, Any], taken: Sequence[Left], outer: LoweringContext) -> Callable[..., Any]:
+def _function(
+    alike: AlikePart, numbers: Mapping[int, Any], taken: Sequence[Left], outer: LoweringContext
+) -> Callable[..., Any]:
     """The function that the program calls: from a random key, draws, inputs and leavings to results and new leavings."""
+    model = alike.model
 
     def layer(
         key: jax.Array | None, draws: jax.Array, arrays: Sequence[Any], leaves: Sequence[Sequence[Any]]
     ) -> tuple[list[Any], list[list[Any]], list[jax.Array], _Facts]:
-        values = {node: numbers.get(at, arrays[at]) for at, node in enumerate(body.inputs)}
+        values = {node: numbers.get(at, arrays[at]) for at, node in enumerate(model.inputs)}
         stash = Stash()
-        for call, left, own in zip(body.taken, taken, leaves, strict=True):
+        for call, left, own in zip(model.taken, taken, leaves, strict=True):
             stash.keep(call, Left(left.arity, tuple(own), left.structure))
-        drawing = [node for node in body.nodes if "draw" in node.meta]
+        drawing = [node for node in model.nodes if "draw" in node.meta]
         context = replace(
-            outer, key=key, stash=stash, checks=Checks(), gathered={}, writes=None, functions={}, inside=body.scope,
+            outer, key=key, stash=stash, checks=Checks(), gathered={}, writes=None, functions={}, inside=model.scope,
             draws={node: draws[at] for at, node in enumerate(drawing)},
         )  # fmt: skip
         with lowering_context(context):
-            for node in body.nodes:
+            for node in model.nodes:
                 values[node] = evaluate(node, values, context)
-        lefts = [left for call in body.left if (left := stash.get(call)) is not None]
-        assert len(lefts) == len(body.left), "a call whose gradient stands outside has left its pullback"
-        places = {node: position for position, node in enumerate(body.nodes)}
+        lefts = [left for call in model.left if (left := stash.get(call)) is not None]
+        assert len(lefts) == len(model.left), "a call whose gradient stands outside has left its pullback"
+        places = {node: position for position, node in enumerate(model.nodes)}
         facts = _Facts(
             [(left.arity, left.structure) for left in lefts],
             [(check, places[node]) for check, node in context.checks.by_node()],
         )
-        results = [values[body.nodes[position]] for position in body.results]
+        results = [values[model.nodes[position]] for position in alike.results]
         return results, [list(left.leaves) for left in lefts], list(context.checks.words), facts
 
     return jax.jit(layer)

@@ -60,7 +60,7 @@ def interpret(graph: fx.Graph, inputs: Sequence[Any], context: LoweringContext, 
 def inputs_of(step: Step) -> Iterable[fx.Node]:
     """The nodes that a step takes."""
     if isinstance(step, AlikePart):
-        return step.inputs
+        return step.own.inputs
     return step.inputs() if isinstance(step, LayerLoop) else step.all_input_nodes
 
 

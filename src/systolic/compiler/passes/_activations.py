@@ -13,6 +13,7 @@ from ..kernels import not_before
 from ..lowering import OPTIMIZER, RECOMPUTED, SCOPE, is_backward
 from ._flops import node_flops
 from ._held_back import of_state_alone
+from ._isomorphic import is_view
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def activations(graph: fx.Graph, state: Set[fx.Node]) -> Activations:
     always = of_state_alone(graph, state)
     forward = [node for node in graph.nodes if _is_forward(node) and node not in always]
     kept = {_owner(node) for node in forward if any(is_backward(user) for user in node.users)}
-    again = [node for node in graph.nodes if node.op == "call_function" and RECOMPUTED in node.meta and not _is_view(node)]
+    again = [node for node in graph.nodes if node.op == "call_function" and RECOMPUTED in node.meta and not is_view(node)]
     again = [node for node in again if isinstance(node.target, OpOverload) and node.target is not not_before]
     return Activations(
         kept=sum(_bytes(node) for node in kept if node in {*forward}),
@@ -54,13 +55,9 @@ def _is_forward(node: fx.Node) -> bool:
     return node.op == "call_function" and node.meta.get(SCOPE) != OPTIMIZER and not is_backward(node)
 
 
-def _is_view(node: fx.Node) -> bool:
-    return isinstance(node.target, OpOverload) and node.target.is_view
-
-
 def _owner(node: fx.Node) -> fx.Node:
     """The value whose memory a view looks at."""
-    while _is_view(node) and node.all_input_nodes:
+    while is_view(node) and node.all_input_nodes:
         node = node.all_input_nodes[0]
     return node
 

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Sequence, Set
+from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 import torch
 from torch import fx
 
-from ...utilities._torch_internals import OpOverload
-from ..lowering import OPTIMIZER, SCOPE, UPDATE, AlikePart, Body, Call, Step
-from ._isomorphic import Nodes, kind, label, put_by, sources_of, taken_by
-
-_DEEPEST = 4
-"""Lists inside of lists are looked at up to this depth."""
+from ..lowering import OPTIMIZER, SCOPE, UPDATE, AlikePart, Call, Part, Step
+from ._isomorphic import Nodes, is_view, kind, label, put_by, sources_of, taken_by
+from ._layer_members import BACKWARD_SCOPE, DEEPEST, member_of
 
 _LEAST = 8
 """Nodes that a part has at least: a call takes the time of one or two."""
@@ -64,7 +61,7 @@ class _Finder:
         self._nodes = list(graph.nodes)
         self._alone = {node for node in self._nodes if node in apart or not _gives_tensors(node)}
         self._parts: dict[fx.Node, AlikePart] = {}
-        self._left: dict[Call, tuple[Body, int]] = {}
+        self._left: dict[Call, tuple[Part, int]] = {}
         self._labels: dict[fx.Node, Hashable] = {}
         self._takers: dict[Call, list[fx.Node]] = defaultdict(list)
         for node in self._nodes:
@@ -74,7 +71,7 @@ class _Finder:
 
     def steps(self) -> list[Step]:
         """Everything, in its order."""
-        for depth in range(_DEEPEST):
+        for depth in range(DEEPEST):
             if not self._find(depth):
                 break
         steps = dict[Step, None]()
@@ -102,12 +99,10 @@ class _Finder:
             return None
         piece = _Piece(scope, nodes)
         places = {node: place for place, node in enumerate(nodes)}
-        puts = {put_by(node) for node in nodes}
+        puts = {put_by(node): place for place, node in enumerate(nodes)}
         for node in nodes:
             sources = [self._source(source, places, piece) for source in sources_of(node)]
-            call = taken_by(node)
-            pullback = None if call is None else "inside" if call in puts else piece.taken.setdefault(call, len(piece.taken))
-            piece.form.append((self._label(node), _scope(node).removeprefix(scope), *sources, pullback))
+            piece.form.append((self._label(node), _scope(node).removeprefix(scope), *sources, _pullback(node, puts, piece)))
         return piece
 
     def _source(self, source: fx.Node, places: dict[fx.Node, int], piece: _Piece) -> Hashable:
@@ -135,17 +130,27 @@ class _Finder:
         positions = range(len(pieces[0].nodes))
         results = tuple(at for at in positions if any(_is_used_outside(piece.nodes, at) for piece in pieces))
         puts = [at for at in positions if any(self._is_taken_outside(piece.nodes, at) for piece in pieces)]
-        left = [tuple(call for at in puts if (call := put_by(piece.nodes[at])) is not None) for piece in pieces]
-        model = pieces[0]
-        body = Body(model.nodes, tuple(model.inputs), tuple(model.taken), left[0], results, model.scope)
-        for piece, calls in zip(pieces, left, strict=True):
-            part = AlikePart(body, piece.nodes, tuple(piece.inputs), tuple(piece.taken), calls, piece.scope)
-            self._parts |= dict.fromkeys(piece.nodes, part)
-            self._left |= {call: (body, number) for number, call in enumerate(calls)}
+        parts = [_part(piece, puts) for piece in pieces]
+        for part in parts:
+            self._parts |= dict.fromkeys(part.nodes, AlikePart(part, parts[0], results))
+            self._left |= {call: (parts[0], number) for number, call in enumerate(part.left)}
 
     def _is_taken_outside(self, nodes: Nodes, position: int) -> bool:
         call = put_by(nodes[position])
         return call is not None and any(taker not in nodes for taker in self._takers[call])
+
+
+def _part(piece: _Piece, puts: Sequence[int]) -> Part:
+    left = tuple(call for at in puts if (call := put_by(piece.nodes[at])) is not None)
+    return Part(piece.nodes, tuple(piece.inputs), tuple(piece.taken), left, piece.scope)
+
+
+def _pullback(node: fx.Node, puts: Mapping[Call | None, int], piece: _Piece) -> Hashable:
+    """The way a node takes a pullback: by the place of who left it, or, from outside, by its number; None if it takes none."""
+    call = taken_by(node)
+    if call is None:
+        return None
+    return ("inside", puts[call]) if call in puts else piece.taken.setdefault(call, len(piece.taken))
 
 
 def _place(node: fx.Node, depth: int) -> tuple[str, Hashable] | None:
@@ -156,9 +161,11 @@ def _place(node: fx.Node, depth: int) -> tuple[str, Hashable] | None:
     if scope == OPTIMIZER:
         update = node.meta.get(UPDATE)
         return None if update is None else (scope, update)
-    path = scope.split(".")
-    numbers = [at for at, part in enumerate(path) if part.isdigit()]
-    return (".".join(path[: numbers[depth] + 1]), None) if len(numbers) > depth else None
+    member = member_of(node, depth)
+    if member is None:
+        return None
+    before = BACKWARD_SCOPE if scope.startswith(BACKWARD_SCOPE) else ""
+    return f"{before}{member[0]}.{member[1]}", None
 
 
 def _scope(node: fx.Node) -> str:
@@ -188,5 +195,4 @@ def _with_viewed(node: fx.Node) -> Iterator[fx.Node]:
 
 
 def _is_view(node: fx.Node) -> bool:
-    target = node.target
-    return isinstance(target, OpOverload) and (target.is_view or target in _ALSO_VIEWS)
+    return is_view(node) or node.target in _ALSO_VIEWS

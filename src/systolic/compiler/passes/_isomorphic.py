@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from ...utilities._torch_internals import OpOverload
 from ..kernels import NO_CALL, forward_call, wanted_of
 from ..lowering import LINE, RECOMPUTED, Call, ValuePlacement, is_backward
 
@@ -87,6 +88,11 @@ def lies(node: fx.Node, placement: ValuePlacement | None) -> Hashable:
         return None
     maps = (placement.results, placement.summed, placement.gathered)
     return *(found.get(node) for found in maps), node in placement.split_users, id(placement.lookups.get(node))
+
+
+def is_view(node: fx.Node) -> bool:
+    """Whether an op's result looks at the memory of its first operand."""
+    return isinstance(node.target, OpOverload) and node.target.is_view
 
 
 def kind(node: fx.Node) -> Hashable:

@@ -11,14 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 
 from torch import fx
 
-from ...utilities._torch_internals import OpOverload
 from ..lowering import Call, Carried, LayerLoop, ValuePlacement
 from ._computed_again import Place, computing_again
-from ._isomorphic import Alike, Nodes, alike, form, kind, lies, put_by, taken_by
-from ._layer_members import LEAST, Visit, runs, visits
-
-_DEEPEST = 4
-"""Lists inside of lists are looked at up to this depth."""
+from ._isomorphic import Alike, Nodes, alike, form, is_view, kind, lies, put_by, taken_by
+from ._layer_members import DEEPEST, LEAST, Visit, runs, visits
 
 
 def layer_loops(graph: fx.Graph, state: Set[fx.Node], placement: ValuePlacement | None) -> list[LayerLoop]:
@@ -53,7 +49,7 @@ class _Finder:
 
     def _of_pass(self, backward: bool) -> Iterator[LayerLoop]:
         own = [node for node in self._graph.nodes if node.op == "call_function" and node not in self._of_state]
-        for depth in range(_DEEPEST):
+        for depth in range(DEEPEST):
             for visit in visits([node for node in own if node not in self._used], depth):
                 if visit.backward == backward:
                     yield from self._of_visit(visit)
@@ -194,7 +190,7 @@ def _holds_tensors(value: object) -> bool:
 def _is_view(node: fx.Node) -> bool:
     if node.target is operator.getitem:
         return _is_view(node.all_input_nodes[0])
-    return isinstance(node.target, OpOverload) and node.target.is_view
+    return is_view(node)
 
 
 def _of_state(graph: fx.Graph, state: Iterable[fx.Node]) -> set[fx.Node]:

@@ -10,8 +10,14 @@ from torch import fx
 
 from ..lowering import OPTIMIZER, SCOPE, is_backward
 
+BACKWARD_SCOPE = "backward/"
+"""The beginning of the scopes of gradients."""
+
 LEAST = 3
 """As many layers as a loop has at least: two would hardly make a program smaller."""
+
+DEEPEST = 4
+"""Lists inside of lists are looked at up to this depth."""
 
 _LONGEST_PERIOD = 8
 """Layers that repeat in turn (five local, one global attention) are looked for up to this number of them."""
@@ -42,7 +48,7 @@ def visits(nodes: Sequence[fx.Node], depth: int) -> list[Visit]:
     found: dict[tuple[str, bool], dict[int, list[list[fx.Node]]]] = defaultdict(lambda: defaultdict(list))
     last: dict[tuple[str, bool], int] = {}
     for node in nodes:
-        place = _place(node, depth)
+        place = member_of(node, depth)
         if place is None:
             continue
         path, number = place
@@ -65,12 +71,12 @@ def _ways(by_member: Mapping[int, list[list[fx.Node]]]) -> Iterator[dict[int, tu
         yield {number: tuple(node for run in by_member[number] for node in run) for number in ordered}
 
 
-def _place(node: fx.Node, depth: int) -> tuple[str, int] | None:
-    """The list that a node's module is in, and the member's number; None for a node outside of such lists."""
+def member_of(node: fx.Node, depth: int) -> tuple[str, int] | None:
+    """The `depth`-th list on the way to a node's module, and the member's number; None for a node outside of such lists."""
     scope = node.meta.get(SCOPE) or ""
     if scope == OPTIMIZER:
         return None
-    path = scope.removeprefix("backward/").split(".")
+    path = scope.removeprefix(BACKWARD_SCOPE).split(".")
     numbers = [at for at, part in enumerate(path) if part.isdigit()]
     if len(numbers) <= depth:
         return None
