@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -172,6 +173,16 @@ def test_the_kernels_compute_attention_and_its_gradients(case: Case) -> None:
     compare(*both(case))
 
 
+@pytest.fixture
+def in_two_passes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No room for more than a tile's gradients; without the traces of kernels that had room, and leaving none."""
+    monkeypatch.setattr(_flash_attention, "_bytes_of_a_head", lambda *sizes: 1 if sizes[3] == sizes[5] else 2**40)
+    _flash_attention._on_each_core.clear_cache()
+    yield
+    _flash_attention._on_each_core.clear_cache()
+
+
+@pytest.mark.usefixtures("in_two_passes")
 @pytest.mark.parametrize(
     "name",
     [
@@ -182,9 +193,7 @@ def test_the_kernels_compute_attention_and_its_gradients(case: Case) -> None:
         "dropout over several tiles",
     ],
 )
-def test_gradients_in_two_passes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # no room for more than a tile's gradients
-    monkeypatch.setattr(_flash_attention, "_bytes_of_a_head", lambda *sizes: 1 if sizes[3] == sizes[5] else 2**40)
+def test_gradients_in_two_passes(name: str) -> None:
     compare(*both(next(case for case in CASES if case.name == name)))
 
 
@@ -231,9 +240,9 @@ def test_a_trained_mask_has_its_gradient(case: Case, hidden: bool) -> None:
     assert ("pallas_call" in program) == of_heads, "a number for each query and key of each head"
 
 
+@pytest.mark.usefixtures("in_two_passes")
 @pytest.mark.parametrize("name", ["shared, over several tiles", "causal, over several tiles"])
-def test_a_trained_mask_in_two_passes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_flash_attention, "_bytes_of_a_head", lambda *sizes: 1 if sizes[3] == sizes[5] else 2**40)
+def test_a_trained_mask_in_two_passes(name: str) -> None:
     expected, found, program = both_with_mask(next(case for case in TRAINED if case.name == name), hidden=True)
     compare(expected, found)
     assert "partial_backward" in program
