@@ -15,9 +15,9 @@ from torch.overrides import handle_torch_function
 
 from ..utilities._torch_internals import (
     disabled_torch_function,
+    function_modes_see,
     plain_data,
     swap_tensors_below,
-    torch_function_depth,
     tree_map_only,
 )
 from ._cells import Cell, ViewCell, flush, kept_value
@@ -179,8 +179,8 @@ def let_plain_tensors_take_values() -> None:
 
 
 def in_function_mode() -> bool:
-    """Whether a mode is active that wants to see every function called on tensors."""
-    return torch_function_depth() > 0
+    """Whether a mode sees every function called on tensors; not where PyTorch, or we, have switched modes off for a while."""
+    return function_modes_see()
 
 
 def _view_of(cell: Cell | ViewCell, view: Callable[[torch.Tensor], Any], result: Any) -> Any:

@@ -140,7 +140,8 @@ assume: Any = _torch._check
 disabled_torch_function = _C._disabled_torch_function_impl
 no_torch_functions = _C.DisableTorchFunction  # nor modes of them
 no_torch_dispatch = _C._DisableTorchDispatch
-torch_function_depth = _C._len_torch_function_stack
+# not below a `DisableTorchFunction`, where a mode is on the stack and sees nothing
+function_modes_see = _C._is_torch_function_mode_enabled
 swap_tensors_below = _C._swap_tensor_impl
 # `data` as it is in C, below the property that `runtime` gives to `torch.Tensor`
 plain_data = _C.TensorBase.data
