@@ -62,9 +62,9 @@ def test_functions_of_another_trace_are_looked_for_too(monkeypatch: pytest.Monke
     """Within a trace the names have the functions that it has put there: a trace inside of it replaces those, and no more."""
     module = loaded(monkeypatch, "within", PACKAGES, draw=random.random)
     for _ in range(2):
-        with as_capture_thread(), replaced_everywhere(random, "random", lambda: 1.0):
+        with as_capture_thread(), replaced_everywhere((random, "random", lambda: 1.0)):
             assert (random.random(), vars(module)["draw"]()) == (1.0, 1.0)
-            with replaced_everywhere(random, "random", lambda: 2.0):
+            with replaced_everywhere((random, "random", lambda: 2.0)):
                 assert (random.random(), vars(module)["draw"]()) == (2.0, 2.0)
             assert (random.random(), vars(module)["draw"]()) == (1.0, 1.0)
         assert vars(module)["draw"] is random.random is WATCHED["random"]

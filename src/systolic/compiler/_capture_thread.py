@@ -97,15 +97,22 @@ def replaced(owner: object, name: str, replacement: Callable[..., Any]) -> Itera
 
 
 @contextlib.contextmanager
-def replaced_everywhere(owner: ModuleType, name: str, replacement: Callable[..., Any]) -> Iterator[None]:
-    """The same in every module that imported the function, by whatever name."""
-    original = vars(owner)[name]
-    chosen = only_in_capture(replacement, original)
-    variables = list(module_variables({f"{owner.__name__}.{name}": original}))
+def replaced_everywhere(*functions: tuple[ModuleType, str, Callable[..., Any]]) -> Iterator[None]:
+    """The same in every module that imported the functions, by whatever names.
+
+    Args:
+        functions: of each its module, its name there, and what is called in its place.
+    """
+    originals = {f"{owner.__name__}.{name}": vars(owner)[name] for owner, name, _ in functions}
+    chosen = {
+        watched: only_in_capture(replacement, original)
+        for (watched, original), (_, _, replacement) in zip(originals.items(), functions, strict=True)
+    }
+    variables = list(module_variables(originals))
     for variable in variables:
-        variable.hold(chosen)
+        variable.hold(chosen[variable.watched])
     try:
         yield
     finally:
         for variable in variables:
-            variable.restore(chosen)
+            variable.restore(chosen[variable.watched])

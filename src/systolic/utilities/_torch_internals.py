@@ -163,10 +163,13 @@ def functional_value(tensor: FunctionalTensor) -> torch.Tensor:
 
 
 def take_value(tensor: FunctionalTensor, value: torch.Tensor) -> None:
-    """Give a functional tensor another value, as a write to all of it would."""
+    """Give a functional tensor another value, as a write to all of it would.
+
+    Where it is a view, its memory gets the value by ops that the tracer has to see.
+    """
     _torch._functionalize_replace(tensor.elem, value)
     _torch._functionalize_commit_update(tensor.elem)
-    _torch._functionalize_sync(tensor.elem)
+    apply_pending_writes(tensor)
     torch.autograd.graph.increment_version(tensor)
 
 
@@ -176,8 +179,11 @@ is_functorch_tensor = _C._functorch.is_functorch_wrapped_tensor
 functorch_value = _C._functorch.get_unwrapped
 functorch_level = _C._functorch.peek_interpreter_stack
 
-# where `associative_scan` is; its package has the function under the module's name
-scans: ModuleType = importlib.import_module("torch._higher_order_ops.associative_scan")
+# modules that have these functions; their package has the functions under the modules' names
+control_flow: dict[str, ModuleType] = {
+    name: importlib.import_module(f"torch._higher_order_ops.{name}")
+    for name in ("associative_scan", "cond", "map", "scan", "while_loop")
+}
 
 # functions of symbolic numbers, by the names that `math` has for them
 sym_functions = {

@@ -153,14 +153,19 @@ class _Template:
                 if value.shape == self.shape and values:
                     new.meta.pop("tensor_meta", None)
                     new.meta["val"] = values[value.dtype]
-            for tensor, result in zip(row, self.results, strict=True):
-                if result is not None:
-                    assert isinstance(tensor, FunctionalTensor), "what was written to is traced"
-                    new = known[result]
-                    value = new.meta["val"]
-                    fresh = fake_tensor(mode, value.shape, value.dtype)
-                    track_tensor(fresh, fx.Proxy(new, tracer), constant=None, tracer=tracer)
-                    take_value(tensor, fresh)
+            fresh = [None if result is None else _traced(known[result], mode, tracer) for result in self.results]
+        for tensor, value in zip(row, fresh, strict=True):
+            if value is not None:
+                assert isinstance(tensor, FunctionalTensor), "what was written to is traced"
+                take_value(tensor, value)
+
+
+def _traced(node: fx.Node, mode: Any, tracer: Any) -> torch.Tensor:
+    """A tensor that stands for a node."""
+    value = node.meta["val"]
+    fresh = fake_tensor(mode, value.shape, value.dtype)
+    track_tensor(fresh, fx.Proxy(node, tracer), constant=None, tracer=tracer)
+    return fresh
 
 
 def _template(last: fx.Node, sources: list[fx.Node | None], row: Row, tracer: Any) -> _Template | None:

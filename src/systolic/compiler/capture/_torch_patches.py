@@ -34,6 +34,7 @@ from ..kernels import (
     assigning_inside,
     averaging_all_batches,
     batch_norm,
+    control_flow_in_python,
     ctc_loss,
     fresh_flat_weights,
     gaussian_nll_loss,
@@ -44,7 +45,6 @@ from ..kernels import (
     one_hot,
     padding_packed,
     scaled_dot_product_attention,
-    scanning_in_pairs,
 )
 from ._alike_updates import copying_alike_updates
 from ._checkpointing import marking_recomputations
@@ -180,7 +180,7 @@ def capturing() -> Iterator[None]:
         stack.enter_context(fresh_flat_weights())
         stack.enter_context(padding_packed())
         stack.enter_context(assigning_inside())
-        stack.enter_context(scanning_in_pairs())
+        stack.enter_context(control_flow_in_python())
         stack.enter_context(numbering_calls())
         stack.enter_context(numbering_draws())
         stack.enter_context(marking_recomputations())

@@ -2,11 +2,11 @@
 
 from ._assignment import assigning_inside as assigning_inside
 from ._assignment import linear_sum_assignment as linear_sum_assignment
-from ._associative_scan import scanning_in_pairs as scanning_in_pairs
 from ._attention import scaled_dot_product_attention as scaled_dot_product_attention
 from ._batch_norm import averaging_all_batches as averaging_all_batches
 from ._batch_norm import batch_norm as batch_norm
 from ._batch_norm import normalising_parts as normalising_parts
+from ._control_flow import control_flow_in_python as control_flow_in_python
 from ._ctc_loss import ctc_loss as ctc_loss
 from ._flash_attention import LARGEST_FEATURES as LARGEST_FEATURES
 from ._flash_attention import SMALLEST_LENGTH as SMALLEST_LENGTH

@@ -149,7 +149,7 @@ def assigning_inside() -> Iterator[None]:
     if (scipy := sys.modules.get("scipy.optimize")) is None:
         yield
         return
-    with replaced_everywhere(scipy, "linear_sum_assignment", _for_tensors(scipy.linear_sum_assignment)):
+    with replaced_everywhere((scipy, "linear_sum_assignment", _for_tensors(scipy.linear_sum_assignment))):
         yield
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from ...utilities._torch_internals import OpOverload, TorchDispatchMode, scans, tree_flatten, tree_leaves, tree_unflatten
-from .._capture_thread import replaced_everywhere
+from ...utilities._torch_internals import OpOverload, TorchDispatchMode, tree_flatten, tree_leaves, tree_unflatten
 
 Leaves = list[torch.Tensor]
 Combine = Callable[[Leaves, Leaves], Leaves]
@@ -79,10 +77,3 @@ def _one_by_one(combine: Combine, rows: Leaves) -> Leaves:
     for place in range(1, rows[0].shape[0]):
         found.append(combine(found[-1], [row[place] for row in rows]))
     return [torch.stack(slices) for slices in zip(*found, strict=True)]
-
-
-@contextlib.contextmanager
-def scanning_in_pairs() -> Iterator[None]:
-    """Inside the block, whoever calls PyTorch's function gets this one."""
-    with replaced_everywhere(scans, "associative_scan", associative_scan):
-        yield

@@ -177,6 +177,6 @@ def padding_packed() -> Iterator[None]:
             stack.enter_context(replaced(kind, "forward", taking_packed(kind.forward)))
         stack.enter_context(replaced(_VF, "_pack_padded_sequence", _pack))
         stack.enter_context(replaced(_VF, "_pad_packed_sequence", _pad))
-        stack.enter_context(replaced_everywhere(rnn, "pack_padded_sequence", pack_padded_sequence))
-        stack.enter_context(replaced_everywhere(rnn, "pad_packed_sequence", pad_packed_sequence))
+        functions = (pack_padded_sequence, pad_packed_sequence)
+        stack.enter_context(replaced_everywhere(*[(rnn, function.__name__, function) for function in functions]))
         yield
