@@ -180,7 +180,7 @@ class _LoweredError(Exception):
 def lowered(row: Row, result: Result) -> None:
     """Trace and lower the step, which takes a tenth of the time that it takes to compile it."""
 
-    def lower(engine: Engine, function: Any, arguments: Any, reason: str, trace_seconds: float = 0.0) -> None:
+    def lower(engine: Engine, function: Any, arguments: Any, reason: str, fingerprint: str, trace_seconds: float = 0.0) -> None:
         with jax.enable_x64(True):
             function.lower(*arguments)
         result.captures, result.trace_seconds = 1, round(trace_seconds, 1)
