@@ -34,6 +34,9 @@ from torch._guards import Source as Source
 # tokens by which ops that print or assert are kept in order: a traced step has none
 from torch._higher_order_ops import effects as effects
 
+# ops of users and packages, by name
+from torch._library.custom_ops import OPDEFS as OPDEFS
+
 # the type of `torch.ops.aten.add.Tensor`, the key of every table of ops; a packet is all overloads, `torch.ops.aten.add`
 from torch._ops import OpOverload as OpOverload
 from torch._ops import OpOverloadPacket as OpOverloadPacket
@@ -178,6 +181,9 @@ def take_value(tensor: FunctionalTensor, value: torch.Tensor) -> None:
 is_functorch_tensor = _C._functorch.is_functorch_wrapped_tensor
 functorch_value = _C._functorch.get_unwrapped
 functorch_level = _C._functorch.peek_interpreter_stack
+
+# where ops that write to their arguments are made one op of PyTorch's own compiler
+auto_functionalize: ModuleType = importlib.import_module("torch._higher_order_ops.auto_functionalize")
 
 # modules that have these functions; their package has the functions under the modules' names
 control_flow: dict[str, ModuleType] = {

@@ -9,9 +9,16 @@ from typing import Any
 import torch
 
 from ...utilities._entries import Entry, see
-from ...utilities._torch_internals import COMPOSITE, OpOverload, core_aten_decompositions, has_kernel, primitive_as_aten
+from ...utilities._torch_internals import (
+    COMPOSITE,
+    OpOverload,
+    core_aten_decompositions,
+    has_kernel,
+    primitive_as_aten,
+)
 from .._errors import UnsupportedOpError, user_line_of
 from ..lowering import find_lowering
+from ._custom_ops import rule_for_custom_op
 from ._foreach_ops import rule_for_lists
 from ._generators import own_generator, takes_generator
 from ._host_draws import HostDraws
@@ -95,6 +102,8 @@ class OpPolicy(Mapping[OpOverload, Callable[..., Any]]):
         if op.namespace == "prims":
             return primitive_as_aten(op)
         if (rule := rule_for_lists(op)) is not None:
+            return rule
+        if (rule := rule_for_custom_op(op)) is not None:
             return rule
         return _refusal(op, "systolic has no lowering for it")
 

@@ -21,6 +21,7 @@ from ...utilities._torch_internals import (
     _adafactor,
     _BatchNorm,
     _use_lazy_graph_module,
+    auto_functionalize,
     eager_transforms,
     effects,
     is_functorch_tensor,
@@ -48,6 +49,7 @@ from ..kernels import (
 )
 from ._alike_updates import copying_alike_updates
 from ._checkpointing import marking_recomputations
+from ._custom_ops import called_with_writes
 from ._decided import decided_at_once, hashed, instances_of_pythons
 from ._grown_lists import metrics_hashed_by_identity
 from ._host_calls import call_of_first, deferred_handle, deferred_print, formatted, shown
@@ -130,6 +132,7 @@ _FUNCTIONS: list[tuple[Any, str, Any]] = [
     (torch.Tensor, "set_", traced_set),
     # it would compute, before there are values, what its tangents have no part in
     (eager_transforms, "lazy_dynamo_disallow", lambda function: _refuse_linearize()),
+    *((auto_functionalize, name, called_with_writes) for name in ("do_auto_functionalize", "do_auto_functionalize_v2")),
     # PyTorch orders its own checks of values by tokens, which only its own compiler threads through a graph
     (effects, "has_effects", lambda op, original=effects.has_effects: op not in _CHECKS and original(op)),
 ]
