@@ -889,6 +889,22 @@ class Factory(dict):
         return super().__getitem__(key)()
 
 
+class Pair(tuple):
+    """A tuple that has no length, as e3nn's of irreducible representations."""
+
+    def __len__(self):
+        raise NotImplementedError
+
+
+@pattern("rare")
+class TupleWithoutLength(Step):
+    def prepare(self):
+        self.kinds = Pair((2, 0.5))
+
+    def step(self, x, y, batch_idx):
+        return F.cross_entropy(self.net(x), y) * self.kinds[0] * self.kinds[1]
+
+
 @pattern("rare")
 class ComputingDict(Step):
     def prepare(self):

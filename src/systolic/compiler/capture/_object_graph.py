@@ -110,8 +110,9 @@ class ObjectGraph:
         elif isinstance(item, _WALKED) or is_record(item) or _is_omegaconf(item):
             self._visit_once(item, path)
         elif isinstance(item, tuple):
-            self.values[path] = (type(item), len(item))
-            for index, element in enumerate(item):
+            elements = tuple(tuple.__iter__(item))  # a class of its own may forbid `len`, or count otherwise
+            self.values[path] = (type(item), len(elements))
+            for index, element in enumerate(elements):
                 self._visit(element, (*path, index))
         elif isinstance(item, set):
             self.values[path] = frozenset(item)

@@ -56,6 +56,7 @@ from ._host_calls import call_of_first, deferred_handle, deferred_print, formatt
 from ._host_expressions import moduli_of_reals
 from ._host_math import symbolic_math
 from ._known_calls import recording_known_calls
+from ._known_packages import introduce_traced_tensors
 from ._made_tensors import tensors_of_values
 from ._memory_writes import traced_set, traced_swap
 from ._packed_sequences import looking_at_positions
@@ -165,6 +166,7 @@ def _dense_embedding(original: Callable[..., torch.Tensor], *args: Any, sparse: 
 @contextlib.contextmanager
 def capturing() -> Iterator[None]:
     """Switch PyTorch to the behaviour that a captured step needs, for this thread, and back."""
+    introduce_traced_tensors()
     with contextlib.ExitStack() as stack:
         stack.enter_context(collector_off())
         stack.enter_context(as_capture_thread())
