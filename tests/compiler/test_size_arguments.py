@@ -67,7 +67,25 @@ def test_a_gradient_goes_through() -> None:
         torch.testing.assert_close(compiled(torch.ones(6, 2), index).cpu(), step(torch.ones(6, 2), index), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("end", [lambda x: x.max(), lambda x: x.max().item()])
-def test_a_real_number_is_no_size(end: Callable[[T], Any]) -> None:
+RANGES: dict[str, Callable[[T], T]] = {
+    "to a number": lambda x: torch.arange(0, x.sum().item()),
+    "to a tensor": lambda x: torch.arange(x.sum()),
+    "by a step": lambda x: torch.arange(0.5, x.sum(), 0.25),
+    "by a step that is a value": lambda x: torch.arange(1, 2, step=x.sum().item() / 40),
+    "downwards": lambda x: torch.arange(x.sum().item(), 0, -0.3),
+    "in float64": lambda x: torch.arange(end=x.sum().item(), start=1.0, dtype=torch.float64),
+    "a grid with a gradient": lambda x: torch.arange(0.0, x.detach().sum().item()) * x[0],
+}
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_ranges_of_real_numbers(name: str) -> None:
+    compiled: Any = systolic.jit(RANGES[name])
+    for last in (3.5, 2.25, 0.0):
+        x = torch.tensor([1.0, 2.0, last])
+        torch.testing.assert_close(compiled(x).cpu(), RANGES[name](x))
+
+
+def test_a_range_of_whole_numbers_to_a_real_one_is_refused_with_the_line() -> None:
     with pytest.raises(DataDependentError, match="test_size_arguments.py"):
-        systolic.jit(lambda x: torch.arange(end(x)))(torch.tensor([1.0, 3.0]))
+        systolic.jit(lambda x: torch.arange(0, x.max().item(), dtype=torch.int64))(torch.tensor([1.0, 3.0]))

@@ -22,7 +22,7 @@ from ...utilities._torch_internals import (
 from .._errors import CaptureError, user_line_of
 from ._made_tensors import MAKING, indexed
 from ._memory_writes import assign_data, sets_data, traced_set
-from ._size_arguments import split_by_values, with_sizes
+from ._size_arguments import range_of_reals, split_by_values, with_sizes
 from ._size_reads import SizeReads
 
 _SINGLE = (torch.Tensor, int, float, str, type(None), torch.dtype)
@@ -64,6 +64,8 @@ class ClosedOverTensors(TorchFunctionMode):
             args, kwargs = tree_map_only(torch.Tensor, self._stand_in, (args, kwargs))
         else:  # most calls by far only ask for an attribute, and to look for containers takes longer than the answer
             args = tuple([self._stand_in(one) if isinstance(one, torch.Tensor) else one for one in args])
+        if (numbers := range_of_reals(func, args, kwargs)) is not None:
+            return numbers
         args, kwargs = with_sizes(func, args, kwargs)
         if (parts := split_by_values(func, args, kwargs)) is not None:
             return parts

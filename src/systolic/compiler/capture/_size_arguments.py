@@ -51,19 +51,13 @@ _NUMBERS = torch.SymInt | torch.SymFloat
 
 
 def with_sizes(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The arguments of a function of PyTorch's, with whole numbers for sizes that are values, and tensors for exponents.
-
-    Raises:
-        DataDependentError: `torch.arange` was given a real number that is a value of the trace.
-    """
+    """The arguments of a function of PyTorch's, with whole numbers for sizes that are values, and tensors for exponents."""
     place = _AS_TENSORS.get(func)
     if place is not None and len(args) > place and isinstance(args[place], _NUMBERS) and free_unbacked_symbols(args[place]):
         beside = next(one for one in args if isinstance(one, torch.Tensor))
         return (*args[:place], _beside(beside, args[place]), *args[place + 1 :]), kwargs
     if func not in _ALL and func not in _IN_LISTS:
         return args, kwargs
-    if func is torch.arange and any(map(_is_real_value, args)):  # PyTorch's own answer is an internal error
-        raise DataDependentError(value_needed(user_line_of()))
     first, flat = int(func not in _FACTORIES), func in _ALL
     given = tuple(_size(one) if flat or isinstance(one, list | tuple) else one for one in args[first:])
     return (*args[:first], *given), {name: _size(one) if name in _NAMES else one for name, one in kwargs.items()}
@@ -98,6 +92,32 @@ def split_by_values(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dic
         parts.append(tensor[(slice(None),) * (dim % tensor.dim()) + (slice(begin, begin + size),)])
         begin = begin + size
     return tuple(parts)
+
+
+def range_of_reals(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor | None:
+    """What `torch.arange(0.0, end, step)` gives where one of these is a real number of the trace; None for any other call.
+
+    How many there are is a size that is a value. The numbers are computed in float64, as PyTorch does on a CPU.
+
+    Raises:
+        DataDependentError: for a range of whole numbers, which PyTorch computes otherwise.
+    """
+    if func is not torch.arange or not any(map(_is_real_value, (*args, *kwargs.values()))):
+        return None
+    dtype = kwargs.get("dtype") or torch.get_default_dtype()
+    if not dtype.is_floating_point:
+        raise DataDependentError(value_needed(user_line_of()))
+    bounds = dict(zip(("end",) if len(args) == 1 else ("start", "end", "step"), args, strict=False)) | kwargs
+    start, end, step = (_double(bounds.get(name, default)) for name, default in (("start", 0), ("end", None), ("step", 1)))
+    count = torch.ceil((end - start) / step).long()
+    numbers = torch.arange(asked_size(count.item()), dtype=torch.float64)
+    return (start + step * numbers).to(dtype).requires_grad_(kwargs.get("requires_grad", False))
+
+
+def _double(value: Any) -> torch.Tensor:
+    if isinstance(value, torch.Tensor):
+        return value.detach().double()
+    return torch.scalar_tensor(value, dtype=torch.float64)
 
 
 def _beside(tensor: torch.Tensor, number: torch.SymInt | torch.SymFloat) -> torch.Tensor:
