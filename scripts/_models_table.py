@@ -6,5 +6,5 @@ import importlib
 
 from _models_row import ROWS as ROWS
 
-for _tables in ("_models_text", "_models_vision", "_models_sound", "_models_several", "_models_packages"):
+for _tables in ("_models_text", "_models_vision", "_models_sound", "_models_several", "_models_packages", "_models_further"):
     importlib.import_module(_tables)

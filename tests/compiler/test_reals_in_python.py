@@ -33,6 +33,10 @@ NUMBERS: dict[str, Callable[[float], float]] = {
     "cos": lambda r: math.cos(r * math.pi),
     "hypot": lambda r: math.hypot(r, 1),
     "fabs": lambda r: math.fabs(r - 2),
+    "erf": lambda r: math.erf(r) + math.erfc(r / 2),
+    "near zero": lambda r: math.expm1(r) - math.log1p(r),
+    "lgamma": lambda r: math.lgamma(r + 1),
+    "atan2": lambda r: math.atan2(r, 2) + math.atan2(1, r),
     "math.pow": lambda r: math.pow(r, 2),
     "powers": lambda r: r**2 + 2**r + r**0 + r**-1,
     "abs": lambda r: abs(r - 1.1),
@@ -91,3 +95,29 @@ def test_a_number_made_of_text_is_refused_by_its_line() -> None:
     step = step_of(lambda v, y: v.mean() * float(f"{v.mean().item():.2f}"), nn.Linear(4, 3), 0.05)
     with pytest.raises(CaptureError, match=r"works on text that is formatted of a value[\s\S]*test_reals_in_python"):
         systolic.jit(step)(torch.randn(16, 4), torch.randint(0, 3, (16,)))
+
+
+OF_TENSORS: dict[str, Callable[[T], float]] = {
+    "sqrt": lambda x: math.sqrt(x.mean()),
+    "exp": lambda x: math.exp(-x.mean()),
+    "log of a base": lambda x: math.log(x.mean(), 2),
+    "pow": lambda x: math.pow(x[0], 3),
+    "hypot": lambda x: math.hypot(x[0], x[1:2]),
+    "a whole number": lambda x: math.sqrt((x > 1).sum()),
+    "floor": lambda x: math.floor(x[0] * 10),
+    "isfinite": lambda x: 2.0 if math.isfinite(x[0]) else 1.0,
+    "erf": lambda x: math.erf(x[0]),
+    "atan2": lambda x: math.atan2(x[0], x[1]),
+}
+
+
+@pytest.mark.parametrize("name", OF_TENSORS)
+def test_functions_of_math_take_tensors(name: str) -> None:
+    def step(x: T) -> T:
+        return x * OF_TENSORS[name](x)
+
+    compiled = systolic.jit(step)
+    for first in (1.25, 2.5, 0.75):
+        x = torch.tensor([first, 2.0, 3.0])
+        torch.testing.assert_close(compiled(x).cpu(), step(x), rtol=1e-5, atol=1e-6)
+    assert compiled.compile_count == 1

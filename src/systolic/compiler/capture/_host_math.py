@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from ...utilities._torch_internals import free_unbacked_symbols, sym_functions
+from ...utilities._torch_internals import FunctionalTensor, free_unbacked_symbols, sym_functions
 from .._capture_thread import is_capture_thread, replaced
 from ._size_reads import plain
 
@@ -41,6 +41,10 @@ _EXTREMES: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]
     "min": (torch.sym_min, torch.lt), "max": (torch.sym_max, torch.gt)
 }  # fmt: skip
 """By name: its rule for numbers of the host, and the comparison by which Python takes another number for the result."""
+_FUNCTIONS = tuple(name for name, value in vars(math).items() if callable(value) and not name.startswith("_"))
+_OPS: dict[str, Callable[..., torch.Tensor]] = {
+    name: getattr(torch, name) for name in ("erf", "erfc", "expm1", "log1p", "lgamma", "atan2")
+}
 # which Python asks for `divmod`
 _DIVISIONS: dict[str, Callable[..., Any]] = {
     "__divmod__": lambda x, other: (x // other, x % other),
@@ -59,6 +63,8 @@ def symbolic_math() -> Iterator[None]:
         for name, test in _TESTS.items():
             for library in (math, np):  # NumPy asks an object for no method of these names
                 stack.enter_context(replaced(library, name, _tested(getattr(library, name), test)))
+        for name in _FUNCTIONS:
+            stack.enter_context(replaced(math, name, _of_tensors(getattr(math, name), _OPS.get(name))))
         for name, (symbolic, takes) in _EXTREMES.items():
             stack.enter_context(replaced(builtins, name, _extreme(getattr(builtins, name), symbolic, takes)))
         # NumPy asks an object for a method of the function's name
@@ -67,6 +73,29 @@ def symbolic_math() -> Iterator[None]:
             for name, symbolic in methods.items():
                 stack.enter_context(_method(kind, name, symbolic))
         yield
+
+
+def _of_tensors(function: Callable[..., Any], op: Callable[..., torch.Tensor] | None) -> Callable[..., Any]:
+    """A function of `math`, which takes a tensor's number by `__float__`: a number of the program, as `t.item()` is.
+
+    Args:
+        function: of `math`.
+        op: the same of tensors, where numbers of the program have no such function.
+    """
+
+    @functools.wraps(function)
+    def of_numbers(*given: Any, **named: Any) -> Any:
+        numbers = [_number(value) for value in given]
+        if op is not None and any(isinstance(n, torch.SymInt | torch.SymFloat) and free_unbacked_symbols(n) for n in numbers):
+            return op(*[torch.scalar_tensor(number, dtype=torch.float64) for number in numbers]).item()
+        return function(*numbers, **named)
+
+    return of_numbers
+
+
+def _number(value: Any) -> Any:
+    is_one = isinstance(value, FunctionalTensor) and value.numel() == 1 and not value.is_complex()
+    return value.item() if is_one else value
 
 
 def _either(original: Callable[..., Any], symbolic: Callable[[Any], Any]) -> Callable[..., Any]:
