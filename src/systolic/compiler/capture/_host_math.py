@@ -43,7 +43,10 @@ _EXTREMES: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]
 """By name: its rule for numbers of the host, and the comparison by which Python takes another number for the result."""
 _FUNCTIONS = tuple(name for name, value in vars(math).items() if callable(value) and not name.startswith("_"))
 _OPS: dict[str, Callable[..., torch.Tensor]] = {
-    name: getattr(torch, name) for name in ("erf", "erfc", "expm1", "log1p", "lgamma", "atan2")
+    "degrees": torch.rad2deg,
+    "radians": torch.deg2rad,
+    **{name: getattr(torch, name) for name in ("erf", "erfc", "expm1", "exp2", "log1p", "lgamma", "asinh", "acosh", "atanh")},
+    **{name: getattr(torch, name) for name in ("atan2", "copysign", "fmod")},
 }
 # which Python asks for `divmod`
 _DIVISIONS: dict[str, Callable[..., Any]] = {

@@ -22,6 +22,7 @@ from ._custom_ops import rule_for_custom_op
 from ._foreach_ops import rule_for_lists
 from ._generators import own_generator, takes_generator
 from ._host_draws import HostDraws
+from ._least_squares import rule_for_least_squares
 from ._op_origins import current_module
 from ._plain_numbers import PLAIN, SIZES, SLICES, with_plain_bounds, with_plain_numbers, with_plain_sizes
 from ._refused import CONDITIONS, REFUSED
@@ -101,10 +102,9 @@ class OpPolicy(Mapping[OpOverload, Callable[..., Any]]):
         # what PyTorch's rules for forward-mode derivatives call; each knows the ordinary op that it is
         if op.namespace == "prims":
             return primitive_as_aten(op)
-        if (rule := rule_for_lists(op)) is not None:
-            return rule
-        if (rule := rule_for_custom_op(op)) is not None:
-            return rule
+        for rule_for in (rule_for_lists, rule_for_least_squares, rule_for_custom_op):
+            if (rule := rule_for(op)) is not None:
+                return _first(rule, _refusal(op, "systolic has no lowering for it"))
         return _refusal(op, "systolic has no lowering for it")
 
     def __iter__(self) -> Iterator[OpOverload]:
