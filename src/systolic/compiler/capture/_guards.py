@@ -12,6 +12,7 @@ from torch.utils.hooks import RemovableHandle
 from ._array_contents import Contents
 from ._hook_tables import RUN_IN_STEPS
 from ._object_graph import ObjectGraph, Path, SameAs, describe
+from ._optimizer_entries import OptimizerEntries
 from ._symbols import HostExpression, Number
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
@@ -244,6 +245,8 @@ def _items(objects: ObjectGraph, variable: set[Path]) -> Iterator[Item]:
         return path in variable or (path in around and isinstance(value, tuple))
 
     for path, container in objects.containers.items():
+        if isinstance(container, OptimizerEntries) and not objects.keys[path]:
+            continue  # how many `state` has is compared anyway
         keys = [key for key in objects.keys[path] if not is_free((*path, key), container[key])]
         yield container, len(container), [(key, container[key]) for key in keys]
 

@@ -20,6 +20,7 @@ from .._users import is_the_users
 from ._array_contents import Contents
 from ._failed_notes import note_appended
 from ._hook_tables import RUN_IN_STEPS, Table, hook_tables
+from ._optimizer_entries import OptimizerEntries
 from ._plain_objects import CALLED, has_own_attributes, is_made, is_plain_object
 from ._variables import BoundArguments, ClassAttributes, EnclosingVariables, SlotAttributes, own_attributes
 
@@ -253,6 +254,8 @@ class ObjectGraph:
         for number, parameter in enumerate(p for group in optimizer.param_groups for p in group["params"]):
             if state := optimizer.state.get(parameter):
                 self._visit_dict(state, (*path, "state", number), state.keys())
+        shared = OptimizerEntries(optimizer)
+        self._visit_dict(shared, (*path, "state", "shared"), shared)
         own = vars(optimizer)
         self._visit_dict(own, path, [name for name in own if name not in _optimizer_internals() | {"state", "param_groups"}])
 

@@ -477,12 +477,12 @@ class _Tracing:
     def _restoring(self) -> Iterator[None]:
         """Put every container back as it was; the step's effects are carried out later, with real values."""
         states = [(optimizer, optimizer.state) for optimizer in self.objects.optimizers().values()]
-        try:
-            with restoring(self.every_object):
+        with restoring(self.every_object):
+            try:
                 yield
-        finally:
-            for optimizer, state in states:
-                optimizer.state = state
+            finally:
+                for optimizer, state in states:
+                    optimizer.state = state
 
 
 def _with_policy(function: Callable[..., Any], policy: OpPolicy) -> Callable[..., Any]:
