@@ -1,4 +1,4 @@
-"""What an optimizer keeps in `state` for all parameters together: `self.state["k"] += 1`, as MADGRAD does."""
+"""The entries of an optimizer's `state` for all parameters together: `self.state["k"] += 1`, as MADGRAD does."""
 
 from __future__ import annotations
 

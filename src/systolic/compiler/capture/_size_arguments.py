@@ -95,7 +95,7 @@ def split_by_values(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dic
 
 
 def range_of_reals(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor | None:
-    """What `torch.arange(0.0, end, step)` gives where one of these is a real number of the trace; None for any other call.
+    """The numbers of `torch.arange(0.0, end, step)` where one of these is a real number of the trace; None for any other call.
 
     How many there are is a size that is a value. The numbers are computed in float64, as PyTorch does on a CPU.
 
