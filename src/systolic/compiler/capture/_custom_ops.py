@@ -14,7 +14,7 @@ from .._errors import UnsupportedOpError, user_line_of
 
 
 def function_of_custom_op(op: OpOverload) -> Callable[..., Any] | None:
-    """The function that an op calls on a CPU; None for ops that were made otherwise, and for those that know other devices alone."""
+    """The function that an op calls on a CPU; None for ops that were made otherwise, and for those of other devices alone."""
     definition = OPDEFS.get(op.name())
     if definition is None:
         return None
