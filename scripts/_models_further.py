@@ -181,7 +181,7 @@ def _restored(module: str, name: str, **options: Any) -> Make:
 
 _LIKENESS = ("GMSDLoss", "HaarPSILoss", "MDSILoss", "FSIMLoss", "VSILoss", "DSSLoss")
 _rows("packages: images", "piq", {name: _restored("piq", name) for name in _LIKENESS}, _one(2, 3, 48, 48), _own_loss)
-_SSIM = {"SSIMLoss": _restored("kornia.losses", "SSIMLoss", 5), "MS_SSIMLoss": _restored("kornia.losses", "MS_SSIMLoss")}
+_SSIM = {"SSIMLoss": _restored("kornia.losses", "SSIMLoss", window_size=5)}
 _rows("packages: images", "kornia", _SSIM, _one(2, 3, 48, 48), _own_loss)
 
 
