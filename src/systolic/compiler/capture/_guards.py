@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from operator import attrgetter, is_
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from torch.utils.hooks import RemovableHandle
 from ._array_contents import Contents
 from ._hook_tables import RUN_IN_STEPS
 from ._object_graph import ObjectGraph, Path, SameAs, describe
-from ._optimizer_entries import OptimizerEntries
+from ._optimizer_entries import OptimizerEntries, of_parameters
 from ._symbols import HostExpression, Number
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
@@ -222,14 +222,19 @@ class _Optimizer(NamedTuple):
     def of(cls, optimizer: torch.optim.Optimizer) -> _Optimizer:
         """Those that it has now."""
         state, groups = optimizer.state, optimizer.param_groups
-        return cls(optimizer, state, list(state.values()), groups, list(groups))
+        return cls(optimizer, state, list(cls.look_for(state)(state)), groups, list(groups))
+
+    @staticmethod
+    def look_for(state: Any) -> Callable[[Any], Iterable[Any]]:
+        """A function that gives what a state holds of each parameter; entries of all together are compared by value."""
+        return of_parameters if any(not isinstance(key, torch.Tensor) for key in state) else type(state).values
 
     def is_same(self) -> bool:
         """Whether it has these, of which the lengths are compared elsewhere."""
         return (
             self.optimizer.state is self.state
             and self.optimizer.param_groups is self.groups
-            and all(map(is_, self.state.values(), self.states))
+            and all(map(is_, self.look_for(self.state)(self.state), self.states))
             and all(map(is_, self.groups, self.each_group))
         )
 
@@ -287,7 +292,7 @@ def _compiled_check(
         owner, state, groups = name(known.optimizer), name(known.state), name(known.groups)
         require([f"{owner}.state is not {state}", f"{owner}.param_groups is not {groups}"])
         all_same, each = name(all), f"{name(map)}({name(is_)}, "
-        require([f"not {all_same}({each}{state}.values(), {name(known.states)}))"])
+        require([f"not {all_same}({each}{name(known.look_for(known.state))}({state}), {name(known.states)}))"])
         require([f"not {all_same}({each}{groups}, {name(known.each_group)}))"])
     lines.append("    return True")
     # default arguments are locals, which Python reads faster than globals

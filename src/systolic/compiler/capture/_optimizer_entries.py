@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
 import torch
+
+
+def of_parameters(state: Mapping[Any, Any]) -> list[Any]:
+    """The entries of `optimizer.state` that belong to a parameter each."""
+    return [value for key, value in state.items() if isinstance(key, torch.Tensor)]
 
 
 class OptimizerEntries(MutableMapping[Any, Any]):
