@@ -90,7 +90,8 @@ def _of_tensors(function: Callable[..., Any], op: Callable[..., torch.Tensor] | 
     def of_numbers(*given: Any, **named: Any) -> Any:
         numbers = [_number(value) for value in given]
         if op is not None and any(isinstance(n, torch.SymInt | torch.SymFloat) and free_unbacked_symbols(n) for n in numbers):
-            return op(*[torch.scalar_tensor(number, dtype=torch.float64) for number in numbers]).item()
+            # in the dtype that reals of the program have: TPUs know no `erf` of float64
+            return op(*[torch.scalar_tensor(number, dtype=torch.get_default_dtype()) for number in numbers]).item()
         return function(*numbers, **named)
 
     return of_numbers
