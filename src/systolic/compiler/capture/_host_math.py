@@ -59,15 +59,14 @@ _DIVISIONS: dict[str, Callable[..., Any]] = {
 def symbolic_math() -> Iterator[None]:
     """Inside the block, `math` and NumPy take symbolic numbers in the capturing thread."""
     with contextlib.ExitStack() as stack:
-        for name, symbolic in _SYMBOLIC.items():
-            stack.enter_context(replaced(math, name, _either(getattr(math, name), symbolic)))
-        for name, symbolic in _OF_TWO.items():
-            stack.enter_context(replaced(math, name, _of_two(getattr(math, name), symbolic)))
-        for name, test in _TESTS.items():
-            for library in (math, np):  # NumPy asks an object for no method of these names
-                stack.enter_context(replaced(library, name, _tested(getattr(library, name), test)))
-        for name in _FUNCTIONS:
-            stack.enter_context(replaced(math, name, _of_tensors(getattr(math, name), _OPS.get(name))))
+        functions = {name: getattr(math, name) for name in _FUNCTIONS}
+        functions |= {name: _either(functions[name], symbolic) for name, symbolic in _SYMBOLIC.items()}
+        functions |= {name: _of_two(functions[name], symbolic) for name, symbolic in _OF_TWO.items()}
+        functions |= {name: _tested(functions[name], test) for name, test in _TESTS.items()}
+        for name, function in functions.items():
+            stack.enter_context(replaced(math, name, _of_tensors(function, _OPS.get(name))))
+        for name, test in _TESTS.items():  # NumPy asks an object for no method of these names
+            stack.enter_context(replaced(np, name, _tested(getattr(np, name), test)))
         for name, (symbolic, takes) in _EXTREMES.items():
             stack.enter_context(replaced(builtins, name, _extreme(getattr(builtins, name), symbolic, takes)))
         # NumPy asks an object for a method of the function's name
