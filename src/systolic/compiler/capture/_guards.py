@@ -210,10 +210,14 @@ def _same_but_for(variable: Collection[Path], a: Any, b: Any) -> bool:
 
 
 class _Optimizer(NamedTuple):
-    """The containers of an optimizer's state and groups: to load a state dict puts others in their place."""
+    """The containers of an optimizer's state and groups: to load a state dict puts others in their place.
+
+    `look` gives what a state holds of each parameter; entries of all together are compared by value, elsewhere.
+    """
 
     optimizer: torch.optim.Optimizer
     state: Any
+    look: Callable[[Any], Iterable[Any]]
     states: list[Any]
     groups: list[Any]
     each_group: list[Any]
@@ -222,19 +226,15 @@ class _Optimizer(NamedTuple):
     def of(cls, optimizer: torch.optim.Optimizer) -> _Optimizer:
         """Those that it has now."""
         state, groups = optimizer.state, optimizer.param_groups
-        return cls(optimizer, state, list(cls.look_for(state)(state)), groups, list(groups))
-
-    @staticmethod
-    def look_for(state: Any) -> Callable[[Any], Iterable[Any]]:
-        """A function that gives what a state holds of each parameter; entries of all together are compared by value."""
-        return of_parameters if any(not isinstance(key, torch.Tensor) for key in state) else type(state).values
+        look = of_parameters if len(OptimizerEntries(optimizer)) else type(state).values
+        return cls(optimizer, state, look, list(look(state)), groups, list(groups))
 
     def is_same(self) -> bool:
         """Whether it has these, of which the lengths are compared elsewhere."""
         return (
             self.optimizer.state is self.state
             and self.optimizer.param_groups is self.groups
-            and all(map(is_, self.look_for(self.state)(self.state), self.states))
+            and all(map(is_, self.look(self.state), self.states))
             and all(map(is_, self.groups, self.each_group))
         )
 
@@ -292,7 +292,7 @@ def _compiled_check(
         owner, state, groups = name(known.optimizer), name(known.state), name(known.groups)
         require([f"{owner}.state is not {state}", f"{owner}.param_groups is not {groups}"])
         all_same, each = name(all), f"{name(map)}({name(is_)}, "
-        require([f"not {all_same}({each}{name(known.look_for(known.state))}({state}), {name(known.states)}))"])
+        require([f"not {all_same}({each}{name(known.look)}({state}), {name(known.states)}))"])
         require([f"not {all_same}({each}{groups}, {name(known.each_group)}))"])
     lines.append("    return True")
     # default arguments are locals, which Python reads faster than globals
