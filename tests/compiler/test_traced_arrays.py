@@ -14,7 +14,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 import systolic
-from systolic.compiler import CaptureError, DataDependentError, HiddenRandomnessError
+from systolic.compiler import DataDependentError, HiddenRandomnessError
 
 
 def require_equal(function: Callable[[torch.Tensor], Any], *, programs: int = 1) -> None:
@@ -323,15 +323,12 @@ def test_the_name_float_is_pythons_afterwards() -> None:
     [
         (lambda x: x * np.asarray(x).sum(), DataDependentError),
         (lambda x: x * len(str(x.numpy())), DataDependentError),
-        (lambda x: x * np.interp(x.numpy(), [0, 1], [0, 2]), CaptureError),
-        (lambda x: x * np.add.reduce(x.numpy()), DataDependentError),
-        (lambda x: x[np.unique(x.numpy(), return_index=True)[1]], CaptureError),
         (lambda x: x * torch.FloatTensor([x.sum(), 1.0, 2.0]), DataDependentError),
         (lambda x: x * len(np.random.bytes(3)), HiddenRandomnessError),
     ],
 )
 def test_what_wants_memory_is_refused(function: Callable[[torch.Tensor], Any], error: type[Exception]) -> None:
-    with pytest.raises(error, match="NumPy|numpy|the result of (interp|unique), which is called on the host"):
+    with pytest.raises(error, match="NumPy|numpy"):
         systolic.jit(function)(torch.ones(3, 3))
 
 

@@ -15,7 +15,6 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import systolic as L
-from systolic.compiler import CaptureError
 
 QUIET: dict[str, Any] = {
     "accelerator": "cpu",
@@ -107,13 +106,6 @@ def test_gradients_flow_around_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert step(torch.tensor([1.0, 3.0, 2.0])).tolist() == [1.0, 3.0, 2.0]
     step(torch.tensor([5.0, 3.0, 2.0]))
     assert capsys.readouterr().out == "largest 3.0\nlargest 5.0\n"
-
-
-@pytest.mark.parametrize("use", [float, lambda r: 1 if r > 0.5 else 0, lambda r: torch.ones(2) * r])
-def test_computing_with_it_is_answered(use: Any) -> None:
-    count = L.host(lambda x: float(x.sum()))
-    with pytest.raises(CaptureError, match=r"result of .*<lambda>, which is called on the host after the step"):
-        L.jit(lambda x: use(count(x)))(torch.ones(2))
 
 
 def test_an_error_in_it_is_the_users() -> None:

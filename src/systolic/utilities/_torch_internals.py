@@ -14,7 +14,7 @@ import torch
 
 # the C functions behind recurrent modules, which a trace captures as one op each
 from torch import _VF as _VF
-from torch import serialization
+from torch import fx, serialization
 
 # which op of the graph belongs to which operation of autograd: a backward op is ascribed to a line of the user's
 from torch._C._autograd import _get_sequence_nr as _get_sequence_nr
@@ -52,6 +52,7 @@ from torch.fx._lazy_graph_module import _use_lazy_graph_module as _use_lazy_grap
 from torch.fx.experimental import proxy_tensor as proxy_tensor
 from torch.fx.experimental.proxy_tensor import decompose as decompose
 from torch.fx.experimental.proxy_tensor import get_proxy_mode as get_proxy_mode
+from torch.fx.experimental.proxy_tensor import get_proxy_slot as get_proxy_slot
 from torch.fx.experimental.proxy_tensor import make_fx as make_fx
 from torch.fx.experimental.proxy_tensor import track_tensor as track_tensor
 
@@ -163,6 +164,14 @@ def fake_tensor(mode: FakeTensorMode, shape: Sequence[int], dtype: torch.dtype) 
 def functional_value(tensor: FunctionalTensor) -> torch.Tensor:
     """The value that a functional tensor has now."""
     return _torch._from_functional_tensor(tensor.elem)
+
+
+def node_of(tensor: torch.Tensor, tracer: Any) -> fx.Node:
+    """The node of a trace that gives the value which a tensor has now."""
+    assert isinstance(tensor, FunctionalTensor), "a tensor of the trace"
+    apply_pending_writes(tensor)
+    slot: Any = get_proxy_slot(functional_value(tensor), tracer)
+    return slot.proxy.node
 
 
 def take_value(tensor: FunctionalTensor, value: torch.Tensor) -> None:

@@ -2,6 +2,8 @@
 
 from ._aliasing import overlapping as overlapping
 from ._aliasing import require_own_memory as require_own_memory
+from ._call import Call as Call
+from ._call import Captured as Captured
 from ._effect_texts import effect_texts as effect_texts
 from ._effects import Gradient as Gradient
 from ._effects import OptimizerState as OptimizerState
@@ -18,6 +20,8 @@ from ._host_calls import rank_in_step as rank_in_step
 from ._host_calls import recorded as recorded
 from ._host_calls import recorded_by_all as recorded_by_all
 from ._host_functions import host as host
+from ._host_parts import HostPart as HostPart
+from ._host_parts import on_host as on_host
 from ._host_result import HostResult as HostResult
 from ._lookup_tables import TableChoice as TableChoice
 from ._module_scope import Place as Place
@@ -53,8 +57,6 @@ from ._step_draws import AnyDraw as AnyDraw
 from ._step_draws import StepDraws as StepDraws
 from ._symbol_errors import may_come_from_symbols as may_come_from_symbols
 from ._symbols import Number as Number
-from ._trace import Call as Call
-from ._trace import Captured as Captured
 from ._trace import UnwatchedIsReadError as UnwatchedIsReadError
 from ._trace import capture as capture
 from ._trace import slots_of as slots_of

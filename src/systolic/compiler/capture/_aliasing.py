@@ -12,11 +12,11 @@ import torch
 
 from ...runtime import Cell, DeviceTensor
 from .._errors import CaptureError
+from ._call import Captured
 from ._graph import SlotInput
 from ._object_graph import describe
 from ._slots import is_recurrent_cache
 from ._spans import Span, overlapping_spans
-from ._trace import Captured
 
 
 def overlapping(tensors: Sequence[torch.Tensor]) -> list[list[int]]:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ._call import Captured
 from ._effects import Gradient, HostCall
 from ._hook_tables import hook_tables
 from ._object_graph import ObjectGraph, restoring
@@ -18,7 +19,6 @@ from ._optimizer_state import fill_first_state, forget_state
 from ._output_tree import OutputTree
 from ._slots import Slot
 from ._symbols import Number
-from ._trace import Captured
 
 _MOST_CAPTURES = 3
 """A step that still leaves something new in Python objects after this many (a counter) is taken as it is."""

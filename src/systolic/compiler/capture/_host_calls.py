@@ -27,6 +27,7 @@ from ...utilities.rank_zero import FirstOnly
 from .._capture_thread import is_capture_thread
 from .._errors import CaptureError, is_user_frame, user_line_of
 from ._effects import HostCall, Kept, StandIn
+from ._host_parts import HostParts
 from ._host_result import HostResult
 from ._module_scope import names_in
 from ._output_tree import DeferredText, OutputList
@@ -73,17 +74,25 @@ class HostCalls:
         decides_text: whether text that is formatted of a whole number is that of this batch's, and no mark.
         only_shows: whether functions that may work on text of a value are refused, and not only those that did.
         is_shared: whether several processes run the step.
+        parts: the functions of the host that are called before the program.
 
     Attributes:
         calls: the calls, in order.
+        parts: as given.
         is_shared: as given.
     """
 
     active: HostCalls | None = None
 
     def __init__(
-        self, outputs: OutputList, decides_text: bool = False, only_shows: bool = False, is_shared: bool = False
+        self,
+        outputs: OutputList,
+        parts: HostParts,
+        decides_text: bool = False,
+        only_shows: bool = False,
+        is_shared: bool = False,
     ) -> None:
+        self.parts = parts
         self._decides_text, self._only_shows, self.is_shared = decides_text, only_shows, is_shared
         self._askers: list[FrameType] = []
         self._by_first = False
@@ -146,6 +155,10 @@ class HostCalls:
     ) -> None:
         """Note a call that gets `result` before its arguments, to set it."""
         self.record(function, (Kept(result), *args), kwargs)
+
+    def need(self, function: Callable[..., Any]) -> None:
+        """Have the trace begin again with a function called before the program, where that is possible."""
+        self.parts.need(function)
 
     def _as_it_is(self, tensor: torch.Tensor) -> Any:
         # the object may be written to later in the step

@@ -10,13 +10,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ParamSpec, TypeVar
 
-import torch
-
-from ...utilities._torch_internals import tree_map_only
 from ...utilities._typical_time import TypicalTime
 from .._capture_thread import only_in_capture, replaced
 from .._errors import is_user_frame
 from ._host_calls import recording
+from ._host_parts import on_host
 from ._host_result import HostResult
 from ._library_calls import PUT_OFF, LibraryCall, modules_with
 
@@ -52,15 +50,23 @@ def host(function: Callable[P, R]) -> Callable[P, R]:
     cost = TypicalTime(
         lambda time, of: f"{name} is called on the host after every step, which waits for its values: {time} a call ({of})."
     )
+    before = TypicalTime(
+        lambda time, of: (
+            f"{name} is called on the host in every step, between a program that gives its arguments and the one "
+            f"that takes its result: {time} for both ({of})."
+        )
+    )
     plain: Callable[..., R] = function  # on the host its tensors are others, of the same kinds
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> Any:
         calls = recording()
         if calls is None:
-            given, named = _on_host((args, kwargs))
+            given, named = on_host((args, kwargs))
             return plain(*given, **named)
-        result = HostResult(name, calls)
+        if calls.parts.has(function):
+            return calls.parts.result(function, before, args, kwargs)
+        result = HostResult(name, calls, function)
         calls.record_for(result, host_function, (function, cost, *args), kwargs)
         return result
 
@@ -69,15 +75,16 @@ def host(function: Callable[P, R]) -> Callable[P, R]:
 
 def host_function(result: HostResult, function: Callable[..., Any], cost: TypicalTime, *args: Any, **kwargs: Any) -> None:
     """Call a function of the user's after the step; reports name this call."""
-    given, named = _on_host((args, kwargs))
+    given, named = on_host((args, kwargs))
     began = time.perf_counter()
     result.set(function(*given, **named))
     cost.add(time.perf_counter() - began)
 
 
-def _on_host(arguments: Any) -> Any:
-    # host sync: the function wants values
-    return tree_map_only(torch.Tensor, lambda tensor: tensor.detach().cpu(), arguments)
+@functools.cache
+def on_the_host(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of a library that is given values of the trace, as one that the host calls; one for each function."""
+    return host(function)
 
 
 @contextlib.contextmanager

@@ -28,6 +28,22 @@ class Recorder(Protocol):
         """Note a call that gets `result` before its arguments, to set it."""
         ...
 
+    def need(self, function: Callable[..., Any]) -> None:
+        """Have the trace begin again with a function called before the program, where that is possible."""
+        ...
+
+
+class HostResultIsNeededError(Exception):
+    """The step computes with what a function of the host gives: the trace must begin again with it called before the program.
+
+    Attributes:
+        function: which one.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__("the step computes with the result of a function of the host")
+        self.function = function
+
 
 class _LeftOut:
     """Stands for the results of functions that only the first process calls."""
@@ -42,15 +58,17 @@ LEFT_OUT = _LeftOut()
 class HostResult:
     """The result of a function that is called on the host after the step: to be logged, kept or shown.
 
-    What Python computes of it is computed after the step, too; PyTorch cannot compute with it.
+    What Python computes of it is computed after the step, too. Where the step itself computes with it, the trace begins again
+    with the function called before the program.
 
     Args:
         name: of the function, for errors.
         calls: the host calls of the trace.
+        function: what gives it, or what it is computed of; None for what cannot be had earlier.
     """
 
-    def __init__(self, name: str, calls: Recorder) -> None:
-        self._name, self._calls = name, calls
+    def __init__(self, name: str, calls: Recorder, function: Callable[..., Any] | None = None) -> None:
+        self._name, self._calls, self._function = name, calls, function
         self._is_there = False
         self._value: Any = None
 
@@ -78,6 +96,8 @@ class HostResult:
 
     def refuse(self, *_: object, **__: object) -> NoReturn:
         """Raise: the step needs the value before there is one."""
+        if self._function is not None:
+            self._calls.need(self._function)
         raise CaptureError(
             f"The step needs the result of {self._name}, which is called on the host after the step, when the tensors have "
             f"values.\n  used at {user_line_of()}\n"
@@ -124,7 +144,7 @@ class HostResult:
             return operation(self._value, *others, **named)
         if any(isinstance(one, torch.Tensor) for one in others):
             self.refuse()
-        result = HostResult(self._name, self._calls)
+        result = HostResult(self._name, self._calls, self._function)
         self._calls.record_for(result, _set_computed, (operation, self, *others), named)
         return result
 

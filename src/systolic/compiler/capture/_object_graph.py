@@ -318,19 +318,39 @@ class ObjectGraph:
         yield from ((self.tensors[found[0]], found) for found in paths.values())
 
 
+class Snapshot:
+    """Contents of every container, set and table of hooks of some objects, as they are now.
+
+    Args:
+        objects: the walk that has found them.
+    """
+
+    def __init__(self, objects: ObjectGraph) -> None:
+        self._copies: list[tuple[Any, Any]] = [(container, copied(container)) for _, container in objects.every_container()]
+        self._copies += [(table, dict(table)) for table in objects.hooks.values()]
+        self._copies += [(found, set(found)) for found, _ in objects.sets]
+
+    def put_back(self) -> None:
+        """Let them hold it again: the same objects."""
+        for container, contents in self._copies:
+            put_back(container, contents)
+
+    def note_appended(self) -> None:
+        """Note texts that a failed trace has appended."""
+        note_appended(self._copies)
+
+
 @contextlib.contextmanager
-def restoring(objects: ObjectGraph) -> Iterator[None]:
-    """Put every container, set and table of hooks that was found back as it was: the same objects, with what they held."""
-    copies: list[tuple[Any, Any]] = [(container, copied(container)) for _, container in objects.every_container()]
-    copies += [(table, dict(table)) for table in objects.hooks.values()] + objects.sets
+def restoring(objects: ObjectGraph) -> Iterator[Snapshot]:
+    """Put every container, set and table of hooks that was found back as it was, which the block is given."""
+    contents = Snapshot(objects)
     try:
-        yield
+        yield contents
     except Exception:
-        note_appended(copies)
+        contents.note_appended()
         raise
     finally:
-        for container, contents in copies:
-            put_back(container, contents)
+        contents.put_back()
 
 
 def copied(container: Container) -> Any:

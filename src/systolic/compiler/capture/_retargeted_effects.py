@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterator
 
+from ._call import Captured
 from ._effects import Append, DeleteItem, Effect, HostCall, Kept, ResizeList, SetContents, SetItem, templates_of
 from ._hook_tables import HookEffect
 from ._object_graph import ObjectGraph, Path
 from ._output_tree import MadeContainer, MadeObject, OutputTree
 from ._plain_objects import is_plain_object
-from ._trace import Captured
 
 
 def retargeted_effects(captured: Captured, now: ObjectGraph) -> list[Effect] | None:

@@ -21,7 +21,7 @@ import torch
 from torch import fx
 
 from ...runtime import reading_for_main_thread, to_jax_array, to_torch_tensor
-from ...utilities._torch_internals import OpOverload, get_proxy_mode, tree_map_only
+from ...utilities._torch_internals import OpOverload, get_proxy_mode, node_of, tree_map_only
 from .._errors import user_line_of
 from ..lowering import LoweringContext, interpret
 from ._host_expressions import ARRAY_NAMES, HostExpression, compiled_expression
@@ -153,6 +153,20 @@ class Oracle:
     def has_given(self) -> bool:
         """Whether user code holds numbers of the trace that are values of the devices, or was told some."""
         return bool(self._asked) or any(is_item(node) for node in _tracer().graph.nodes)
+
+    @property
+    def knows_batch(self) -> bool:
+        """Whether somebody has the values of this batch."""
+        return self._inputs is not None
+
+    @property
+    def asked(self) -> int:
+        """How many questions had answers that another batch may not have."""
+        return len(self._asked)
+
+    def value(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Value of a tensor of the trace for this batch."""
+        return self._value(node_of(tensor, _tracer()))
 
     def number(self, symbolic: torch.SymInt | torch.SymFloat | torch.SymBool) -> Any:
         """Value of a symbolic number for this batch; None where it is of tensors that nobody has."""

@@ -51,13 +51,19 @@ class _AskingShapeEnv(ShapeEnv):
 
 
 class SymbolTable:
-    """The symbolic numbers of one capture, in the order in which values for them are given later."""
+    """The symbolic numbers of one capture, in the order in which values for them are given later.
+
+    Attributes:
+        symbols: the numbers.
+        values: those that they have in the step that is traced.
+    """
 
     def __init__(self, oracle: Oracle | None = None) -> None:
         # scalar outputs: `.item()` gives a symbol instead of an error; no specialisation: 0 and 1 are numbers like any
         self.shape_env = _AskingShapeEnv(allow_scalar_outputs=True, specialize_zero_one=False, duck_shape=False)
         self.shape_env.oracle = oracle
         self.symbols: list[sympy.Symbol] = []
+        self.values: list[Number] = []
 
     def forget_oracle(self) -> None:
         """Let go of the values of the batch: the graph keeps PyTorch's bookkeeping for as long as the program lives."""
@@ -77,6 +83,7 @@ class SymbolTable:
             )
             number = self.shape_env.create_symintnode(symbol, hint=value, source=source)
         self.symbols.append(symbol)  # pyright: ignore[reportArgumentType]
+        self.values.append(value)
         if is_drawn:
             self.shape_env.drawn.add(symbol)  # pyright: ignore[reportArgumentType]
         return number

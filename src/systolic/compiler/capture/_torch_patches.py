@@ -54,6 +54,7 @@ from ._decided import decided_at_once, hashed, instances_of_pythons
 from ._grown_lists import metrics_hashed_by_identity
 from ._host_calls import call_of_first, deferred_handle, deferred_print, formatted, shown
 from ._host_expressions import moduli_of_reals
+from ._host_functions import on_the_host
 from ._host_math import symbolic_math
 from ._known_calls import recording_known_calls
 from ._known_packages import introduce_traced_tensors
@@ -61,7 +62,7 @@ from ._made_tensors import tensors_of_values
 from ._memory_writes import traced_set, traced_swap
 from ._packed_sequences import looking_at_positions
 from ._rng_numbering import numbering_draws
-from ._traced_arrays import arrays_of_tensors
+from ._traced_arrays import arrays_of_tensors, tensor_behind, traced_array
 
 SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _FUNCTIONS: list[tuple[Any, str, Any]] = [
@@ -184,13 +185,13 @@ def capturing() -> Iterator[None]:
         stack.enter_context(instances_of_pythons())
         stack.enter_context(fresh_flat_weights())
         stack.enter_context(padding_packed())
-        stack.enter_context(assigning_inside())
+        stack.enter_context(assigning_inside(tensor_behind, traced_array))
         stack.enter_context(control_flow_in_python())
         stack.enter_context(numbering_calls())
         stack.enter_context(numbering_draws())
         stack.enter_context(marking_recomputations())
         stack.enter_context(looking_at_positions())
-        stack.enter_context(arrays_of_tensors())
+        stack.enter_context(arrays_of_tensors(on_the_host))
         stack.enter_context(tensors_of_values())
         stack.enter_context(metrics_hashed_by_identity())
         yield

@@ -6,20 +6,20 @@ import contextlib
 import dataclasses
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import fx, nn
+from torch import nn
 
 from ...runtime import DeviceTensor
 from ...utilities._torch_internals import FakeTensorMode, decompose, dispatch_functionalize, fake_tensor, make_fx
 from .._errors import DataDependentError, HiddenRandomnessError, user_line_of
 from ..kernels import normalising_parts
 from ._array_writes import ArrayWrites
-from ._asked_numbers import Asker, NumberIsAskedError, traced_numbers
+from ._asked_numbers import NumberIsAskedError, traced_numbers
 from ._attribute_reads import AttributeReads
+from ._call import Call, Captured
 from ._clocks import clocks_told
 from ._closed_over import ClosedOverTensors
 from ._decided import deciding_conditions, wants_booleans
@@ -27,17 +27,19 @@ from ._effects import Append, Effect, Gradient, OptimizerState, RequiresGrad, Se
 from ._explain import explained, host_needed
 from ._final_tensors import FinalTensors
 from ._fixed_shapes import fix_shapes
-from ._graph import SlotInput, TensorInput, clean_graph
+from ._graph import SlotInput, clean_graph
 from ._grown_lists import GrownLists
 from ._hook_tables import hook_effects, share_hooks
 from ._host_calls import HostCalls, TextIsKeyError
 from ._host_draws import HostDraws
 from ._host_functions import files_after_the_step, put_off
+from ._host_parts import HostParts
+from ._host_result import HostResultIsNeededError
 from ._iterators import refusing_iterators
-from ._library_calls import LibraryCall, LibraryIsAskedError, function_that_failed
-from ._lookup_tables import LookupTables, TableChoice, TableIsAskedError, TableIsWrittenError
+from ._library_calls import LibraryIsAskedError, function_that_failed
+from ._lookup_tables import LookupTables, TableIsAskedError, TableIsWrittenError
 from ._memory_writes import share_memory
-from ._object_graph import Attribute, ObjectGraph, Path, copied, restoring, set_at
+from ._object_graph import Attribute, ObjectGraph, Path, Snapshot, copied, restoring, set_at
 from ._op_origins import tracking_modules
 from ._op_policy import OpPolicy
 from ._output_tree import OutputList, OutputTree
@@ -46,125 +48,16 @@ from ._plain_contents import ObjectsHoldValuesError, PlainObjects
 from ._randomness import UnattributedDrawError, refusing_hidden_randomness
 from ._rng_numbering import number_draws
 from ._schedulers import schedulers_on_the_host
-from ._size_reads import SizeReads, watching
-from ._slots import Slot, cells_of_slots, require_unexchanged, slots_of, with_same_memory
-from ._speculation import Answer, Oracle, Speculation
+from ._size_reads import watching
+from ._slots import cells_of_slots, require_unexchanged, slots_of, with_same_memory
+from ._speculation import Oracle
 from ._step_draws import AnyDraw
 from ._streams import streams_after_the_step
 from ._symbol_errors import wants_plain_numbers
-from ._symbols import HostExpression, Number, SymbolTable
+from ._symbols import SymbolTable
 from ._torch_patches import capturing
-from ._traced_arrays import arrays_made
+from ._traced_arrays import ArrayIsWrittenError, arrays_made
 from ._watched_objects import watching_objects
-
-
-@dataclass
-class Captured:
-    """A step as a graph.
-
-    Attributes:
-        graph: functional aten ops. Placeholders: `inputs`, in order, then `scalars`.
-        inputs: what each tensor placeholder stands for.
-        scalars: host functions of the symbolic numbers: one per number that the graph needs.
-        slots: the state that the step was traced with.
-        slot_outputs: by slot: the number of the output that is its new value.
-        result: what the step returned.
-        effects: what else it left in Python objects.
-        symbol_paths: where the values of the symbolic numbers are found, behind the explicitly given ones.
-        guards: conditions on the symbolic numbers under which the graph is valid.
-        digest: identifies the graph; computed when it is first needed.
-        objects: the objects as they were; the plain values in it are frozen into the graph.
-        reads: which attributes of modules the step reads.
-        appended: ids of lists that the step appends to.
-        speculations: conditions on values of the devices under which the graph is valid.
-        scan_layers: whether repeated layers are lowered as one loop.
-        draws: calls of `random` and `numpy.random`, whose numbers come behind those of `symbol_paths`.
-        replaced: slots whose place gets another object, to whose own one the step does not write.
-        drawn: constants that take the arrays among what they give, before every step.
-        sizes: what Python code did with sizes, from the first one on that values decide.
-        as_traced: what was traced, where the graph is one for all sizes.
-    """
-
-    graph: fx.Graph
-    inputs: list[SlotInput | TensorInput]
-    scalars: list[HostExpression]
-    slots: list[Slot]
-    slot_outputs: dict[int, int]
-    output_count: int
-    result: OutputTree
-    effects: list[Effect]
-    symbol_paths: list[Path]
-    guards: list[tuple[HostExpression, str]]
-    objects: ObjectGraph
-    reads: AttributeReads
-    appended: set[int] = field(default_factory=set)
-    speculations: list[Speculation] = field(default_factory=list)
-    scan_layers: bool = False
-    draws: Sequence[AnyDraw] = ()
-    drawn: Sequence[torch.Tensor] = ()
-    replaced: set[int] = field(default_factory=set)
-    digest: str = ""
-    sizes: SizeReads = field(default_factory=SizeReads)
-    as_traced: Captured | None = None
-
-
-@dataclass(frozen=True)
-class Call:
-    """One call to capture.
-
-    Attributes:
-        function: the step; called with `rebuild(leaves)` and the symbolic numbers.
-        leaves: the tensors among its arguments; only shape and dtype matter here.
-        rebuild: from leaves to the positional arguments.
-        numbers: Python numbers that stay variable, handed to the function by name.
-        roots: the objects that the step uses, by name.
-        plain_numbers: names of those that are plain in this trace.
-        variable: paths below the roots whose numbers stay variable, too.
-        appended: ids of lists that earlier captures saw growing.
-        unread: attributes of modules that earlier captures left alone, and that change.
-        values: the values of `leaves` on the host; None where they are not known. Then a value cannot decide the way of a
-            trace, except between going on and raising.
-        forced: the answers to the first questions about values.
-        decides_text: whether text that is formatted of a whole number is that of this batch's.
-        askers: modules in which `float` or `int` takes values of the trace.
-        plain_ints: whether `int` of a value of the trace is a plain number, that of this batch.
-        decides_conditions: whether comparisons of values of the devices are plain booleans of this batch's.
-        put_off: functions of libraries that are called after the step.
-        opened: by id: attributes of objects of the user's classes that are watched besides numbers; None for all.
-        only_shows: whether a step is refused that may work on text of values.
-        batch_parts: in how many parts batch normalisation sees the batch.
-        is_shared: whether several processes run the step.
-        tables: attributes of modules in which the step looks up numbers, and those that are none.
-        asked: gets the line where user code had asked for a value before an error came.
-    """
-
-    function: Callable[..., Any]
-    leaves: Sequence[Any]
-    rebuild: Callable[[list[Any]], tuple[Any, ...]]
-    numbers: dict[str, Number]
-    roots: MutableMapping[str, Any]
-    variable: frozenset[Path] = frozenset()
-    appended: frozenset[int] = frozenset()
-    unread: frozenset[Attribute] = frozenset()
-    values: Callable[[], list[torch.Tensor]] | None = None
-    forced: tuple[Answer | None, ...] = ()
-    decides_text: bool = False
-    askers: tuple[Asker, ...] = ()
-    plain_ints: bool = False
-    decides_conditions: bool = False
-    put_off: tuple[LibraryCall, ...] = ()
-    opened: Mapping[int, frozenset[str] | None] = field(default_factory=dict)
-    only_shows: bool = False
-    batch_parts: int = 1
-    is_shared: bool = False
-    plain_numbers: frozenset[str] = frozenset()
-    tables: TableChoice = field(default_factory=TableChoice)
-    asked: set[str] = field(default_factory=set)
-
-    def walk(self) -> ObjectGraph:
-        """The objects that the step uses, as they are now."""
-        return ObjectGraph(self.roots, self.appended, self.unread, self.opened)
-
 
 _MAX_PUT_OFF = 12
 """A step that calls more functions of libraries with values is refused: each of them costs a trace."""
@@ -190,6 +83,10 @@ def capture(call: Call) -> Captured:
             if len(call.put_off) >= _MAX_PUT_OFF or any(one.function is error.call.function for one in call.put_off):
                 raise DataDependentError(host_needed(user_line_of(error))) from None
             call = dataclasses.replace(call, put_off=(*call.put_off, error.call))
+        except ArrayIsWrittenError:
+            raise
+        except HostResultIsNeededError as error:
+            call = dataclasses.replace(call, before=(*call.before, error.function))
         except Exception as error:
             floats = tuple(asker for asker in call.askers if asker.name != "int")
             if not call.decides_conditions and wants_booleans(error):
@@ -266,7 +163,8 @@ class _Tracing:
         self.outputs = OutputList(self.table)
         self.outputs.existed = self.plain_objects.knows
         self.slot_outputs: dict[int, int] = {}
-        self.host_calls = HostCalls(self.outputs, call.decides_text, call.only_shows, call.is_shared)
+        self.parts = HostParts(self.outputs, self.oracle, self.table, call.before, self._as_before)
+        self.host_calls = HostCalls(self.outputs, self.parts, call.decides_text, call.only_shows, call.is_shared)
         self.effects: list[Effect] = []
         self.result: OutputTree | None = None
 
@@ -324,6 +222,7 @@ class _Tracing:
             speculations=speculations,
             draws=tuple(self.draws.made),
             drawn=tuple(self.draws.tensors),
+            parts=tuple(self.parts.made),
             replaced=self.replaced,
             reads=self.reads,
             sizes=self.closed_over.sizes,
@@ -477,12 +376,22 @@ class _Tracing:
     def _restoring(self) -> Iterator[None]:
         """Put every container back as it was; the step's effects are carried out later, with real values."""
         states = [(optimizer, optimizer.state) for optimizer in self.objects.optimizers().values()]
-        with restoring(self.every_object):
+        with restoring(self.every_object) as self.before:
             try:
                 yield
             finally:
                 for optimizer, state in states:
                     optimizer.state = state
+
+    @contextlib.contextmanager
+    def _as_before(self) -> Iterator[None]:
+        """Inside the block, containers hold what they held before the step; what is done to them there is undone."""
+        now = Snapshot(self.every_object)
+        self.before.put_back()
+        try:
+            yield
+        finally:
+            now.put_back()
 
 
 def _with_policy(function: Callable[..., Any], policy: OpPolicy) -> Callable[..., Any]:

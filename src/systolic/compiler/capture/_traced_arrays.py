@@ -40,12 +40,31 @@ def numpy_of_torch() -> Any:
     array.__str__ = array.__repr__ = refuse_array
     array.__format__ = lambda self, spec: format(self.tensor, spec) if self.ndim == 0 else refuse_array()
     array.astype = _converting(array.astype)
+    for name in (name for name in dir(np.ndarray) if not name.startswith("_") and callable(getattr(np.ndarray, name))):
+        setattr(array, name, _method(name, getattr(array, name, None)))
     for name in _OPERATORS:
         for reflected in (False, True):
             own = f"__{'r' if reflected else ''}{name.strip('_')}__"
             if own in vars(array):
                 setattr(array, own, _with_tensors(vars(array)[own], getattr(operator, name), reflected))
     return numpy
+
+
+def _method(name: str, known: Callable[..., Any] | None) -> Callable[..., Any]:
+    """A method of arrays: PyTorch's, or NumPy's on the host where PyTorch does not know it, or not these arguments."""
+
+    def on_host(array: Any, *args: Any, **kwargs: Any) -> Any:
+        return getattr(array, name)(*args, **kwargs)
+
+    on_host.__name__ = on_host.__qualname__ = name
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if known is not None:
+            with contextlib.suppress(NotImplementedError):
+                return known(self, *args, **kwargs)
+        return _called_on_host(on_host, (self, *args), kwargs)
+
+    return method
 
 
 class TracedArray(Protocol):
@@ -73,6 +92,13 @@ def traced_array(tensor: torch.Tensor) -> Any:
     global _made
     _made += 1
     return numpy_of_torch().ndarray(tensor)
+
+
+def copied_array(array: TracedArray) -> Any:
+    """An array that stands for the same kind of thing, of memory that nobody else writes to."""
+    copied = traced_array(array.tensor.clone())
+    vars(copied).update({name: flag for name, flag in vars(array).items() if name != "tensor"})
+    return copied
 
 
 def traced_numbers(tensor: torch.Tensor) -> list[Any]:
@@ -139,28 +165,80 @@ def _named(value: Any) -> Any:
     return np.dtype(value).name if is_numpys else value
 
 
-def _called(name: str, module: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+class ArrayIsWrittenError(DataDependentError):
+    """A function of NumPy writes to an array of the trace: called on the host it would write to another one."""
+
+
+_on_host: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
+_WRITING = frozenset(
+    {
+        "put",
+        "place",
+        "putmask",
+        "put_along_axis",
+        "copyto",
+        "fill_diagonal",
+        "at",
+        "partition",
+        "setfield",
+        "setflags",
+        "byteswap",
+    }
+)
+"""Functions and methods of NumPy that write to an array which they are given: on the host that is another one."""
+
+
+def _called(original: Callable[..., Any], module: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     owner = numpy_of_torch()
     for part in module.split(".")[1:]:  # numpy.linalg, numpy.fft
         owner = getattr(owner, part, None)
-    function = getattr(owner, name, None)
+    function = getattr(owner, original.__name__, None)
     if function is None:
-        refuse_array()
+        return _called_on_host(original, args, kwargs)
+    if original.__name__ in ("cov", "corrcoef"):
+        kwargs = {"dtype": np.float64, **kwargs}  # NumPy computes in it, whatever it is given
     try:
-        return function(*args, **{key: _named(value) for key, value in kwargs.items()})
+        result = function(*args, **{key: _named(value) for key, value in kwargs.items()})
+        return _in_single(result, args[0]) if module == "numpy.fft" else result
     except NotImplementedError:  # an argument that PyTorch's NumPy does not know, such as `np.unique(..., return_index=True)`
+        return _called_on_host(original, args, kwargs)
+
+
+def _in_single(result: Any, given: Any) -> Any:
+    """A Fourier transform of single precision as NumPy has it from its second version on; PyTorch's computes all in double."""
+    is_single = getattr(tensor_behind(given), "dtype", None) in (torch.float32, torch.complex64)
+    if not is_single or np.lib.NumpyVersion(np.__version__) < "2.0.0":
+        return result
+    return traced_array(result.tensor.to(torch.complex64 if result.tensor.is_complex() else torch.float32))
+
+
+def _called_on_host(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if original.__name__ in _WRITING or kwargs.get("out") is not None:
+        raise ArrayIsWrittenError(
+            f"The step has numpy.{original.__name__} write to an array that stands for a tensor, whose memory exists only when "
+            f"the program runs.\n  used at {user_line_of()}\n"
+            "Options: write by an index, array[places] = values; use what the function returns, without out=; or compute with "
+            "torch."
+        )
+    require_no_library()
+    if _on_host is None:
         refuse_array()
+    return _on_host(original)(*args, **kwargs)
 
 
 def _function(_: object, function: Callable[..., Any], types: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     del types
-    return _called(function.__name__, function.__module__, args, kwargs)
+    return _called(function, function.__module__, args, kwargs)
 
 
 def _ufunc(_: object, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    if "out" in kwargs:  # for a function with several results it has several
+        (kwargs["out"],) = kwargs["out"] if len(kwargs["out"]) == 1 else (kwargs["out"],)
     if method != "__call__":
-        refuse_array()
-    return _called(ufunc.__name__, "numpy", inputs, kwargs)
+        return _called_on_host(getattr(ufunc, method), inputs, kwargs)
+    if kwargs.get("where", True) is not True:  # PyTorch's takes it for True
+        return _called_on_host(ufunc, inputs, kwargs)
+    return _called(ufunc, "numpy", inputs, kwargs)
 
 
 def _is_traced(tensor: torch.Tensor) -> bool:
@@ -189,7 +267,7 @@ def _array(original: Callable[..., Any]) -> Callable[..., Any]:
     return array
 
 
-def _fits_a_tensor(dtype: np.dtype[Any]) -> bool:
+def fits_a_tensor(dtype: np.dtype[Any]) -> bool:
     """Whether PyTorch has the dtype, in this byte order: long doubles, strings, dates and objects it has not."""
     return dtype.kind in "biufc" and dtype.isnative and dtype.char not in "gG"
 
@@ -199,7 +277,7 @@ def _meeting_arrays(original: Callable[..., Any], operation: Callable[..., Any])
 
     @functools.wraps(original)
     def method(self: torch.Tensor, other: Any) -> Any:
-        if type(other) is not np.ndarray or other.ndim == 0 or not _fits_a_tensor(other.dtype) or not _is_traced(self):
+        if type(other) is not np.ndarray or other.ndim == 0 or not fits_a_tensor(other.dtype) or not _is_traced(self):
             return original(self, other)
         # Tensors have no negative strides, and PyTorch warns of memory that it must not write.
         array = torch.from_numpy(other if min(other.strides) >= 0 and other.flags.writeable else other.copy())
@@ -211,8 +289,14 @@ def _meeting_arrays(original: Callable[..., Any], operation: Callable[..., Any])
 
 
 @contextlib.contextmanager
-def arrays_of_tensors() -> Iterator[None]:
-    """Inside the block, tensors of the trace have arrays."""
+def arrays_of_tensors(on_host: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
+    """Inside the block, tensors of the trace have arrays.
+
+    Args:
+        on_host: from a function of NumPy that PyTorch does not know to one that the host calls.
+    """
+    global _on_host
+    before, _on_host = _on_host, on_host
     with contextlib.ExitStack() as stack:
         stack.enter_context(replaced(torch.Tensor, "numpy", _numpy(torch.Tensor.numpy)))
         stack.enter_context(replaced(torch.Tensor, "__array__", _array(torch.Tensor.__array__)))
@@ -220,4 +304,7 @@ def arrays_of_tensors() -> Iterator[None]:
             own = f"__{name}__"
             method = _meeting_arrays(getattr(torch.Tensor, own), getattr(operator, name))
             stack.enter_context(replaced(torch.Tensor, own, method))
-        yield
+        try:
+            yield
+        finally:
+            _on_host = before

@@ -13,6 +13,9 @@ from ...runtime import to_host_array, to_torch_tensor, torch_dtype
 from ..capture import AnyDraw, Guards, Number, StepDraws
 from ._recompilation import Signature
 
+Rebuild = Callable[[list[Any]], tuple[Any, ...]]
+"""Makes the positional arguments of a step from a list of tensors."""
+
 
 def signature_of(leaves: Sequence[Any], structure: object) -> Signature:
     """Equal for calls whose arguments differ in the values of tensors only."""

@@ -13,7 +13,7 @@ from ...exceptions import OutOfRangeError
 from ...runtime import Placement, to_host_array
 from ...utilities._entries import Entry, see
 from ..capture import Number
-from ..lowering import Check, StepCheck, no_outcome
+from ..lowering import Check, StepCheck, is_fine, no_outcome
 from ._run_again import RunAgain, named
 
 StepChecks = list[Check | StepCheck]
@@ -102,6 +102,13 @@ class CheckWatch:
             arrived = is_ready or self._batches >= _MOST_BATCHES
         if arrived:
             self._examine(self._asked)
+
+    def require_fine(self, outcome: jax.Array, checks: StepChecks, step: NamedStep) -> None:
+        """Raise what a program has found that only begins a step; else the step's own one is to come."""
+        if not is_fine(outcome):  # host sync: what follows is of values that are not to be had
+            self.settle()  # an earlier step's error comes first
+            self.add(outcome, checks, [step])
+            self.settle()
 
     def settle(self) -> None:
         """Raise what any step found; waits for all of them."""

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from ._memory_limit import PlannedMemory
+import jax
+
+from ...runtime import keep_compiled_programs, watched_cache
+from ._memory_limit import PlannedMemory, planned_memory, require_memory
+from ._same_program import require_same_program
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,33 @@ class CompileListener(Protocol):
 
     def finished(self, trace_seconds: float, compile_seconds: float, saved_seconds: float) -> None:
         """Both have ended; the cache on disk made compiling shorter by `saved_seconds`."""
+
+
+def compile_ahead(
+    function: jax.stages.Wrapped, arguments: Sequence[Any], reason: str, is_shared: bool, memory_limit: int | None
+) -> Compile:
+    """Have XLA compile a jitted function for these arguments, through the cache on disk.
+
+    Args:
+        function: what is compiled.
+        arguments: of shapes and dtypes alone.
+        reason: why.
+        is_shared: whether several processes compile it, all of which need the same program.
+        memory_limit: bytes that it may need on one device; None for any number.
+
+    Raises:
+        OutOfMemoryError: it needs more.
+    """
+    started = time.perf_counter()
+    keep_compiled_programs()
+    with jax.enable_x64(True), watched_cache() as cache:
+        lowered = function.lower(*arguments)
+        if is_shared:
+            require_same_program(lowered, reason)
+        compiled = lowered.compile()
+    memory = planned_memory(compiled)
+    require_memory(memory, memory_limit)
+    return Compile(reason, 0.0, time.perf_counter() - started, True, cache.saved_seconds, memory=memory)
 
 
 class NoListener:

@@ -6,6 +6,7 @@ import dataclasses
 import time
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ import numpy as np
 import torch
 
 from ...distributed import counted_step
-from ...runtime import DeviceTensor, Placement, keep_compiled_programs, watched_cache
+from ...runtime import DeviceTensor, Placement
 from ..capture import (
     Answer,
     Attribute,
@@ -41,13 +42,12 @@ from ..capture import (
 )
 from ..passes import Remat, model_flops
 from ._all_sizes import for_all_sizes
-from ._arguments import Kind, decides_otherwise, fits, signature_of, values_of, values_or_none
+from ._arguments import Kind, Rebuild, decides_otherwise, fits, signature_of, values_of, values_or_none
 from ._binding import bind, release
 from ._capture_lock import CAPTURE_LOCK
 from ._check_watch import CheckWatch
-from ._compilations import Compile, CompileListener, NoListener
+from ._compilations import Compile, CompileListener, NoListener, compile_ahead
 from ._left_alone import what_counts, without_a_trace
-from ._memory_limit import planned_memory, require_memory
 from ._more_watched import MoreWatched
 from ._other_objects import let_take_their_places, watches_lists_of
 from ._program import Program
@@ -55,7 +55,6 @@ from ._recompilation import NameOf, Signature, argument, require_programs, signa
 from ._remat import apply_remat
 from ._result import StepResult
 from ._run_again import RunAgain
-from ._same_program import require_same_program
 from ._step_function import Executable
 from ._varying_numbers import VaryingNumbers
 from ._ways import NO_MISSES, Misses, Ways
@@ -133,7 +132,7 @@ class Engine:
         self,
         leaves: Sequence[Any],
         structure: object,
-        rebuild: Callable[[list[Any]], tuple[Any, ...]],
+        rebuild: Rebuild,
         numbers: dict[str, Number],
     ) -> StepResult:
         """Run one step.
@@ -164,8 +163,13 @@ class Engine:
             program = entry.program
             if program.captured.draws:
                 drawn.write(program.captured.drawn)
+            if program.before:
+                took = partial(self._took_the_way, misses=misses)
+                named = lambda first: (numbers, self.again(first, leaves, rebuild, numbers))  # noqa: E731
+                if not program.feed(leaves, values, misses, took, named):
+                    continue
             if self.placement.is_shared:
-                counted_step(program.fingerprint, [*values, *drawn.sums()])
+                counted_step(program.fingerprint, [*values, *drawn.sums(), *program.sums()])
             # for our programs only: int64 means 64 bits as in PyTorch, while JAX code of the user's own keeps JAX's types
             with jax.enable_x64(True):
                 state, arrays, outcome, key = program.function(*program.arguments(leaves, values))
@@ -193,7 +197,7 @@ class Engine:
         self,
         program: Program,
         leaves: Sequence[Any],
-        rebuild: Callable[[list[Any]], tuple[Any, ...]],
+        rebuild: Rebuild,
         numbers: dict[str, Number],
     ) -> RunAgain | None:
         """A step that was given to the devices, to let it raise an error of its own; None where its code has none."""
@@ -213,16 +217,17 @@ class Engine:
         if any(entry.program.captured.draws for entry in self._entries):  # to look for one would draw its numbers
             return None, []
         found = self._find(signature_of(leaves, structure), numbers, StepDraws())
-        if found is None or found[0].pending or found[0].program.captured.effects or found[0].program.waits:
+        program = None if found is None or found[0].pending else found[0].program
+        if found is None or program is None or program.captured.effects or program.waits or program.before:
             return None, []
-        return found[0].program, found[1]
+        return program, found[1]
 
     def _find(
         self, signature: Signature, numbers: dict[str, Number], drawn: StepDraws, misses: Misses = NO_MISSES
     ) -> tuple[_Entry, list[Number]] | None:
         for position, entry in enumerate(self._entries):
             captured = entry.program.captured
-            if entry.signature != signature or (captured.speculations and misses.exclude(captured.speculations)):
+            if entry.signature != signature or misses.exclude(captured):
                 continue
             variable = values_or_none(entry.guards)
             if variable is None:
@@ -310,7 +315,7 @@ class Engine:
         self,
         leaves: Sequence[Any],
         signature: Signature,
-        rebuild: Callable[[list[Any]], tuple[Any, ...]],
+        rebuild: Rebuild,
         numbers: dict[str, Number],
         drawn: StepDraws,
         misses: Misses,
@@ -331,7 +336,7 @@ class Engine:
             captured = self._captured(leaves, rebuild, numbers, roots, values_of(leaves), forced)
         if not all(isinstance(slot.tensor, DeviceTensor) for slot in captured.slots):
             bind(captured.objects, self.placement)  # a thread of the user's has given the objects tensors meanwhile
-        if self.remat is None and not self.scan_layers:
+        if self.remat is None and not self.scan_layers and not captured.parts:
             same = (entry.program.captured for entry in self._entries if entry.signature == signature)
             captured = for_all_sizes(captured, same)
         if self.check is not None:
@@ -353,9 +358,7 @@ class Engine:
         values = [*numbers.values(), *variable]
         return entry, [*values, *drawn.of(captured.draws, values)]
 
-    def capture_steady(
-        self, leaves: Sequence[Any], rebuild: Callable[[list[Any]], tuple[Any, ...]], numbers: dict[str, Number]
-    ) -> Captured:
+    def capture_steady(self, leaves: Sequence[Any], rebuild: Rebuild, numbers: dict[str, Number]) -> Captured:
         """Capture the step that repeats, moving nothing; arguments as for `run`, of which only shapes matter.
 
         The objects are afterwards as they were before.
@@ -370,7 +373,7 @@ class Engine:
     def _captured(
         self,
         leaves: Sequence[Any],
-        rebuild: Callable[[list[Any]], tuple[Any, ...]],
+        rebuild: Rebuild,
         numbers: dict[str, Number],
         roots: MutableMapping[str, Any],
         of_leaves: Callable[[], list[torch.Tensor]] | None = None,
@@ -418,6 +421,9 @@ class Engine:
 
     def _compile(self, entry: _Entry, leaves: Sequence[Any], values: list[Number]) -> None:
         entry.pending = False
+        for first, _ in entry.program.before:
+            if first.is_new:
+                self.compiled(first.function, first.arguments(leaves, values), self.compiles[-1].reason, first.fingerprint)
         if entry.program.is_new:
             last = self.compiles[-1]
             if self.program_limit is not None:
@@ -450,19 +456,10 @@ class Engine:
             OutOfMemoryError: the program needs more than `memory_limit`.
         """
         self.listener.compiling(reason, fingerprint)
-        started = time.perf_counter()
-        keep_compiled_programs()
-        with jax.enable_x64(True), watched_cache() as cache:
-            lowered = function.lower(*arguments)
-            if self.placement.is_shared:
-                require_same_program(lowered, reason)
-            compiled = lowered.compile()
-        memory = planned_memory(compiled)
-        self.temporary_bytes = max(self.temporary_bytes, memory.temporaries if memory is not None else 0)
-        require_memory(memory, self.memory_limit)
-        seconds = time.perf_counter() - started
-        self.listener.finished(trace_seconds, seconds, cache.saved_seconds)
-        return Compile(reason, trace_seconds, seconds, True, cache.saved_seconds, memory=memory)
+        made = compile_ahead(function, arguments, reason, self.placement.is_shared, self.memory_limit)
+        self.temporary_bytes = max(self.temporary_bytes, made.memory.temporaries if made.memory is not None else 0)
+        self.listener.finished(trace_seconds, made.compile_seconds, made.saved_seconds)
+        return dataclasses.replace(made, trace_seconds=trace_seconds)
 
     @property
     def deciding_programs(self) -> int:

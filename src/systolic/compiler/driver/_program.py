@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import time
+import zlib
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 import torch
 from torch import fx
 
@@ -27,14 +30,20 @@ from ..capture import (
     TrainState,
 )
 from ._check_watch import CheckWatch, NamedStep
+from ._host_parts import argument_graphs
 from ._layout import kind_of, lay_out, outputs_of, places_of
 from ._number_words import number_record, words
 from ._step_function import Executable, executable_of, repeated
-from ._ways import waits
+from ._ways import Misses, waits
 
 
 class Program:
-    """One compiled step, with the buffers that hold its state."""
+    """One compiled step, with the buffers that hold its state.
+
+    Attributes:
+        captured: the step.
+        before: programs that run before it, each with the functions of the host to which it gives arguments.
+    """
 
     def __init__(self, captured: Captured, placement: Placement, executables: dict[str, Executable], watch: CheckWatch) -> None:
         self.captured = captured
@@ -62,6 +71,7 @@ class Program:
         self.function = executables[self.fingerprint].function
         self.checks = executables[self.fingerprint].checks
         self.options = executables[self.fingerprint].options
+        self.before = [(Program(one, placement, executables, watch), parts) for one, parts in argument_graphs(captured)]
 
     def arguments(self, leaves: Sequence[Any], numbers: Sequence[Number]) -> tuple[Any, ...]:
         """Arguments of the compiled function for these inputs."""
@@ -77,6 +87,52 @@ class Program:
             self.watch.outcome,
             self.placement.key.array if self.layout.draws else None,
         )
+
+    def feed(
+        self,
+        leaves: Sequence[Any],
+        numbers: Sequence[Number],
+        misses: Misses,
+        went: Callable[[Program, jax.Array], bool],
+        named: Callable[[Program], NamedStep],
+    ) -> bool:
+        """Call the functions of the host whose results the program takes.
+
+        Args:
+            leaves: of the arguments.
+            numbers: the symbolic numbers.
+            misses: is told where a result has another form than the program takes.
+            went: tells, of a program and its verdict, whether the batch goes the way that it was traced for.
+            named: names the step, of a program that may have found an error in it.
+
+        Returns:
+            Whether the program is one for this batch, by its way and by the form of the results.
+        """
+        place = 0
+        for program, parts in self.before:
+            began = time.perf_counter()
+            with jax.enable_x64(True):
+                _, arrays, outcome, _ = program.function(*program.arguments(leaves, numbers))
+            if program.waits and not went(program, arrays.pop()):
+                return False
+            if program.checks:
+                self.watch.require_fine(outcome, program.checks, named(program))
+            cells = program.result_cells(arrays)
+            for part in parts:
+                # host sync: the function wants values, and the program its result
+                result = misses.result(place, part, fill(program, cells, part.arguments, numbers))
+                place += 1
+                part.cost.add(time.perf_counter() - began)
+                if not part.takes(result):
+                    misses.add_form(self.captured)
+                    return False
+                began = time.perf_counter()
+        return True
+
+    def sums(self) -> list[int]:
+        """Sums of what the host gave, by which processes can tell that it was something else in another."""
+        tensors = [tensor for _, parts in self.before for part in parts for tensor in part.tensors]
+        return [zlib.crc32(np.ascontiguousarray(tensor.numpy()).tobytes()) for tensor in tensors]
 
     def keep(self, state: list[jax.Array], outcome: jax.Array, key: jax.Array | None, steps: Sequence[NamedStep]) -> None:
         """Put the new state where everybody finds it; `steps` are those of the call."""

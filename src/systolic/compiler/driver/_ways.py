@@ -14,8 +14,9 @@ from torch import fx
 
 from ...exceptions import MisconfigurationException
 from ...runtime import Placement
-from ..capture import Answer, Speculation
+from ..capture import Answer, Captured, HostPart, Speculation, on_host
 from ..lowering import Checks, StepCheck
+from ._host_parts import GivenResult
 from ._layout import outputs_of
 
 _MOST_MISSES = 64
@@ -26,12 +27,14 @@ _RATE_OF_WARNING = 0.1
 
 
 class Misses:
-    """Programs that one batch was run under in vain."""
+    """Programs that one batch was run under in vain, and what functions of the host gave for it."""
 
     def __init__(self) -> None:
         self._found: list[Sequence[Speculation]] = []
         self._answers: list[Answer] = []
         self._confirmed = -1
+        self._formed: list[Captured] = []
+        self._given: list[GivenResult] = []
 
     def add(self, speculations: Sequence[Speculation], failed: int, numbers: Iterable[int]) -> None:
         """Note a program.
@@ -52,12 +55,36 @@ class Misses:
             self._confirmed = failed
             self._answers = _answers(speculations, failed, iter(numbers))
 
-    def exclude(self, speculations: Sequence[Speculation]) -> bool:
-        """Whether a program begins with a way that the batch did not go."""
+    def add_form(self, captured: Captured) -> None:
+        """Note a program for which a function of the host gave a result of another form."""
+        self._formed.append(captured)
+
+    def result(self, place: int, part: HostPart, arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> Any:
+        """Result of a function of the host for the batch: it is called once, however many programs the batch is run under.
+
+        Args:
+            place: of the call among those of the step.
+            part: the call.
+            arguments: of the call.
+        """
+        given = on_host(arguments)
+        known = self._given[place] if place < len(self._given) else None
+        if known is None or not known.is_of(part, given):
+            args, kwargs = given
+            self._given[place:] = [GivenResult(part.function, given, part.function(*args, **kwargs))]
+        return self._given[place].result
+
+    def exclude(self, captured: Captured) -> bool:
+        """Whether a program begins with a way that the batch did not go, or takes results of another form."""
+        speculations = captured.speculations
+        if any(captured is one for one in self._formed):
+            return True
         return any(_way(speculations[: len(missed)]) == _way(missed) for missed in self._found)
 
     def reason(self) -> str:
         """Why the batch needs a program of its own; empty where it was run under none."""
+        if self._formed and not self._found:
+            return f"a function of the host gives a result of another form at {self._formed[-1].parts[0].line}"
         return f"a value decides otherwise at {self._found[-1][-1].line}" if self._found else ""
 
     def forced(self) -> tuple[Answer, ...]:

@@ -144,19 +144,23 @@ def linear_sum_assignment(cost_matrix: torch.Tensor, maximize: bool = False) -> 
 
 
 @contextlib.contextmanager
-def assigning_inside() -> Iterator[None]:
-    """Inside the block, SciPy's function also takes traced tensors."""
+def assigning_inside(tensor_behind: Callable[[object], object], array_of: Callable[[torch.Tensor], object]) -> Iterator[None]:
+    """Inside the block, SciPy's function also takes traced tensors and arrays, and gives arrays of the trace.
+
+    Args:
+        tensor_behind: the tensor that an array of the trace stands for; other values as they are.
+        array_of: the array of the trace that stands for a tensor.
+    """
+
+    def assignment(cost_matrix: object, maximize: bool = False) -> object:
+        tensor = tensor_behind(cost_matrix)
+        if not isinstance(tensor, torch.Tensor):
+            return original(cost_matrix, maximize)
+        return tuple(map(array_of, linear_sum_assignment(tensor, maximize)))
+
     if (scipy := sys.modules.get("scipy.optimize")) is None:
         yield
         return
-    with replaced_everywhere((scipy, "linear_sum_assignment", _for_tensors(scipy.linear_sum_assignment))):
+    original = scipy.linear_sum_assignment
+    with replaced_everywhere((scipy, "linear_sum_assignment", assignment)):
         yield
-
-
-def _for_tensors(original: Callable[..., object]) -> Callable[..., object]:
-    def assignment(cost_matrix: object, maximize: bool = False) -> object:
-        if isinstance(cost_matrix, torch.Tensor):
-            return linear_sum_assignment(cost_matrix, maximize)
-        return original(cost_matrix, maximize)
-
-    return assignment

@@ -1,0 +1,241 @@
+"""Functions of the host whose results the step computes with: each is called between two programs.
+
+The first program gives their arguments, the second takes their results as inputs. While the step is traced, such a function is
+called with the values of this batch, so that the shapes of its results are known; the objects of the user then hold what they
+held before the step. A step for which a result has another form (other shapes, dtypes, texts) needs another program.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...runtime import reading_for_main_thread
+from ...utilities._torch_internals import (
+    TreeSpec,
+    _disable_current_modes,
+    is_functorch_tensor,
+    tree_flatten,
+    tree_leaves,
+    tree_map,
+    tree_map_only,
+    tree_unflatten,
+)
+from ...utilities._typical_time import TypicalTime
+from .._errors import CaptureError, user_line_of
+from ._host_result import HostResult, HostResultIsNeededError
+from ._output_tree import OutputList, OutputTree, output_numbers
+from ._speculation import Oracle
+from ._symbols import SymbolTable
+from ._traced_arrays import copied_array, fits_a_tensor, is_traced_array, traced_array
+
+_MOST_FUNCTIONS = 32
+"""Each costs a trace."""
+
+
+@dataclass(frozen=True)
+class _Given:
+    """An array, a tensor or a number that a function gives: its values are an input of the program.
+
+    Attributes:
+        kind: `torch.Tensor`, `np.ndarray`, `np.generic` (one of NumPy's scalars), `int` or `float`.
+        shape: its shape.
+        dtype: its dtype as a tensor.
+    """
+
+    kind: type
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True)
+class _Form:
+    """All that a program takes for granted of a function's result: structure, shapes, and values that are no numbers."""
+
+    leaves: tuple[Any, ...]
+    spec: TreeSpec
+
+
+@dataclass(frozen=True)
+class HostPart:
+    """One call of a function of the host in a step.
+
+    Attributes:
+        function: what is called.
+        arguments: its arguments, of outputs of the graph.
+        line: the user's.
+        asked: how many questions about values the step had asked before: with other answers there is no such call.
+        form: what the graph takes for granted of the result.
+        tensors: inputs of the graph that take the result's values, in their order.
+        cost: gets the seconds of each call, with those of the program before it.
+    """
+
+    function: Callable[..., Any]
+    cost: TypicalTime
+    arguments: OutputTree
+    line: str
+    asked: int
+    form: _Form
+    tensors: tuple[torch.Tensor, ...]
+
+    def takes(self, result: object) -> bool:
+        """Give the program a result; False where it has another form than the program was traced for."""
+        form, values = _form_of(result, self.function, self.line)
+        if form != self.form:
+            return False
+        for tensor, value in zip(self.tensors, values, strict=True):
+            tensor.copy_(value)
+        return True
+
+
+class HostParts:
+    """The host parts of one trace.
+
+    Args:
+        outputs: the outputs of its graph.
+        oracle: knows the values of this batch.
+        table: its symbolic numbers.
+        functions: those whose results the step turned out to compute with.
+        as_before: a context in which the user's objects hold what they held before the step.
+
+    Attributes:
+        made: the calls, in order.
+    """
+
+    def __init__(
+        self,
+        outputs: OutputList,
+        oracle: Oracle,
+        table: SymbolTable,
+        functions: Sequence[Callable[..., Any]],
+        as_before: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self._outputs, self._oracle, self._table = outputs, oracle, table
+        self._functions, self._as_before = functions, as_before
+        self.made: list[HostPart] = []
+
+    def has(self, function: Callable[..., Any]) -> bool:
+        """Whether the step computes with what a function gives."""
+        return any(_is_same(function, one) for one in self._functions)
+
+    def need(self, function: Callable[..., Any]) -> None:
+        """Have the trace begin again with a function called before the program; nothing where nobody has values.
+
+        Raises:
+            HostResultIsNeededError: it has to.
+        """
+        if self._oracle.knows_batch and not self.has(function) and len(self._functions) < _MOST_FUNCTIONS:
+            raise HostResultIsNeededError(function)
+
+    def result(self, function: Callable[..., Any], cost: TypicalTime, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The stand-in for what a function gives.
+
+        Args:
+            function: is called with the values of this batch.
+            cost: of its calls.
+            args: its arguments.
+            kwargs: its arguments by name.
+        """
+        line = user_line_of()
+        for leaf in tree_leaves((args, kwargs)):
+            if isinstance(leaf, HostResult):
+                leaf.refuse()  # its function has to be called before the program, too
+            if isinstance(leaf, torch.Tensor) and is_functorch_tensor(leaf):
+                raise CaptureError(
+                    f"{_name(function)} needs the values of tensors, and is called inside of a function of torch.func, whose "
+                    f"tensors have none of their own.\n  used at {line}\nOptions: call it outside of it, with whole tensors."
+                )
+        tree = self._outputs.tree(
+            tree_map(_as_now, (args, kwargs)), lambda tensor: self._outputs.output(tensor.detach().clone())
+        )
+        values = {index: self._value(index) for leaf in tree.leaves for index in output_numbers(leaf)}
+        asked = self._oracle.asked
+
+        def called() -> Any:
+            with reading_for_main_thread(), torch.no_grad():
+                given, named = on_host(tree.fill(lambda i: values[i].clone(), values.__getitem__, self._table.values))
+                return function(*given, **named)
+
+        # in another thread: the trace takes no notice of what the function does
+        with self._as_before(), ThreadPoolExecutor(max_workers=1) as thread:
+            found = thread.submit(called).result()
+        form, plain = _form_of(found, function, line)
+        with _disable_current_modes():  # ordinary tensors, which the host writes to before every step
+            tensors = tuple(value.clone() for value in plain)
+        self.made.append(HostPart(function, cost, tree, line, asked, form, tensors))
+        inputs = iter(tensors)
+        return tree_unflatten(
+            [_stand_in(leaf, next(inputs)) if isinstance(leaf, _Given) else leaf for leaf in form.leaves], form.spec
+        )
+
+    def _value(self, index: int) -> Any:
+        value = self._outputs.values[index]
+        return self._oracle.value(value) if isinstance(value, torch.Tensor) else self._oracle.number(value)
+
+
+def on_host(arguments: Any) -> Any:
+    """Arguments with ordinary CPU tensors without gradients."""
+    # host sync: the function wants values
+    return tree_map_only(torch.Tensor, lambda tensor: tensor.detach().cpu(), arguments)
+
+
+def _is_same(function: Callable[..., Any], other: Callable[..., Any]) -> bool:
+    """Whether two functions are one, or were made by the same line: a step may make its own anew each time."""
+    code = getattr(function, "__code__", None)
+    return function == other or (code is not None and code is getattr(other, "__code__", None))
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__qualname__", repr(function))
+
+
+def _as_now(leaf: Any) -> Any:
+    # an array looks at memory that the step may write to later
+    return copied_array(leaf) if is_traced_array(leaf) else leaf
+
+
+def _stand_in(given: _Given, tensor: torch.Tensor) -> Any:
+    own = tensor.clone()  # the step may write to it
+    if given.kind is torch.Tensor:
+        return own
+    return own.item() if given.kind in (int, float) else traced_array(own)
+
+
+def _form_of(result: object, function: Callable[..., Any], line: str) -> tuple[_Form, list[torch.Tensor]]:
+    """The form of a result, and the values in it."""
+    found, spec = tree_flatten(result)
+    leaves: list[Any] = []
+    values: list[torch.Tensor] = []
+    with _disable_current_modes():
+        for one in found:
+            leaf, value = _leaf_of(one, function, line)
+            leaves.append(leaf)
+            if value is not None:
+                values.append(value)
+    return _Form(tuple(leaves), spec), values
+
+
+def _leaf_of(one: Any, function: Callable[..., Any], line: str) -> tuple[Any, torch.Tensor | None]:
+    if one is None or isinstance(one, bool | str | bytes | enum.Enum):
+        return one, None
+    if isinstance(one, torch.Tensor):
+        kind, tensor = torch.Tensor, one.detach().cpu()
+    elif isinstance(one, int | float) and not isinstance(one, np.generic):
+        kind = int if isinstance(one, int) else float
+        tensor = torch.tensor(one, dtype=torch.int64 if kind is int else torch.float64)
+    elif isinstance(one, np.ndarray | np.generic) and fits_a_tensor(one.dtype):
+        kind, tensor = (np.generic if isinstance(one, np.generic) else np.ndarray), torch.from_numpy(np.array(one))
+    else:
+        raise CaptureError(
+            f"The step computes with the result of {_name(function)}. Expected: arrays, tensors and numbers, in tuples, lists "
+            f"and dicts. Received: {type(one).__module__}.{type(one).__qualname__}.\n  used at {line}\n"
+            "Options: give systolic.host a function of your own that calls it and returns what the step needs of it."
+        )
+    return _Given(kind, tuple(tensor.shape), tensor.dtype), tensor

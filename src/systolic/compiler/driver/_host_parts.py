@@ -1,0 +1,127 @@
+"""Graphs of the programs that run before a step's own: they give the arguments of functions of the host."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import fx
+
+from ...utilities._torch_internals import tree_flatten
+from ..capture import Captured, HostPart, OutputTree, SlotInput, output_numbers
+from ..passes import drop_unused
+from ._layout import outputs_of
+
+
+@dataclass(frozen=True)
+class GivenResult:
+    """Result of a function of the host in a step: a step that runs again, under another program, does not call it again.
+
+    Attributes:
+        function: the function.
+        arguments: of the call.
+        result: what it gave.
+    """
+
+    function: Callable[..., Any]
+    arguments: tuple[tuple[Any, ...], dict[str, Any]]
+    result: Any
+
+    def is_of(self, part: HostPart, arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> bool:
+        """Whether a part of another program is the same call."""
+        return self.function == part.function and _are_close(self.arguments, arguments)
+
+
+def _are_close(one: Any, other: Any) -> bool:
+    """Whether arguments are equal but for what two programs round in their own ways."""
+    (leaves, spec), (others, other_spec) = tree_flatten(one), tree_flatten(other)
+    return spec == other_spec and all(map(_is_close, leaves, others))
+
+
+def _is_close(one: Any, other: Any) -> bool:
+    if type(one) is not type(other):
+        return False
+    if not isinstance(one, torch.Tensor | np.ndarray | np.generic | float):
+        return bool(one == other)
+    array, other_array = np.asarray(one), np.asarray(other)
+    if array.shape != other_array.shape or array.dtype != other_array.dtype:
+        return False
+    return bool(np.allclose(array, other_array, rtol=1e-4, atol=1e-6, equal_nan=array.dtype.kind in "fc"))
+
+
+def argument_graphs(captured: Captured) -> list[tuple[Captured, Sequence[HostPart]]]:
+    """For calls of the host that follow each other and take nothing of each other: what computes their arguments.
+
+    Each has the questions, too, that the step asks before them.
+    """
+    return [(_arguments_of(captured, parts), parts) for parts in _runs(captured)]
+
+
+def _runs(captured: Captured) -> Iterator[list[HostPart]]:
+    """Calls in their order, in as few pieces as possible: one that needs the result of another begins a new one."""
+    placeholders = [node for node in captured.graph.nodes if node.op == "placeholder"]
+    tensors = [None if isinstance(one, SlotInput) else one.constant for one in captured.inputs]
+    node_of = {id(tensor): node for tensor, node in zip(tensors, placeholders, strict=False) if tensor is not None}
+    run: list[HostPart] = []
+    given: set[fx.Node] = set()
+    for part in captured.parts:
+        if given & _needed(captured, [part]):
+            yield run
+            run, given = [], set()
+        run.append(part)
+        given.update(node_of[id(tensor)] for tensor in part.tensors if id(tensor) in node_of)
+    if run:
+        yield run
+
+
+def _wanted(captured: Captured, parts: Sequence[HostPart]) -> set[int]:
+    """The outputs that are arguments, or are asked for before."""
+    wanted = {index for part in parts for leaf in part.arguments.leaves for index in output_numbers(leaf)}
+    return wanted.union(*(one.outputs for one in captured.speculations[: parts[-1].asked]))
+
+
+def _needed(captured: Captured, parts: Sequence[HostPart]) -> set[fx.Node]:
+    outputs = outputs_of(captured.graph)
+    waiting, needed = [outputs[index] for index in _wanted(captured, parts)], set[fx.Node]()
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, fx.Node) and node not in needed:
+            needed.add(node)
+            waiting += node.all_input_nodes
+    return needed
+
+
+def _arguments_of(captured: Captured, parts: Sequence[HostPart]) -> Captured:
+    """The step cut down to the arguments of some calls: it changes nothing."""
+    wanted, graph = _wanted(captured, parts), fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    for node in captured.graph.nodes:
+        if node.op != "output":
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+    outputs = enumerate(outputs_of(captured.graph))
+    graph.output(tuple(copies.get(one, one) if index in wanted else None for index, one in outputs))
+    drop_unused(graph)
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    inputs = []
+    for source, node in zip(captured.inputs, placeholders, strict=False):  # numbers follow, and stay
+        if node.users:
+            inputs.append(source)
+        else:
+            graph.erase_node(node)
+    leaves = tuple(leaf for part in parts for leaf in part.arguments.leaves)
+    return dataclasses.replace(
+        captured,
+        graph=graph,
+        inputs=inputs,
+        slot_outputs={},
+        result=OutputTree(leaves, tree_flatten([0] * len(leaves))[1]),
+        effects=[],
+        speculations=captured.speculations[: parts[-1].asked],
+        parts=(),
+        digest="",
+        as_traced=None,
+    )
