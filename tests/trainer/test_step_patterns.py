@@ -13,8 +13,6 @@ from systolic.exceptions import MisconfigurationException
 REFUSED = {
     "PrintDetached": "asks for the value of a tensor",
     "Scripted": "TorchScript",
-    "Hungarian": "values to NumPy",
-    "SparseProduct": "dense tensors only",
 }
 # One of each kind.
 ON_EIGHT_CORES = (

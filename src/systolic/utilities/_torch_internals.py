@@ -140,6 +140,9 @@ autograd_functions = _C._autograd
 # tells the tracer what a condition on symbolic numbers is, which it takes for granted from there on
 assume: Any = _torch._check
 
+# what `torch.sparse.sum`, which is Python, calls
+sparse_sum: Any = _torch._sparse_sum
+
 # `DeviceTensor`: torch functions see it without its own `__torch_function__`, and it is swapped for the user's tensor.
 disabled_torch_function = _C._disabled_torch_function_impl
 no_torch_functions = _C.DisableTorchFunction  # nor modes of them

@@ -11,7 +11,7 @@ from torch import fx
 
 from ._asked_numbers import Asker
 from ._attribute_reads import AttributeReads
-from ._effects import Effect
+from ._effects import Effect, SetItem
 from ._graph import SlotInput, TensorInput
 from ._host_parts import HostPart
 from ._library_calls import LibraryCall
@@ -37,6 +37,7 @@ class Captured:
         slot_outputs: by slot: the number of the output that is its new value.
         result: what the step returned.
         effects: what else it left in Python objects.
+        settings: what it sets once, at its first run: with that in place it does the same without.
         symbol_paths: where the values of the symbolic numbers are found, behind the explicitly given ones.
         guards: conditions on the symbolic numbers under which the graph is valid.
         digest: identifies the graph; computed when it is first needed.
@@ -61,6 +62,7 @@ class Captured:
     output_count: int
     result: OutputTree
     effects: list[Effect]
+    settings: list[SetItem]
     symbol_paths: list[Path]
     guards: list[tuple[HostExpression, str]]
     objects: ObjectGraph
@@ -75,6 +77,12 @@ class Captured:
     digest: str = ""
     sizes: SizeReads = field(default_factory=SizeReads)
     as_traced: Captured | None = None
+
+    def set_up(self) -> None:
+        """Carry out what the step sets once: the graph is that of a step that finds it so."""
+        for setting in self.settings:
+            (value,) = setting.value.leaves
+            setting.container[setting.path[-1]] = self.objects.values[setting.path] = value
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -24,6 +25,8 @@ from ._made_tensors import MAKING, indexed
 from ._memory_writes import assign_data, sets_data, traced_set
 from ._size_arguments import range_of_reals, split_by_values, with_sizes
 from ._size_reads import SizeReads
+from ._sparse_functions import TO_SPARSE
+from ._sparse_tensors import SparseTensor, elements_of, is_sparse
 
 _SINGLE = (torch.Tensor, int, float, str, type(None), torch.dtype)
 """Types of arguments that hold no tensors within."""
@@ -45,6 +48,7 @@ class ClosedOverTensors(TorchFunctionMode):
         self.sizes = SizeReads()
         self._stand_ins: dict[int, torch.Tensor] = {}
         self._state: set[int] = set()
+        self._sparse: dict[int, tuple[torch.Tensor, SparseTensor]] = {}
         self._constants: dict[int, tuple[torch.Tensor, FunctionalTensor]] = {}
 
     def know(self, stand_ins: dict[int, torch.Tensor]) -> None:
@@ -66,6 +70,8 @@ class ClosedOverTensors(TorchFunctionMode):
             args = tuple([self._stand_in(one) if isinstance(one, torch.Tensor) else one for one in args])
         if (numbers := range_of_reals(func, args, kwargs)) is not None:
             return numbers
+        if func in TO_SPARSE and not (args and isinstance(args[0], SparseTensor)):
+            return TO_SPARSE[func](*args, **kwargs)
         args, kwargs = with_sizes(func, args, kwargs)
         if (parts := split_by_values(func, args, kwargs)) is not None:
             return parts
@@ -92,11 +98,22 @@ class ClosedOverTensors(TorchFunctionMode):
             return tensor
         if id(tensor) in self._stand_ins:
             return self._stand_ins[id(tensor)]
+        if isinstance(tensor, SparseTensor):
+            return tensor
+        if is_sparse(tensor):
+            return self._sparse_stand_in(tensor)
         if is_functional_tensor(tensor) or get_dispatch_mode(FUNCTIONAL_MODE) is None:
             return tensor  # the tracer's own work on its tensors
         if id(tensor) not in self._constants:
             self._constants[id(tensor)] = (tensor, FunctionalTensor.to_functional(tensor.detach()))
         return self._constants[id(tensor)][1]
+
+    def _sparse_stand_in(self, tensor: torch.Tensor) -> SparseTensor:
+        if id(tensor) not in self._sparse:
+            own = elements_of(tensor)
+            indices, values = self._stand_in(own.indices), self._stand_in(own.values)
+            self._sparse[id(tensor)] = (tensor, replace(own, indices=indices, values=values).tensor())
+        return self._sparse[id(tensor)][1]
 
     def met(self) -> Iterator[torch.Tensor]:
         """The tensors that the step reached by a way which the object graph does not know."""

@@ -16,6 +16,7 @@ import torch
 from ...utilities._torch_internals import FunctionalTensor, is_functorch_tensor
 from .._capture_thread import replaced
 from ._host_result import HostResult
+from ._sparse_functions import MAKING_SPARSE
 from ._traced_arrays import is_traced_array, stands_for_number
 
 
@@ -23,7 +24,7 @@ from ._traced_arrays import is_traced_array, stands_for_number
 def tensors_of_values() -> Iterator[None]:
     """Inside the block, functions that make tensors take values of the trace, also in lists and tuples."""
     with contextlib.ExitStack() as stack:
-        for original, making in MAKING.items():
+        for original, making in {**MAKING, **MAKING_SPARSE}.items():
             stack.enter_context(replaced(torch, original.__name__, making))
         stack.enter_context(replaced(torch.Tensor, "new_tensor", _making_alike(torch.Tensor.new_tensor)))
         stack.enter_context(replaced(torch.Tensor, "__deepcopy__", _copying(torch.Tensor.__deepcopy__)))

@@ -22,6 +22,7 @@ from ._failed_notes import note_appended
 from ._hook_tables import RUN_IN_STEPS, Table, hook_tables
 from ._optimizer_entries import OptimizerEntries
 from ._plain_objects import CALLED, has_own_attributes, is_made, is_plain_object
+from ._sparse_tensors import is_sparse
 from ._variables import BoundArguments, ClassAttributes, EnclosingVariables, SlotAttributes, own_attributes
 
 Path = tuple[Any, ...]
@@ -100,7 +101,9 @@ class ObjectGraph:
         self._visit_dict(roots, (), roots.keys())
 
     def _visit(self, item: object, path: Path) -> None:
-        if isinstance(item, torch.Tensor):
+        if type(item) is torch.Tensor and is_sparse(item):
+            self.values[path] = item
+        elif isinstance(item, torch.Tensor):
             self.tensors[path] = item
             self.hooks.update({(*path, kind): table for kind, table in hook_tables(item)})
             if item.is_leaf and item.grad is not None:

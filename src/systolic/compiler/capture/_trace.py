@@ -26,6 +26,7 @@ from ._decided import deciding_conditions, wants_booleans
 from ._effects import Append, Effect, Gradient, OptimizerState, RequiresGrad, SetItem, container_effects
 from ._explain import explained, host_needed
 from ._final_tensors import FinalTensors
+from ._first_settings import FirstSettings
 from ._fixed_shapes import fix_shapes
 from ._graph import SlotInput, clean_graph
 from ._grown_lists import GrownLists
@@ -36,6 +37,7 @@ from ._host_functions import files_after_the_step, put_off
 from ._host_parts import HostParts
 from ._host_result import HostResultIsNeededError
 from ._iterators import refusing_iterators
+from ._known_packages import SetUpIsAskedError, set_ups_asked
 from ._library_calls import LibraryIsAskedError, function_that_failed
 from ._lookup_tables import LookupTables, TableIsAskedError, TableIsWrittenError
 from ._memory_writes import share_memory
@@ -85,6 +87,8 @@ def capture(call: Call) -> Captured:
             call = dataclasses.replace(call, put_off=(*call.put_off, error.call))
         except ArrayIsWrittenError:
             raise
+        except SetUpIsAskedError as error:
+            error.set_up()
         except HostResultIsNeededError as error:
             call = dataclasses.replace(call, before=(*call.before, error.function))
         except Exception as error:
@@ -166,6 +170,8 @@ class _Tracing:
         self.parts = HostParts(self.outputs, self.oracle, self.table, call.before, self._as_before)
         self.host_calls = HostCalls(self.outputs, self.parts, call.decides_text, call.only_shows, call.is_shared)
         self.effects: list[Effect] = []
+        self.first_settings = FirstSettings(self.objects)
+        self.settings: list[SetItem] = []
         self.result: OutputTree | None = None
 
     def run(self, profiled: bool = False) -> Captured:
@@ -215,6 +221,7 @@ class _Tracing:
             output_count=len(self.outputs.values) + sum(len(s.outputs) for s in speculations),
             result=self.result,
             effects=self.effects,
+            settings=self.settings,
             symbol_paths=self.symbol_paths,
             guards=self.table.guards(),
             objects=self.objects,
@@ -277,6 +284,8 @@ class _Tracing:
             schedulers_on_the_host(),
             watching_objects(self.call.roots.values()),
             self.plain_objects.reads_noted(),
+            self.first_settings.noted(),
+            set_ups_asked(),
             refusing_iterators(self._existed),
             streams_after_the_step(),
             files_after_the_step(),
@@ -339,6 +348,9 @@ class _Tracing:
         self.effects = container_effects(self.objects, before, opaque, self.finals)
         self.reads.know(self.effects)
         self.host_calls.require_no_name(effect.path[-1] for effect in self.effects if isinstance(effect, SetItem))
+        self.settings = self.first_settings.among(self.effects)
+        once = set(map(id, self.settings))
+        self.effects = [one for one in self.effects if id(one) not in once]
         self.effects += [RequiresGrad(tensor, flag) for tensor, flag in self.finals.changed_flags()]
         tables = list(self.objects.hooks.values())
         self.effects += hook_effects(tables, self.hooks_before, (slot.tensor for slot in self.slots), self.stand_ins)

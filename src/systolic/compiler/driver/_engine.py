@@ -343,6 +343,7 @@ class Engine:
             self.check(captured)
         require_own_memory(captured, self.placement.shared_memory)
         traced = time.perf_counter() - started
+        captured.set_up()
         self._appended |= captured.appended - self._read
         program = Program(captured, self.placement, self._executables, self.watch)
         guards = Guards(captured.objects, captured.symbol_paths, captured.guards)
