@@ -225,7 +225,7 @@ BATCHES = (
             ("(X, 'label')", "got the batch: (Tensor(8, 4) of float32, 'label')", AttributeError),
         )
     ),
-    of_batch("(X.to_sparse(), Y)", "one that is sparse", TypeError, compile=True),
+    of_batch("(X.to_sparse_csc(), Y)", "one that is sparse", TypeError, compile=True),
     of_batch("(X.to('meta'), Y)", "a meta tensor, which has no values", TypeError, compile=True),
     of_batch("(torch.quantize_per_tensor(X, 0.1, 0, torch.qint8), Y)", "one that is quantized", TypeError, compile=True),
     of_batch(

@@ -67,6 +67,7 @@ FUNCTIONS: dict[str, Function] = {
     "rows": lambda x: ROWS @ x,
     "of batches": lambda x: torch.bmm(BATCHED, torch.stack([x, x * 2])),
     "added": lambda x: torch.sparse.addmm(x[:5], COALESCED, x, beta=0.5, alpha=2.0) + torch.addmm(x[:5], COALESCED, x),
+    "a linear layer": lambda x: F.linear(COALESCED, x[:, :6].T, x[0]) + F.linear(_made(x), x),
     "made of values": lambda x: _made(x) @ x,
     "made without a size": lambda x: torch.sparse_coo_tensor(EDGES, x[0, :6]) @ x[:5],
     "made of rows": lambda x: torch.sparse_csr_tensor([0, 2, 2, 3], [0, 2, 1], x[0, :3], (3, 6)) @ x,

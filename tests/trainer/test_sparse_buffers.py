@@ -1,4 +1,4 @@
-"""Graph networks whose edges are a sparse buffer: training, checkpoints and resume equal Lightning's."""
+"""Graph networks whose edges are a sparse buffer, or come with the batch: training, checkpoints and resume equal Lightning's."""
 
 from __future__ import annotations
 
@@ -72,3 +72,52 @@ def test_training_and_resuming_equal_lightnings(layout: torch.layout, tmp_path: 
             assert [one.reason for one in trainer.compiles] == ["first call", "first call"]
         found.append(metrics)
     assert found[1] == pytest.approx(found[0], rel=1e-5)
+
+
+def with_edges(layout: torch.layout) -> DataLoader[Any]:
+    """Batches of one graph each: its adjacency, which is sparse, its nodes and their classes."""
+    generator = torch.Generator().manual_seed(3)
+    graphs: list[Any] = []
+    for count in (20, 20, 31):
+        edges, weights = torch.randint(0, NODES, (2, count), generator=generator), torch.rand(count, generator=generator)
+        adjacency = torch.sparse_coo_tensor(edges, weights, (NODES, NODES))
+        adjacency = adjacency if layout is torch.sparse_coo else adjacency.to_sparse_csr()
+        graphs.append({"edges": adjacency, "x": torch.randn(NODES, 4, generator=generator), "y": torch.arange(NODES) % 3})
+    return DataLoader(graphs, batch_size=None)  # type: ignore[arg-type]
+
+
+def of_batches(library: Any) -> Any:
+    class OfBatches(library.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(1)
+            self.inner, self.seen = nn.Linear(4, 3), []
+
+        def training_step(self, batch: Any, i: int) -> torch.Tensor:
+            loss = F.cross_entropy(batch["edges"] @ self.inner(batch["x"]), batch["y"])
+            self.log("loss", loss, on_epoch=True)
+            return loss
+
+        def on_train_batch_end(self, outputs: Any, batch: Any, i: int) -> None:
+            self.seen.append((batch["edges"].layout, float(batch["edges"].to_dense().sum())))
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), 0.1)
+
+    return OfBatches()
+
+
+@pytest.mark.filterwarnings("ignore")  # Lightning's of loaders, PyTorch's of sparse tensors
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr], ids=str)
+def test_batches_with_sparse_tensors_equal_lightnings(layout: torch.layout) -> None:
+    found: list[Any] = []
+    for library in (lightning, systolic):
+        trainer = trainer_of(library, max_epochs=2)
+        module = of_batches(library)
+        trainer.fit(module, with_edges(layout))
+        weights = module.inner.weight.detach().flatten().tolist()
+        found.append((module.seen, weights, float(trainer.callback_metrics["loss_epoch"])))
+    (seen, weights, loss), (own_seen, own_weights, own_loss) = found
+    assert own_seen == seen
+    assert own_weights == pytest.approx(weights, rel=1e-5)
+    assert own_loss == pytest.approx(loss, rel=1e-5)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from ..exceptions import MisconfigurationException
-from ..utilities._containers import Rebuild, open_container
-from ..utilities._leaves import Same, is_array_of_numbers
+from ..utilities._containers import Opened, Rebuild, open_container
+from ..utilities._leaves import Same, is_array_of_numbers, is_sparse
 
 BatchLeaf: TypeAlias = torch.Tensor | np.ndarray
 
@@ -112,7 +112,25 @@ def unflatten_batch(spec: BatchSpec, leaves: Sequence[Any]) -> Any:
 
 def is_batch_leaf(value: object) -> bool:
     """Whether a value of a batch goes to the device: a tensor, or an array of numbers that torch has a type for."""
+    return _is_numbers(value) and not is_sparse(value)
+
+
+def _is_numbers(value: object) -> bool:
     return isinstance(value, torch.Tensor) or is_array_of_numbers(value)
+
+
+def _open_sparse(tensor: torch.Tensor) -> Opened:
+    """A sparse tensor taken apart into indices and values: those of another number of elements are other shapes."""
+    own = tensor if tensor.layout is torch.sparse_coo else tensor.to_sparse_coo()
+    shape, layout, in_order = tuple(tensor.shape), tensor.layout, own.is_coalesced()
+
+    def rebuild(parts: list[Any]) -> Any:
+        if not isinstance(parts[0], torch.Tensor):  # places, for a description
+            return tuple(parts)
+        made = torch.sparse_coo_tensor(*parts, shape, check_invariants=False, is_coalesced=in_order)
+        return made if layout is torch.sparse_coo else made.to_sparse_csr()
+
+    return Opened((shape, layout, in_order), [own._indices(), own._values()], rebuild)
 
 
 def describe(value: object, leaves: list[Any], is_leaf: Callable[[Any], bool]) -> Tree:
@@ -120,7 +138,7 @@ def describe(value: object, leaves: list[Any], is_leaf: Callable[[Any], bool]) -
     if is_leaf(value):
         leaves.append(value)
         return LEAF
-    opened = open_container(value)
+    opened = _open_sparse(value) if is_sparse(value) else open_container(value)
     if opened is None:
         return Static(value)
     children = tuple(describe(child, leaves, is_leaf) for child in opened.children)
@@ -133,7 +151,8 @@ def batch_size_of(batch: object) -> int:
     Raises:
         MisconfigurationException: the batch holds neither.
     """
-    leaves = flatten_batch(batch)[0]
+    leaves: list[Any] = []
+    describe(batch, leaves, _is_numbers)
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)] or leaves
     if not tensors:
         raise MisconfigurationException(
@@ -158,10 +177,14 @@ def _flat_spec(batch: Any) -> BatchSpec | None:
     """The shared spec of the commonest batches: one list, tuple or dict of nothing but tensors."""
     kind = type(batch)
     if kind is list or kind is tuple:
-        return _flat_sequence_spec(kind, len(batch)) if set(map(type, batch)) == _ONLY_TENSORS else None
-    if kind is dict and set(map(type, batch.values())) == _ONLY_TENSORS and set(map(type, batch)) == _ONLY_STRINGS:
+        return _flat_sequence_spec(kind, len(batch)) if _are_plain(batch) else None
+    if kind is dict and set(map(type, batch)) == _ONLY_STRINGS and _are_plain(batch.values()):
         return _flat_dict_spec(tuple(batch))
     return None
+
+
+def _are_plain(values: Collection[Any]) -> bool:
+    return set(map(type, values)) == _ONLY_TENSORS and not any(map(is_sparse, values))
 
 
 @lru_cache(maxsize=256)

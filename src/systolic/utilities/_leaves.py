@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 
 
 class Same:
@@ -35,3 +36,8 @@ def is_array_of_numbers(value: object) -> bool:
     if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray):
         return False
     return value.dtype.kind in "biufc" and value.dtype.char not in "gG"  # g, G: long double, which torch lacks
+
+
+def is_sparse(value: object) -> bool:
+    """Whether a value is a sparse tensor, in coordinates or in compressed rows."""
+    return type(value) is torch.Tensor and value.layout in (torch.sparse_coo, torch.sparse_csr)

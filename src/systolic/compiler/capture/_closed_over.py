@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from ...utilities._leaves import is_sparse
 from ...utilities._torch_internals import (
     FUNCTIONAL_MODE,
     FakeTensor,
@@ -26,7 +27,7 @@ from ._memory_writes import assign_data, sets_data, traced_set
 from ._size_arguments import range_of_reals, split_by_values, with_sizes
 from ._size_reads import SizeReads
 from ._sparse_functions import TO_SPARSE
-from ._sparse_tensors import SparseTensor, elements_of, is_sparse
+from ._sparse_tensors import SparseTensor, elements_of
 
 _SINGLE = (torch.Tensor, int, float, str, type(None), torch.dtype)
 """Types of arguments that hold no tensors within."""

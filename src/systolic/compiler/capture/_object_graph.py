@@ -16,13 +16,13 @@ import numpy as np
 import torch
 from torch import nn
 
+from ...utilities._leaves import is_sparse
 from .._users import is_the_users
 from ._array_contents import Contents
 from ._failed_notes import note_appended
 from ._hook_tables import RUN_IN_STEPS, Table, hook_tables
 from ._optimizer_entries import OptimizerEntries
 from ._plain_objects import CALLED, has_own_attributes, is_made, is_plain_object
-from ._sparse_tensors import is_sparse
 from ._variables import BoundArguments, ClassAttributes, EnclosingVariables, SlotAttributes, own_attributes
 
 Path = tuple[Any, ...]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.nn import functional
 
 from ...utilities._torch_internals import sparse_sum
 from ._sparse_tensors import Elements, SparseTensor, made_of_rows, made_sparse, refuse_sparse, sparse_of_dense
@@ -30,6 +31,11 @@ def _product(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     weighted = taken * (own.values if taken.dim() == 1 else own.values.unsqueeze(-1))
     result = other.new_zeros((*own.shape[:-1], *other.shape[len(own.shape) - 1 :]))
     return result.index_put((*batch, rows), weighted, accumulate=True)
+
+
+def _linear(one: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    result = _product(one, weight.t())
+    return result if bias is None else result + bias
 
 
 def _require_fitting(shape: tuple[int, ...], other: tuple[int, ...]) -> None:
@@ -151,6 +157,7 @@ _OF_EACH = ("abs", "sqrt", "square", "relu", "sin", "tanh", "sign", "pow", "log1
 _FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     **dict.fromkeys((torch.mm, torch.matmul, torch.mv, torch.bmm, torch.sparse.mm, torch.smm), _product),
     **dict.fromkeys((_KIND.mm, _KIND.matmul, _KIND.mv, _KIND.bmm), _product),
+    functional.linear: _linear,
     _KIND.__rmatmul__: lambda one, other: _product(other, one),
     **dict.fromkeys((torch.addmm, _KIND.addmm, torch.sparse.addmm), _sum_of_product),
     **dict.fromkeys((torch.t, torch.transpose, _KIND.t, _KIND.transpose, _KIND.T.__get__, _KIND.mT.__get__), _transposed),

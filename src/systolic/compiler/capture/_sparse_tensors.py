@@ -110,11 +110,6 @@ class Elements:
         return replace(self, values=values).tensor()
 
 
-def is_sparse(tensor: torch.Tensor) -> bool:
-    """Whether a tensor outside of a trace is sparse: in coordinates or in compressed rows or columns."""
-    return tensor.layout in (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
-
-
 def refuse_sparse(what: str) -> NoReturn:
     """Raise: no program can do this with a sparse tensor."""
     raise UnsupportedOpError(
