@@ -11,7 +11,6 @@ from systolic.exceptions import MisconfigurationException
 
 # By pattern: what the answer says. Each is a step that does not compile yet.
 REFUSED = {
-    "PrintDetached": "asks for the value of a tensor",
     "Scripted": "TorchScript",
 }
 # One of each kind.

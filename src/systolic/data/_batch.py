@@ -127,7 +127,7 @@ def _open_sparse(tensor: torch.Tensor) -> Opened:
     def rebuild(parts: list[Any]) -> Any:
         if not isinstance(parts[0], torch.Tensor):  # places, for a description
             return tuple(parts)
-        made = torch.sparse_coo_tensor(*parts, shape, check_invariants=False, is_coalesced=in_order)
+        made = torch.sparse_coo_tensor(parts[0], parts[1], shape, check_invariants=False, is_coalesced=in_order)
         return made if layout is torch.sparse_coo else made.to_sparse_csr()
 
     return Opened((shape, layout, in_order), [own._indices(), own._values()], rebuild)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 import numpy as np
 import torch
 
@@ -38,6 +40,6 @@ def is_array_of_numbers(value: object) -> bool:
     return value.dtype.kind in "biufc" and value.dtype.char not in "gG"  # g, G: long double, which torch lacks
 
 
-def is_sparse(value: object) -> bool:
+def is_sparse(value: object) -> TypeGuard[torch.Tensor]:
     """Whether a value is a sparse tensor, in coordinates or in compressed rows."""
     return type(value) is torch.Tensor and value.layout in (torch.sparse_coo, torch.sparse_csr)

@@ -22,6 +22,7 @@ import torch
 from ...utilities._torch_internals import FunctionalTensor, free_unbacked_symbols
 from .._capture_thread import is_capture_thread, replaced
 from .._errors import is_user_frame
+from ._host_calls import number_for_text
 from ._speculation import known_number
 from ._traced_arrays import is_traced_array
 
@@ -137,12 +138,17 @@ _reals_int: Any = torch.SymFloat.__int__
 
 
 def _of_tensor(tensor: torch.Tensor) -> float:
-    if isinstance(tensor, FunctionalTensor) and tensor.is_floating_point() and tensor.numel() == 1:
-        _require_no_asker("float")
+    if isinstance(tensor, FunctionalTensor) and tensor.numel() == 1:
+        if (digits := number_for_text(tensor, float)) is not None:
+            return digits
+        if tensor.is_floating_point():
+            _require_no_asker("float")
     return _tensors_float(tensor)
 
 
 def _of_number(number: torch.SymFloat) -> float:
+    if (digits := number_for_text(number, float)) is not None:
+        return digits
     _require_no_asker("float")
     return _numbers_float(number)
 
@@ -153,6 +159,8 @@ def _float_of_whole_numbers() -> Iterator[None]:
 
     def method(number: torch.SymInt) -> float:
         if is_capture_thread():
+            if (digits := number_for_text(number, float)) is not None:
+                return digits
             _require_no_asker("float")
         return float(_numbers_int(number))
 
@@ -165,6 +173,10 @@ def _float_of_whole_numbers() -> Iterator[None]:
 
 
 def _whole_of_tensor(tensor: torch.Tensor) -> int:
+    if isinstance(tensor, FunctionalTensor) and tensor.numel() == 1:
+        digits = number_for_text(tensor, int)
+        if digits is not None:
+            return int(digits)
     number = tensor.item()
     if _is_whole(tensor) and isinstance(number, torch.SymInt) and known_number(number) is None:
         _require_no_asker("int")
@@ -172,12 +184,16 @@ def _whole_of_tensor(tensor: torch.Tensor) -> int:
 
 
 def _whole_of_number(number: torch.SymInt) -> int:
+    if (digits := number_for_text(number, int)) is not None:
+        return int(digits)
     if is_user_frame(sys._getframe(2).f_code.co_filename) and free_unbacked_symbols(number) and known_number(number) is None:
         _require_no_asker("int")
     return _numbers_int(number)
 
 
 def _whole_of_real(number: torch.SymFloat) -> int:
+    if (digits := number_for_text(number, int)) is not None:
+        return int(digits)
     if is_user_frame(sys._getframe(2).f_code.co_filename):
         _require_no_asker("int")
     return _reals_int(number)

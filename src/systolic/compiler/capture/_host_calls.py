@@ -15,7 +15,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, TypeGuard
@@ -25,12 +25,14 @@ import torch
 from ...utilities._torch_internals import free_unbacked_symbols, tree_leaves
 from ...utilities.rank_zero import FirstOnly
 from .._capture_thread import is_capture_thread
-from .._errors import CaptureError, is_user_frame, user_line_of
+from .._errors import CaptureError, DataDependentError, is_user_frame, user_line_of
 from ._effects import HostCall, Kept, StandIn
+from ._explain import value_needed
 from ._host_parts import HostParts
 from ._host_result import HostResult
 from ._module_scope import names_in
 from ._output_tree import DeferredText, OutputList
+from ._percent_texts import PercentText, asked_by_percent
 from ._traced_arrays import is_traced_array
 
 Traced = torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool
@@ -51,6 +53,7 @@ class _Formatted:
     convert: Callable[[Any], str]
     line: str
     is_worked_on: bool
+    is_by_percent: bool = False
 
 
 _ALIGN_TEXT = frozenset({"ljust", "rjust", "center", "zfill", "rstrip", "lstrip"})
@@ -99,6 +102,7 @@ class HostCalls:
         self.calls: list[HostCall] = []
         self._outputs = outputs
         self._formatted: list[_Formatted] = []
+        self._percents: list[PercentText] = []
         self._reached: set[int] = set()
         self._outer: HostCalls | None = None
         outputs.of_text = self.text
@@ -122,10 +126,25 @@ class HostCalls:
             kwargs: its arguments by name.
             by_all: whether all processes make it wherever it stands.
         """
-        given = tuple(map(_as_given, args)), {name: _as_given(value) for name, value in kwargs.items()}
+        given = tuple(map(self._as_given, args)), {name: self._as_given(value) for name, value in kwargs.items()}
         line = user_line_of().partition(": ")[0]
         tree = self._outputs.tree(given, self._as_it_is)
         self.calls.append(HostCall(function, tree, line, not by_all and self._is_for_first()))
+
+    def _as_given(self, argument: object) -> Any:
+        """An argument that waits for no value is kept as it is now, whatever it is made of."""
+        if isinstance(argument, Kept):
+            return argument
+        if isinstance(argument, StandIn):
+            return Kept(argument.original)
+        if any(map(self._waits, tree_leaves(argument))):
+            return argument
+        return Kept(copy.copy(argument) if isinstance(argument, list | dict | set) else argument)
+
+    def _waits(self, leaf: object) -> bool:
+        if isinstance(leaf, str):
+            return has_marks(self._marked(leaf))
+        return isinstance(leaf, Traced | HostResult) or is_traced_array(leaf)
 
     def ask_for_rank(self) -> None:
         """User code has asked which process this is: what it shows and stores from now on is for the first one alone."""
@@ -174,6 +193,17 @@ class HostCalls:
             self._refuse_work(user_line_of())
         return f"\x02value {len(self._formatted) - 1} {_DIGITS}\x03"
 
+    def number_for_text(self, value: Traced, kind: type[int] | type[float]) -> int | float | None:
+        """Number for Python to put into a text by `%`, which stands for a value; None where it is not asked for that."""
+        if self._decides_text and (_is_whole(value) or _is_known(value)):
+            return None
+        found = asked_by_percent(len(self._formatted), kind)
+        if found is not None:
+            found.mark = self.mark(value, found.text_of)
+            self._formatted[-1] = replace(self._formatted[-1], is_by_percent=True)
+            self._percents.append(found)
+        return None if found is None else found.number
+
     @property
     def was_asked(self) -> bool:
         """Whether text was formatted of values, or calls were put off."""
@@ -186,6 +216,9 @@ class HostCalls:
             CaptureError: text was neither shown nor kept, in a function that works on text.
         """
         for number, formatted in enumerate(self._formatted):
+            if formatted.is_by_percent and number not in self._reached:  # what it was for had digits, and no value
+                self._require_unknown([formatted])
+                raise DataDependentError(value_needed(formatted.line))
             if formatted.is_worked_on and number not in self._reached:
                 self._require_unknown([formatted])
                 self._refuse_work(formatted.line)
@@ -244,9 +277,14 @@ class HostCalls:
 
         return _MARK.sub(shown, text)
 
+    def _marked(self, text: str) -> str:
+        for percent in self._percents:
+            text = percent.marked(text)
+        return text
+
     def text(self, text: str) -> Any:
         """The text, or what makes it after every step where it holds marks."""
-        pieces = _MARK.split(text)
+        pieces = _MARK.split(self._marked(text))
         if any("\x02" in piece or "\x03" in piece for piece in pieces[::2]):
             found = re.search("value ([0-9]+) ", text)
             self._refuse_work(user_line_of() if found is None else self._formatted[int(found[1])].line)
@@ -266,22 +304,6 @@ class HostCalls:
 def has_marks(text: str) -> bool:
     """Whether a text is formatted of values that do not exist yet."""
     return _MARK.search(text) is not None
-
-
-def _as_given(argument: object) -> Any:
-    """An argument that waits for no value is kept as it is now, whatever it is made of."""
-    if isinstance(argument, Kept):
-        return argument
-    if isinstance(argument, StandIn):
-        return Kept(argument.original)
-    leaves = tree_leaves(argument)
-    waits = any(
-        isinstance(leaf, Traced | HostResult) or is_traced_array(leaf) or (isinstance(leaf, str) and has_marks(leaf))
-        for leaf in leaves
-    )
-    if waits:
-        return argument
-    return Kept(copy.copy(argument) if isinstance(argument, list | dict | set) else argument)
 
 
 def recorded(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
@@ -362,6 +384,12 @@ def _is_whole(value: object) -> TypeGuard[torch.Tensor | torch.SymInt]:
     if isinstance(value, torch.Tensor):
         return value.numel() == 1 and not value.is_floating_point() and value.dtype != torch.bool
     return isinstance(value, torch.SymInt)
+
+
+def number_for_text(value: Traced, kind: type[int] | type[float]) -> int | float | None:
+    """Number for Python to put into a text by `%` that is made in the step that is traced; None where none is."""
+    calls = HostCalls.active
+    return None if calls is None else calls.number_for_text(value, kind)
 
 
 def formatted(value: object, spec: str) -> str:

@@ -1,0 +1,68 @@
+"""Text by `%`: `"%.3f" % loss`, of which Python asks the number in C and puts its digits into the text at once.
+
+It is given a number that occurs in no text. Where the text is shown or kept, the digits that a conversion makes of that number
+are the place of the value.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from dataclasses import dataclass, field
+from types import FrameType
+
+from .._errors import is_user_frame
+from ._source_lines import expression_at
+
+_CONVERSION = re.compile(r"%%|%(?:\(\w*\))?([#0\- +]*[0-9]*(?:\.[0-9]+)?[diufFeEgG])")
+
+
+@dataclass
+class PercentText:
+    """One value in a text by `%`.
+
+    Attributes:
+        conversions: those of the text, one of which it was asked for: `.3f`.
+        number: given in the value's place.
+        mark: stands for the value in texts that are formatted otherwise.
+    """
+
+    conversions: tuple[str, ...]
+    number: int | float
+    mark: str = ""
+    _chosen: str = field(default="", init=False)
+
+    def text_of(self, value: int | float) -> str:
+        """The value as the conversion writes it."""
+        return f"%{self._chosen}" % value
+
+    def marked(self, text: str) -> str:
+        """The text with the mark in the place of the number's digits."""
+        digits = {f"%{one}" % self.number: one for one in self.conversions}
+        for piece in sorted(digits, key=len, reverse=True):  # those of `.3f` begin those of `.4f`
+            if piece in text:
+                self._chosen = digits[piece]
+                return text.replace(piece, self.mark)
+        return text
+
+
+def asked_by_percent(place: int, kind: type[int] | type[float]) -> PercentText | None:
+    """The text for which user code asks a value for a number now; None where it asks in another way.
+
+    Args:
+        place: of the value among those of the trace: each gets another number.
+        kind: of number.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not is_user_frame(frame.f_code.co_filename):
+        frame = frame.f_back
+    node = None if frame is None else expression_at(frame.f_code, frame.f_lasti)
+    if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and isinstance(node.left, ast.Constant)):
+        return None
+    letters = "diu" if kind is int else "fFeEgG"
+    found = tuple(one for one in _CONVERSION.findall(str(node.left.value)) if one and one[-1] in letters)
+    if not found:
+        return None
+    number = int(f"8{place:04d}{'7530942' * 6}") if kind is int else float(f"8.{place:04d}7530942e200")
+    return PercentText(found, number)
