@@ -65,6 +65,7 @@ FUNCTIONS: dict[str, Function] = {
     "a vector": lambda x: torch.mv(COALESCED, x[:, 0]) + COALESCED @ x[:, 1],
     "behind": lambda x: x.T[:, :5] @ COALESCED,
     "rows": lambda x: ROWS @ x,
+    "reduced": lambda x: [torch.sparse.mm(ROWS, x, reduce) for reduce in ("mean", "amax", "amin", "sum")],
     "of batches": lambda x: torch.bmm(BATCHED, torch.stack([x, x * 2])),
     "added": lambda x: torch.sparse.addmm(x[:5], COALESCED, x, beta=0.5, alpha=2.0) + torch.addmm(x[:5], COALESCED, x),
     "a linear layer": lambda x: F.linear(COALESCED, x[:, :6].T, x[0]) + F.linear(_made(x), x),
@@ -101,7 +102,7 @@ def results(function: Function, wrap: Callable[[Any], Any]) -> list[torch.Tensor
 
     def step(x: torch.Tensor) -> list[torch.Tensor]:
         given = function(x)
-        found = list(given) if isinstance(given, tuple) else [given]
+        found = list(given) if isinstance(given, tuple | list) else [given]
         real = [one.float().pow(2).sum() for one in found if one.requires_grad]
         return [one.detach() for one in found] + (list(torch.autograd.grad(sum(real), x)) if real else [])
 

@@ -51,8 +51,13 @@ def is_user_frame(filename: str) -> bool:
     return not filename.startswith(_FRAMEWORK)
 
 
-def user_line_of(error: BaseException | None = None) -> str:
-    """The innermost line of user code on an error's traceback, or on the current stack: `file:line in function: code`."""
+def user_line_of(error: BaseException | None = None, *, in_packages: bool = True) -> str:
+    """The innermost line of user code on an error's traceback, or on the current stack: `file:line in function: code`.
+
+    Args:
+        error: the error; None for the current stack.
+        in_packages: whether a line of an installed package counts as one; if not, one is taken where there is no other.
+    """
     if error is None:
         innermost = sys._getframe(1)
         while innermost.f_back is not None and not is_user_frame(innermost.f_code.co_filename):
@@ -60,7 +65,8 @@ def user_line_of(error: BaseException | None = None) -> str:
         frames = traceback.extract_stack(innermost, limit=1)  # without the sources of all the frames around it
     else:
         frames = traceback.extract_tb(error.__traceback__)
-    for frame in reversed(frames):
+    own = [frame for frame in frames if not in_packages and not is_in_packages(frame.filename)]
+    for frame in [*reversed(own), *reversed(frames)]:
         if is_user_frame(frame.filename):
             return f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}"
     return "(no line of user code on the stack)"

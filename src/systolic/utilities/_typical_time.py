@@ -20,6 +20,11 @@ class TypicalTime:
         self._line = line
         self._seconds: list[float] = []
 
+    @property
+    def is_measured(self) -> bool:
+        """Whether it has happened before."""
+        return bool(self._seconds)
+
     def add(self, seconds: float) -> None:
         """Note one time; tells the line after the last that is measured."""
         if len(self._seconds) == _MEASURED:

@@ -21,6 +21,7 @@ from ._host_calls import recorded as recorded
 from ._host_calls import recorded_by_all as recorded_by_all
 from ._host_functions import host as host
 from ._host_parts import HostPart as HostPart
+from ._host_parts import copied_contents as copied_contents
 from ._host_parts import on_host as on_host
 from ._host_result import HostResult as HostResult
 from ._lookup_tables import TableChoice as TableChoice

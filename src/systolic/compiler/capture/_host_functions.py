@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ParamSpec, TypeVar
 
+from ...utilities._torch_internals import tree_leaves
 from ...utilities._typical_time import TypicalTime
 from .._capture_thread import only_in_capture, replaced
-from .._errors import is_user_frame
+from .._errors import CaptureError, is_user_frame
 from ._host_calls import recording
-from ._host_parts import on_host
+from ._host_parts import copied_contents, is_written, on_host, writes_to_arrays
 from ._host_result import HostResult
 from ._library_calls import PUT_OFF, LibraryCall, modules_with
 
@@ -66,6 +67,8 @@ def host(function: Callable[P, R]) -> Callable[P, R]:
             return plain(*given, **named)
         if calls.parts.has(function):
             return calls.parts.result(function, before, args, kwargs)
+        if writes_to_arrays(kwargs):
+            calls.need(function)
         result = HostResult(name, calls, function)
         calls.record_for(result, host_function, (function, cost, *args), kwargs)
         return result
@@ -75,10 +78,17 @@ def host(function: Callable[P, R]) -> Callable[P, R]:
 
 def host_function(result: HostResult, function: Callable[..., Any], cost: TypicalTime, *args: Any, **kwargs: Any) -> None:
     """Call a function of the user's after the step; reports name this call."""
-    given, named = on_host((args, kwargs))
+    given = on_host((args, kwargs))
+    before = None if cost.is_measured else tree_leaves(copied_contents(given))
     began = time.perf_counter()
-    result.set(function(*given, **named))
+    result.set(function(*given[0], **given[1]))
     cost.add(time.perf_counter() - began)
+    if before is not None and any(map(is_written, before, tree_leaves(given))):
+        raise CaptureError(
+            f"{getattr(function, '__qualname__', function)} is called after the step, and writes to an array that it is given: "
+            "what the step has read of the array after the call was another value.\n"
+            "Options: let a function of your own that systolic.host calls return the array, and compute with what it gives."
+        )
 
 
 @functools.cache

@@ -8,7 +8,7 @@ held before the step. A step for which a result has another form (other shapes, 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ from ._host_result import HostResult, HostResultIsNeededError
 from ._output_tree import OutputList, OutputTree, output_numbers
 from ._speculation import Oracle
 from ._symbols import SymbolTable
-from ._traced_arrays import copied_array, fits_a_tensor, is_traced_array, traced_array
+from ._traced_arrays import copied_array, fits_a_tensor, is_traced_array, tensor_behind, traced_array
 
 _MOST_FUNCTIONS = 32
 """Each costs a trace."""
@@ -74,6 +74,7 @@ class HostPart:
         asked: how many questions about values the step had asked before: with other answers there is no such call.
         form: what the graph takes for granted of the result.
         tensors: inputs of the graph that take the result's values, in their order.
+        written: which of its arguments it writes to, by their number among the leaves; they are results, too.
         cost: gets the seconds of each call, with those of the program before it.
     """
 
@@ -84,6 +85,13 @@ class HostPart:
     asked: int
     form: _Form
     tensors: tuple[torch.Tensor, ...]
+    written: tuple[int, ...]
+
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result, and what is in the arguments to which it writes, for arguments on the host."""
+        result = self.function(*args, **kwargs)
+        leaves = tree_leaves((args, kwargs))
+        return result, [leaves[number] for number in self.written]
 
     def takes(self, result: object) -> bool:
         """Give the program a result; False where it has another form than the program was traced for."""
@@ -158,26 +166,65 @@ class HostParts:
         values = {index: self._value(index) for leaf in tree.leaves for index in output_numbers(leaf)}
         asked = self._oracle.asked
 
+        outputs = _outputs_among(args, kwargs)
+
         def called() -> Any:
             with reading_for_main_thread(), torch.no_grad():
-                given, named = on_host(tree.fill(lambda i: values[i].clone(), values.__getitem__, self._table.values))
-                return function(*given, **named)
+                given = on_host(tree.fill(lambda i: values[i].clone(), values.__getitem__, self._table.values))
+                before, leaves = tree_leaves(copied_contents(given)), tree_leaves(given)
+                result = function(*given[0], **given[1])
+                changed = [k for k, one in enumerate(leaves) if k in outputs or is_written(before[k], one)]
+                return result, [leaves[k] for k in changed], tuple(changed)
 
         # in another thread: the trace takes no notice of what the function does
         with self._as_before(), ThreadPoolExecutor(max_workers=1) as thread:
-            found = thread.submit(called).result()
-        form, plain = _form_of(found, function, line)
+            *found, written = thread.submit(called).result()
+        form, plain = _form_of(tuple(found), function, line)
         with _disable_current_modes():  # ordinary tensors, which the host writes to before every step
             tensors = tuple(value.clone() for value in plain)
-        self.made.append(HostPart(function, cost, tree, line, asked, form, tensors))
+        self.made.append(HostPart(function, cost, tree, line, asked, form, tensors, written))
         inputs = iter(tensors)
-        return tree_unflatten(
-            [_stand_in(leaf, next(inputs)) if isinstance(leaf, _Given) else leaf for leaf in form.leaves], form.spec
-        )
+        leaves = [_stand_in(leaf, next(inputs)) if isinstance(leaf, _Given) else leaf for leaf in form.leaves]
+        result, contents = tree_unflatten(leaves, form.spec)
+        given = tree_leaves((args, kwargs))
+        for number, now in zip(written, contents, strict=True):
+            tensor_behind(given[number]).copy_(tensor_behind(now))
+        return result
 
     def _value(self, index: int) -> Any:
         value = self._outputs.values[index]
         return self._oracle.value(value) if isinstance(value, torch.Tensor) else self._oracle.number(value)
+
+
+_OUTPUTS = ("out", "output", "distances", "indices")
+"""Names of NumPy and SciPy for arrays that a function is to write to."""
+
+
+def writes_to_arrays(kwargs: Mapping[str, object]) -> bool:
+    """Whether a function is given arrays of the trace to write to: it has to be called before the program that reads them."""
+    return any(is_traced_array(kwargs.get(name)) for name in _OUTPUTS)
+
+
+def _outputs_among(args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[int]:
+    outputs = [kwargs[name] for name in _OUTPUTS if is_traced_array(kwargs.get(name))]
+    return {k for k, leaf in enumerate(tree_leaves((args, kwargs))) if any(leaf is one for one in outputs)}
+
+
+def copied_contents(arguments: Any) -> Any:
+    """Arguments with arrays and tensors of their own."""
+    own = lambda one: one.clone() if isinstance(one, torch.Tensor) else one.copy()  # noqa: E731
+    return tree_map_only((torch.Tensor, np.ndarray), own, arguments)
+
+
+def is_written(before: object, now: object) -> bool:
+    """Whether an array or a tensor holds something else than before."""
+    if isinstance(now, torch.Tensor) and isinstance(before, torch.Tensor):
+        return (
+            not torch.equal(before.nan_to_num(), now.nan_to_num()) if now.is_floating_point() else not torch.equal(before, now)
+        )
+    if not isinstance(now, np.ndarray) or not isinstance(before, np.ndarray):
+        return False
+    return not np.array_equal(before, now, equal_nan=now.dtype.kind in "fc")
 
 
 def on_host(arguments: Any) -> Any:

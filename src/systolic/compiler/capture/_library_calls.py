@@ -10,7 +10,7 @@ import ast
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import FrameType, ModuleType
+from types import FrameType, FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -56,7 +56,8 @@ def require_no_library() -> None:
     frame, inner = _caller_of_library(sys._getframe(1))
     if frame is None or inner is None:
         return
-    found = [one for one in _named(frame) if getattr(one, "__code__", None) is inner.f_code]
+    # of functions only: other objects may raise whatever they like when they are asked for an attribute
+    found = [one for one in _named(frame) if isinstance(one, FunctionType) and one.__code__ is inner.f_code]
     if len(found) > 1:  # functions of one decorator share its code
         inside = [value for value in inner.f_locals.values() if callable(value)]
         found = [one for one in found if any(getattr(one, "__wrapped__", None) is value for value in inside)]
@@ -85,6 +86,17 @@ def function_that_failed(error: Exception) -> LibraryCall | None:
     if isinstance(function, type) or not callable(function) or not of_values or is_the_users(function.__module__):
         return None
     return LibraryCall(function, last.tb_frame.f_globals)
+
+
+def fails_in_library(error: Exception) -> bool:
+    """Whether code of a library that knows nothing of PyTorch ended with an error as arrays of a trace give it one."""
+    if not isinstance(error, AttributeError | TypeError):
+        return False
+    trace, last = error.__traceback__, None
+    while trace is not None:
+        last = last if _package(trace.tb_frame) in _NO_LIBRARIES else trace.tb_frame
+        trace = trace.tb_next
+    return last is not None and is_in_packages(last.f_code.co_filename) and not _knows_torch(_package(last))
 
 
 def _caller_of_library(frame: FrameType | None) -> tuple[FrameType | None, FrameType | None]:

@@ -14,8 +14,10 @@ from ...utilities._torch_internals import sparse_sum
 from ._sparse_tensors import Elements, SparseTensor, made_of_rows, made_sparse, refuse_sparse, sparse_of_dense
 
 
-def _product(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """A sparse matrix and a dense one, or the other way round."""
+def _product(one: torch.Tensor, other: torch.Tensor, reduce: str = "sum") -> torch.Tensor:
+    """A sparse matrix and a dense one, or the other way round; `reduce` as `torch.sparse.mm` has it for compressed rows."""
+    if reduce != "sum" and isinstance(one, SparseTensor):
+        return _reduced(one.elements, other, reduce)
     if not isinstance(one, SparseTensor):
         return _product(_transposed(other), one.transpose(-2, -1)).transpose(-2, -1)
     if isinstance(other, SparseTensor):
@@ -31,6 +33,15 @@ def _product(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     weighted = taken * (own.values if taken.dim() == 1 else own.values.unsqueeze(-1))
     result = other.new_zeros((*own.shape[:-1], *other.shape[len(own.shape) - 1 :]))
     return result.index_put((*batch, rows), weighted, accumulate=True)
+
+
+def _reduced(own: Elements, other: torch.Tensor, reduce: str) -> torch.Tensor:
+    """For each row the mean, the largest or the smallest of its elements times rows of a dense matrix."""
+    _require_fitting(own.shape, tuple(other.shape))
+    rows, columns = own.places
+    weighted = other[columns] * own.values.unsqueeze(-1)
+    zeros = other.new_zeros((own.shape[0], other.shape[1]))
+    return zeros.scatter_reduce(0, rows.unsqueeze(-1).expand_as(weighted), weighted, reduce, include_self=False)
 
 
 def _linear(one: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
@@ -125,6 +136,11 @@ def _of_values(function: Callable[..., Any], *, of_each: bool = False) -> Callab
     return of_values
 
 
+def _said_to_be_coalesced(one: SparseTensor, is_coalesced: bool) -> SparseTensor:
+    one.elements = replace(one.elements, is_coalesced=is_coalesced)
+    return one
+
+
 def _coalesced_part(name: str) -> Callable[[SparseTensor], Any]:
     def part(one: SparseTensor) -> Any:
         if not one.elements.is_coalesced:  # PyTorch's words
@@ -175,6 +191,7 @@ _FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     **{getattr(torch, name): _of_values(getattr(torch, name), of_each=True) for name in _OF_EACH},
     _KIND.to_dense: lambda one, dtype=None, **kwargs: one.elements.dense() if dtype is None else one.elements.dense().to(dtype),
     _KIND.coalesce: lambda one: one.elements.coalesced().tensor(),
+    _KIND._coalesced_: _said_to_be_coalesced,
     _KIND.is_coalesced: lambda one: one.elements.is_coalesced,
     _KIND.indices: _coalesced_part("indices"),
     _KIND.values: _coalesced_part("values"),

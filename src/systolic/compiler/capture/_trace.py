@@ -38,7 +38,7 @@ from ._host_parts import HostParts
 from ._host_result import HostResultIsNeededError
 from ._iterators import refusing_iterators
 from ._known_packages import SetUpIsAskedError, set_ups_asked
-from ._library_calls import LibraryIsAskedError, function_that_failed
+from ._library_calls import LibraryIsAskedError, fails_in_library, function_that_failed
 from ._lookup_tables import LookupTables, TableIsAskedError, TableIsWrittenError
 from ._memory_writes import share_memory
 from ._object_graph import Attribute, ObjectGraph, Path, Snapshot, copied, restoring, set_at
@@ -102,6 +102,8 @@ def capture(call: Call) -> Captured:
             else:
                 failed = function_that_failed(error) if call.asked and len(call.put_off) < _MAX_PUT_OFF else None
                 if failed is None or any(one.function is failed.function for one in call.put_off):
+                    if call.asked and fails_in_library(error):
+                        raise DataDependentError(host_needed(user_line_of(error, in_packages=False))) from error
                     raise
                 call = dataclasses.replace(call, put_off=(*call.put_off, failed))
 

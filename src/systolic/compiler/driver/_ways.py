@@ -14,7 +14,7 @@ from torch import fx
 
 from ...exceptions import MisconfigurationException
 from ...runtime import Placement
-from ..capture import Answer, Captured, HostPart, Speculation, on_host
+from ..capture import Answer, Captured, HostPart, Speculation, copied_contents, on_host
 from ..lowering import Checks, StepCheck
 from ._host_parts import GivenResult
 from ._layout import outputs_of
@@ -70,8 +70,8 @@ class Misses:
         given = on_host(arguments)
         known = self._given[place] if place < len(self._given) else None
         if known is None or not known.is_of(part, given):
-            args, kwargs = given
-            self._given[place:] = [GivenResult(part.function, given, part.function(*args, **kwargs))]
+            own = copied_contents(given) if part.written else given
+            self._given[place:] = [GivenResult(part.function, own, part.call(*given))]
         return self._given[place].result
 
     def exclude(self, captured: Captured) -> bool:
