@@ -115,6 +115,12 @@ def _sorted_in_place(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return (x * own).sum() + x.mean() * smallest
 
 
+def _in_half_precision(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    half = y.bfloat16()
+    doubled = systolic.host(lambda x: x * 2)
+    return (x * doubled(half).float()).sum() if mean(half) > 0 else (x - doubled(half[:4]).float().sum()).pow(2).mean()
+
+
 def _numbers_for_it(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     clipped = systolic.host(lambda x, least, text: np.maximum(x.numpy(), least) * len(text))
     return (x * torch.from_numpy(clipped(x, least=y.mean().item(), text=f"{float(y.sum()):.3f}"))).sum()
@@ -123,7 +129,7 @@ def _numbers_for_it(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 LOSSES: list[Loss] = [
     _function_of_tensors, _of_a_library, _in_a_loop, _one_of_another, _numpys, _sizes_that_change, _a_number, _a_branch, _a_size,
     _containers, _under_a_condition, _written_to_before_and_after, _shown_and_used,
-    _numbers_for_it, _into_an_array, _sorted_in_place,
+    _numbers_for_it, _into_an_array, _sorted_in_place, _in_half_precision,
 ]  # fmt: skip
 
 

@@ -227,7 +227,8 @@ class Engine:
     ) -> tuple[_Entry, list[Number]] | None:
         for position, entry in enumerate(self._entries):
             captured = entry.program.captured
-            if entry.signature != signature or misses.exclude(captured):
+            decides = captured.speculations or captured.parts
+            if entry.signature != signature or (decides and misses.exclude(captured)):
                 continue
             variable = values_or_none(entry.guards)
             if variable is None:

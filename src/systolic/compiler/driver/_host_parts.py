@@ -47,10 +47,12 @@ def _is_close(one: Any, other: Any) -> bool:
         return False
     if not isinstance(one, torch.Tensor | np.ndarray | np.generic | float):
         return bool(one == other)
-    array, other_array = np.asarray(one), np.asarray(other)
-    if array.shape != other_array.shape or array.dtype != other_array.dtype:
+    if isinstance(one, np.ndarray) and one.dtype.kind not in "biufc":  # text, objects
+        return np.array_equal(one, other)
+    tensor, other_tensor = torch.as_tensor(one), torch.as_tensor(other)
+    if tensor.shape != other_tensor.shape or tensor.dtype != other_tensor.dtype:
         return False
-    return bool(np.allclose(array, other_array, rtol=1e-4, atol=1e-6, equal_nan=array.dtype.kind in "fc"))
+    return torch.allclose(tensor, other_tensor, rtol=1e-4, atol=1e-6, equal_nan=True)
 
 
 def argument_graphs(captured: Captured) -> list[tuple[Captured, Sequence[HostPart]]]:

@@ -132,7 +132,7 @@ class Program:
     def sums(self) -> list[int]:
         """Sums of what the host gave, by which processes can tell that it was something else in another."""
         tensors = [tensor for _, parts in self.before for part in parts for tensor in part.tensors]
-        return [zlib.crc32(np.ascontiguousarray(tensor.numpy()).tobytes()) for tensor in tensors]
+        return [zlib.crc32(np.ascontiguousarray(to_jax_array(tensor)).tobytes()) for tensor in tensors]
 
     def keep(self, state: list[jax.Array], outcome: jax.Array, key: jax.Array | None, steps: Sequence[NamedStep]) -> None:
         """Put the new state where everybody finds it; `steps` are those of the call."""
