@@ -150,6 +150,7 @@ def trained(loss: Loss, wrap: Callable[[Any], Any]) -> tuple[list[float], torch.
     return losses, torch.tensor(weight.tolist())
 
 
+@pytest.mark.thin(4, 2)
 @pytest.mark.parametrize("devices", [1, 8])
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.__name__)
 def test_steps_equal_eager_ones(loss: Loss, devices: int) -> None:

@@ -77,6 +77,7 @@ FUNCTIONS: dict[str, Function] = {
 }
 
 
+@pytest.mark.thin(5, 2)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_give_what_numpy_gives(name: str) -> None:
     generator = torch.Generator().manual_seed(3)

@@ -111,6 +111,7 @@ def results(function: Function, wrap: Callable[[Any], Any]) -> list[torch.Tensor
     return [one.cpu() for _ in range(3) for one in own(torch.randn(6, 6, generator=generator))]
 
 
+@pytest.mark.thin(5, 2)
 @pytest.mark.parametrize("devices", [1, 8])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_equal_eager_ones(name: str, devices: int) -> None:

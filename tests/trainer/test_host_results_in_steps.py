@@ -66,6 +66,7 @@ STEPS: dict[str, dict[str, Method]] = {
 }
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("devices", [1, 4])
 @pytest.mark.parametrize("name", STEPS)
 def test_it_equals_lightning(name: str, devices: int) -> None:

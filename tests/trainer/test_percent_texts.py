@@ -56,6 +56,7 @@ STEPS: dict[str, dict[str, Method]] = {
 }
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("devices", [1, 4])
 @pytest.mark.parametrize("name", STEPS)
 def test_what_is_kept_equals_lightnings(name: str, devices: int) -> None:
