@@ -790,6 +790,24 @@ class SparseEmbedding(Step):
 
 
 @pattern("rare")
+class SparseBuffer(Step):
+    def prepare(self):
+        self.register_buffer("mixing", (torch.eye(CLASSES) + torch.ones(CLASSES, CLASSES).triu(2) / 2).to_sparse())
+
+    def step(self, x, y, batch_idx):
+        return F.cross_entropy(torch.sparse.mm(self.mixing, self.net(x).T).T, y)
+
+
+@pattern("host")
+class WeightsOfNumpy(Step):
+    def step(self, x, y, batch_idx):
+        logits = self.net(x)
+        sure = logits.softmax(-1).amax(-1).detach().cpu().numpy()
+        weights = torch.from_numpy(np.interp(sure, [0.0, 0.5, 1.0], [2.0, 1.0, 0.5])).float()
+        return (F.cross_entropy(logits, y, reduction="none") * weights).mean()
+
+
+@pattern("rare")
 class SparseProduct(Step):
     def prepare(self):
         self.adjacency = torch.eye(ROWS).to_sparse()

@@ -7,6 +7,7 @@ from torch import nn
 
 from ..distributed import broadcast, broadcast_arrays, process_count
 from ..runtime import DeviceTensor, to_jax_array, to_torch_tensor
+from ..utilities._leaves import is_sparse
 from ..utilities.random_state import HostRandomState
 from ._fingerprints import require_same_weights
 
@@ -31,8 +32,17 @@ def share_weights(module: nn.Module) -> None:
     require_same_weights(module)
     # what lies on the devices already was drawn there alike, by generators in the same states
     held = (*module.parameters(), *module.buffers())
-    tensors = [t for t in held if not (isinstance(t, DeviceTensor) or nn.parameter.is_lazy(t))]
+    tensors = [part for t in held if not (isinstance(t, DeviceTensor) or nn.parameter.is_lazy(t)) for part in _parts_of(t)]
     arrays = broadcast_arrays([to_jax_array(t.detach().contiguous()) for t in tensors])
     with torch.no_grad():
         for tensor, array in zip(tensors, arrays, strict=True):
             tensor.copy_(to_torch_tensor(array.copy(), tensor.dtype))
+
+
+def _parts_of(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """A tensor; of a sparse one the dense tensors that hold its memory."""
+    if not is_sparse(tensor):
+        return (tensor,)
+    if tensor.layout is torch.sparse_csr:
+        return tensor.crow_indices(), tensor.col_indices(), tensor.values()
+    return tensor._indices(), tensor._values()

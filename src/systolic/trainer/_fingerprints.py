@@ -11,11 +11,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
 from ..data import has_len, num_batches
 from ..distributed import process_count, require_same
+from ..utilities._leaves import is_sparse
 
 if TYPE_CHECKING:
     from ._run import Run
@@ -59,8 +61,12 @@ def require_same_weights(module: nn.Module) -> None:
     if process_count() == 1:
         return
     named = [*module.named_parameters(), *module.named_buffers()]
-    found = {name: f"{t.dtype} {'lazy' if nn.parameter.is_lazy(t) else tuple(t.shape)}" for name, t in named}
+    found = {name: f"{t.dtype} {'lazy' if nn.parameter.is_lazy(t) else _extent(t)}" for name, t in named}
     require_same(f"the tensors of {type(module).__name__}", found, "Make the same module everywhere.")
+
+
+def _extent(tensor: torch.Tensor) -> str:
+    return f"{tuple(tensor.shape)}, {tensor._nnz()} elements" if is_sparse(tensor) else f"{tuple(tensor.shape)}"
 
 
 def require_same_data(stage: Stage, loaders: Sequence[Any]) -> None:
