@@ -197,7 +197,7 @@ class HostCalls:
         """Number for Python to put into a text by `%`, which stands for a value; None where it is not asked for that."""
         if self._decides_text and (_is_whole(value) or _is_known(value)):
             return None
-        found = asked_by_percent(len(self._formatted), kind)
+        found = asked_by_percent(_users_frame(), len(self._formatted), kind)
         if found is not None:
             found.mark = self.mark(value, found.text_of)
             self._formatted[-1] = replace(self._formatted[-1], is_by_percent=True)

@@ -101,7 +101,7 @@ class ObjectGraph:
         self._visit_dict(roots, (), roots.keys())
 
     def _visit(self, item: object, path: Path) -> None:
-        if type(item) is torch.Tensor and is_sparse(item):
+        if is_sparse(item):
             self.values[path] = item
         elif isinstance(item, torch.Tensor):
             self.tensors[path] = item

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
 from dataclasses import dataclass, field
 from types import FrameType
 
-from .._errors import is_user_frame
 from ._source_lines import expression_at
 
 _CONVERSION = re.compile(r"%%|%(?:\(\w*\))?([#0\- +]*[0-9]*(?:\.[0-9]+)?[diufFeEgG])")
@@ -47,16 +45,14 @@ class PercentText:
         return text
 
 
-def asked_by_percent(place: int, kind: type[int] | type[float]) -> PercentText | None:
+def asked_by_percent(frame: FrameType | None, place: int, kind: type[int] | type[float]) -> PercentText | None:
     """The text for which user code asks a value for a number now; None where it asks in another way.
 
     Args:
+        frame: the innermost one of user code.
         place: of the value among those of the trace: each gets another number.
         kind: of number.
     """
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and not is_user_frame(frame.f_code.co_filename):
-        frame = frame.f_back
     node = None if frame is None else expression_at(frame.f_code, frame.f_lasti)
     if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and isinstance(node.left, ast.Constant)):
         return None

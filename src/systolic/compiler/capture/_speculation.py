@@ -24,6 +24,7 @@ from ...runtime import reading_for_main_thread, to_jax_array, to_torch_tensor
 from ...utilities._torch_internals import OpOverload, get_proxy_mode, node_of, tree_map_only
 from .._errors import user_line_of
 from ..lowering import LoweringContext, interpret
+from ..passes import needed_for
 from ._host_expressions import ARRAY_NAMES, HostExpression, compiled_expression
 from ._only_raises import answer_to_go_on
 from ._size_reads import asks_for_size
@@ -172,7 +173,7 @@ class Oracle:
         """Value of a symbolic number for this batch; None where it is of tensors that nobody has."""
         expression = symbolic.node.expr
         nodes, _ = self._sources(expression)
-        if self._inputs is None and any(map(_is_given_tensor, self._needed(list(nodes.values())))):
+        if self._inputs is None and any(map(_is_given_tensor, needed_for(list(nodes.values())))):
             return None
         return self._evaluated(expression, nodes)
 
@@ -180,20 +181,10 @@ class Oracle:
         """The nodes whose values an expression is of, and whether any depends on what differs from step to step."""
         made = nodes_of_symbols()
         nodes = {symbol: made[symbol] for symbol in sorted(expression.free_symbols, key=str)}
-        return nodes, any(map(_varies, self._needed(list(nodes.values()))))
-
-    def _needed(self, nodes: list[fx.Node]) -> set[fx.Node]:
-        needed: set[fx.Node] = set()
-        waiting = list(nodes)
-        while waiting:
-            node = waiting.pop()
-            if node not in needed:
-                needed.add(node)
-                waiting += node.all_input_nodes
-        return needed
+        return nodes, any(map(_varies, needed_for(list(nodes.values()))))
 
     def _value(self, wanted: fx.Node) -> Any:
-        needed = self._needed([wanted]) - self._values.keys()
+        needed = needed_for([wanted]) - self._values.keys()
         ordered = [node for node in wanted.graph.nodes if node in needed]
         placeholders = {node: i for i, node in enumerate(n for n in wanted.graph.nodes if n.op == "placeholder")}
         root = _tracer().root

@@ -13,7 +13,7 @@ from torch import fx
 
 from ...utilities._torch_internals import tree_flatten
 from ..capture import Captured, HostPart, OutputTree, SlotInput, output_numbers
-from ..passes import drop_unused
+from ..passes import drop_unused, needed_for
 from ._layout import outputs_of
 
 
@@ -88,13 +88,7 @@ def _wanted(captured: Captured, parts: Sequence[HostPart]) -> set[int]:
 
 def _needed(captured: Captured, parts: Sequence[HostPart]) -> set[fx.Node]:
     outputs = outputs_of(captured.graph)
-    waiting, needed = [outputs[index] for index in _wanted(captured, parts)], set[fx.Node]()
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, fx.Node) and node not in needed:
-            needed.add(node)
-            waiting += node.all_input_nodes
-    return needed
+    return needed_for(outputs[index] for index in _wanted(captured, parts))
 
 
 def _arguments_of(captured: Captured, parts: Sequence[HostPart]) -> Captured:

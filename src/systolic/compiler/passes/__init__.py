@@ -27,6 +27,7 @@ from ._rematerialise import Remat as Remat
 from ._rematerialise import has_backward as has_backward
 from ._rematerialise import rematerialise as rematerialise
 from ._rewrites import drop_unused as drop_unused
+from ._rewrites import needed_for as needed_for
 from ._rewrites import rewrite_bias_corrections as rewrite_bias_corrections
 from ._row_order import with_rows_by_batch as with_rows_by_batch
 from ._scalar_vectors import with_scalars_in_vectors as with_scalars_in_vectors

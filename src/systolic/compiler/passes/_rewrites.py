@@ -8,7 +8,7 @@ beta = 0.999 the first steps keep four digits. The replacements below keep all d
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -187,6 +187,17 @@ def copy_of(graph: fx.Graph) -> fx.Graph:
 def arguments_of(node: fx.Node) -> tuple[Any, ...]:
     """Arguments of an op: their types are those of its schema."""
     return node.args
+
+
+def needed_for(values: Iterable[object]) -> set[fx.Node]:
+    """The nodes among some values, and all that they are computed of."""
+    needed, waiting = set[fx.Node](), list(values)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, fx.Node) and node not in needed:
+            needed.add(node)
+            waiting += node.all_input_nodes
+    return needed
 
 
 def drop_unused(graph: fx.Graph) -> None:
