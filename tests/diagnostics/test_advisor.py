@@ -78,8 +78,10 @@ def test_recompiling_names_tensor_dimension_and_step() -> None:
 
 
 class Telling(Line):
+    form = "batch %d"
+
     def training_step(self, batch, batch_idx):
-        self.told = "batch %d" % batch_idx  # noqa: UP031
+        self.told = self.form % batch_idx
         return super().training_step(batch, batch_idx)
 
 
