@@ -11,7 +11,7 @@ from systolic.exceptions import MisconfigurationException
 
 # By pattern: what the answer says. Each is a step that does not compile yet.
 REFUSED = {
-    "Scripted": "TorchScript",
+    "ScriptedValue": "asks for the value of a tensor",
 }
 # One of each kind.
 ON_EIGHT_CORES = (

@@ -150,6 +150,10 @@ no_torch_dispatch = _C._DisableTorchDispatch
 # not below a `DisableTorchFunction`, where a mode is on the stack and sees nothing
 function_modes_see = _C._is_torch_function_mode_enabled
 swap_tensors_below = _C._swap_tensor_impl
+script_type = _C.ConcreteModuleType.from_jit_type
+optimized_execution: Any = _torch.jit.optimized_execution
+# the context manager of `torch.backends.mkldnn` sets its other flags as well, and warns of them
+mkldnn_is_enabled, enable_mkldnn = _C._get_mkldnn_enabled, _C._set_mkldnn_enabled
 # `data` as it is in C, below the property that `runtime` gives to `torch.Tensor`
 plain_data = _C.TensorBase.data
 

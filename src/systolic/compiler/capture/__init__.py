@@ -50,6 +50,7 @@ from ._scope import scope_with_globals as scope_with_globals
 from ._size_reads import SizeReads as SizeReads
 from ._size_reads import SizeSum as SizeSum
 from ._slots import Slot as Slot
+from ._slots import let_go as let_go
 from ._slots import take_gradients as take_gradients
 from ._slots import with_same_memory as with_same_memory
 from ._speculation import Answer as Answer

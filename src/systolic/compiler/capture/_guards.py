@@ -13,11 +13,11 @@ from ._array_contents import Contents
 from ._hook_tables import RUN_IN_STEPS
 from ._object_graph import ObjectGraph, Path, SameAs, describe
 from ._optimizer_entries import OptimizerEntries, of_parameters
+from ._plain_objects import COMPARED, same_plain
 from ._symbols import HostExpression, Number
 
-_PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 # objects of other classes are known by identity: their equality may be anything, of an array it is an array
-_COMPARED = (*_PLAIN, tuple, frozenset, SameAs, Contents)
+_COMPARED = (*COMPARED, tuple, frozenset, SameAs, Contents)
 _requires_grad = attrgetter("requires_grad")
 _grad = attrgetter("grad")
 
@@ -138,7 +138,7 @@ class Guards:
                 current = container[key]
                 if current is known:
                     continue
-                if not _same_plain(current, known):
+                if not same_plain(current, known):
                     return False
                 entries[position] = (key, current)
                 renewed = True
@@ -159,14 +159,6 @@ class Guards:
             return False
         self._registered = RemovableHandle.next_id
         return True
-
-
-def _same_plain(a: Any, b: Any) -> bool:
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, tuple) and not isinstance(a, torch.Size):
-        return len(a) == len(b) and all(x is y or _same_plain(x, y) for x, y in zip(a, b, strict=True))
-    return isinstance(a, _PLAIN) and a == b
 
 
 HookTable = tuple[dict[int, Any], list[tuple[int, Any]]]
@@ -202,7 +194,7 @@ def _same_but_for(variable: Collection[Path], a: Any, b: Any) -> bool:
     if () in variable:
         return True
     if not variable:
-        return a is b or _same_plain(a, b)
+        return a is b or same_plain(a, b)
     if type(a) is not type(b) or len(a) != len(b):
         return False
     ways = [[path[1:] for path in variable if path[0] == index] for index in range(len(a))]

@@ -23,6 +23,7 @@ from ._failed_notes import note_appended
 from ._hook_tables import RUN_IN_STEPS, Table, hook_tables
 from ._optimizer_entries import OptimizerEntries
 from ._plain_objects import CALLED, has_own_attributes, is_made, is_plain_object
+from ._script_modules import INTERNALS, script_tables, submodules_of
 from ._variables import BoundArguments, ClassAttributes, EnclosingVariables, SlotAttributes, own_attributes
 
 Path = tuple[Any, ...]
@@ -216,14 +217,21 @@ class ObjectGraph:
 
     def _visit_module(self, module: nn.Module, path: Path) -> None:
         self.values[(*path, "class")] = type(module)
-        for kind in ("_parameters", "_buffers"):
-            self._visit_dict(getattr(module, kind), (*path, kind), getattr(module, kind).keys())
-        own = vars(module)
-        hidden = _MODULE_INTERNALS | _RECURRENT_CACHE if isinstance(module, nn.RNNBase) else _MODULE_INTERNALS
+        own, hidden = vars(module), _MODULE_INTERNALS
+        if isinstance(module, torch.jit.ScriptModule):
+            hidden = hidden | INTERNALS | {name for name, value in own.items() if type(value) is torch.ScriptMethod}
+            for kind, table in script_tables(module):
+                self._visit_dict(table, (*path, kind), table)
+        else:
+            for kind in ("_parameters", "_buffers"):
+                self._visit_dict(getattr(module, kind), (*path, kind), getattr(module, kind).keys())
+        if isinstance(module, nn.RNNBase):
+            hidden |= _RECURRENT_CACHE
         names = [name for name in own if name not in hidden and (id(module), name) not in self._left_out]
         self._visit_dict(own, path, names)
         self._note_hooks(module, path)
-        self._visit_dict(module._modules, (*path, "_modules"), module._modules.keys())
+        submodules = submodules_of(module)
+        self._visit_dict(submodules, (*path, "_modules"), submodules)
 
     def _note_hooks(self, owner: nn.Module | torch.optim.Optimizer | torch.Tensor, path: Path) -> None:
         for kind, table in hook_tables(owner):

@@ -26,6 +26,7 @@ from ._least_squares import rule_for_least_squares
 from ._op_origins import current_module
 from ._plain_numbers import PLAIN, SIZES, SLICES, with_plain_bounds, with_plain_numbers, with_plain_sizes
 from ._refused import CONDITIONS, REFUSED
+from ._script_ops import rule_for_script_op
 from ._sized_ops import SIZED
 
 
@@ -40,6 +41,9 @@ class OpPolicy(Mapping[OpOverload, Callable[..., Any]]):
     An op in the lowering table is recorded as it is. Another is decomposed by PyTorch's own rules, until only ops in
     the table are left. One that has neither is an error, raised on the line that called it.
 
+    Attributes:
+        refusal: the last such error; TorchScript lets none through, and raises one of its own without a text.
+
     Args:
         sized: whether values can be asked for, so that ops whose result is as large as the values say are possible.
         draws: what draws from generators of the user's own.
@@ -47,6 +51,7 @@ class OpPolicy(Mapping[OpOverload, Callable[..., Any]]):
 
     def __init__(self, sized: bool = False, draws: HostDraws | None = None) -> None:
         self._draws = draws
+        self.refusal: UnsupportedOpError | None = None
         self._sized = SIZED if sized else {}
 
     def __contains__(self, op: object) -> bool:
@@ -58,9 +63,18 @@ class OpPolicy(Mapping[OpOverload, Callable[..., Any]]):
         return ruled or takes_generator(op) or find_lowering(op) is None
 
     def __getitem__(self, op: OpOverload) -> Callable[..., Any]:
+        rule = self._rule(op)
         if takes_generator(op):
-            return _first(self._own_draw(op), _first(_conditional(op, own_generator), self._rule(op)))
-        return self._rule(op)
+            rule = _first(self._own_draw(op), _first(_conditional(op, own_generator), rule))
+
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return rule(*args, **kwargs)
+            except UnsupportedOpError as error:
+                self.refusal = error
+                raise
+
+        return noted
 
     def looks_at_kinds_alone(self, op: OpOverload) -> bool:
         """Whether an op has a lowering, and nothing but shapes and dtypes of a call decides that it is recorded as it is."""
@@ -102,7 +116,7 @@ class OpPolicy(Mapping[OpOverload, Callable[..., Any]]):
         # what PyTorch's rules for forward-mode derivatives call; each knows the ordinary op that it is
         if op.namespace == "prims":
             return primitive_as_aten(op)
-        for rule_for in (rule_for_lists, rule_for_least_squares, rule_for_custom_op):
+        for rule_for in (rule_for_lists, rule_for_least_squares, rule_for_script_op, rule_for_custom_op):
             if (rule := rule_for(op)) is not None:
                 return _first(rule, _refusal(op, "systolic has no lowering for it"))
         return _refusal(op, "systolic has no lowering for it")

@@ -13,9 +13,19 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from .._users import is_the_users
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
+COMPARED = (*PLAIN, torch.dtype, torch.device, torch.Size)
 CALLED = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial)
 DATA = (Dataset, DataLoader, Sampler)  # worked on by the loader's thread while a step is traced
 _OF_TORCH = (torch.nn.Module, torch.optim.Optimizer, torch.Tensor, *DATA)
+
+
+def same_plain(a: Any, b: Any) -> bool:
+    """Whether two plain values, or tuples of such, are equal and of one type."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, tuple) and not isinstance(a, torch.Size):
+        return len(a) == len(b) and all(x is y or same_plain(x, y) for x, y in zip(a, b, strict=True))
+    return isinstance(a, COMPARED) and a == b
 
 
 def is_plain_object(item: object) -> bool:

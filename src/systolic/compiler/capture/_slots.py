@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +11,8 @@ import torch
 
 from ...runtime import DeviceTensor, ViewCell
 from .._errors import CaptureError
-from ._object_graph import ObjectGraph, Path, describe
+from ._object_graph import ObjectGraph, Path, describe, set_at
+from ._script_modules import ScriptAttributes
 
 
 @dataclass
@@ -92,3 +95,22 @@ def require_unexchanged(slots: list[Slot], cells: list[Any]) -> None:
                 f"The step exchanges {describe(slot.paths[0])} with another tensor past the tracer. Call it as "
                 "`torch.utils.swap_tensors(a, b)`, not by a name imported from there; or exchange the values with copy_."
             )
+
+
+@contextlib.contextmanager
+def let_go(objects: ObjectGraph, tensors: Collection[int]) -> Iterator[None]:
+    """Inside the block, TorchScript's modules hold none of these tensors: one that they hold cannot be swapped for another.
+
+    Args:
+        objects: the walk that has found them.
+        tensors: their ids.
+    """
+    tables = {path for path, table in objects.containers.items() if isinstance(table, ScriptAttributes)}
+    held = [(p, t) for p, t in objects.tensors.items() if id(t) in tensors and not tables.isdisjoint((p[:-1], p[:-2]))]
+    for path, tensor in held:
+        set_at(objects, path, torch.empty(0, dtype=tensor.dtype))
+    try:
+        yield
+    finally:
+        for path, tensor in held:
+            set_at(objects, path, tensor)

@@ -62,6 +62,7 @@ from ._made_tensors import tensors_of_values
 from ._memory_writes import traced_set, traced_swap
 from ._packed_sequences import looking_at_positions
 from ._rng_numbering import numbering_draws
+from ._script_modules import scripts_as_written
 from ._traced_arrays import arrays_of_tensors, tensor_behind, traced_array
 
 SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -173,6 +174,7 @@ def capturing() -> Iterator[None]:
         stack.enter_context(as_capture_thread())
         # what `torch.compile` wraps is run as it is: the whole step is compiled
         stack.enter_context(torch.compiler.set_stance("force_eager"))
+        stack.enter_context(scripts_as_written())
         # nobody runs the graph as Python, whose source would take a twentieth of the trace to write
         stack.enter_context(_use_lazy_graph_module(should_use=True))
         for owner, name, replacement in _FUNCTIONS:

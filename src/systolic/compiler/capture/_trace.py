@@ -198,6 +198,10 @@ class _Tracing:
                 policy = OpPolicy(sized=call.values is not None, draws=self.draws)
                 try:
                     module = make_fx(_with_policy(functional, policy), tracing_mode="real")(fakes, symbols)
+                except RuntimeError:
+                    if policy.refusal is not None:
+                        raise policy.refusal from None
+                    raise
                 except ObjectsHoldValuesError:
                     require_unexchanged(self.slots, cells)  # another trace would find them exchanged
                     raise

@@ -9,7 +9,7 @@ import torch
 
 from ...runtime import DeviceTensor, Placement, bring_back, let_plain_tensors_take_values, make_cells, move_in_place
 from ...sharding import StateEntry
-from ..capture import ObjectGraph, Path, TrainState, describe, overlapping, set_at, slots_of
+from ..capture import ObjectGraph, Path, TrainState, describe, let_go, overlapping, set_at, slots_of
 
 
 def bind(objects: ObjectGraph, placement: Placement) -> None:
@@ -19,7 +19,6 @@ def bind(objects: ObjectGraph, placement: Placement) -> None:
     grads = {id(g): g for g in objects.grads.values() if not isinstance(g, DeviceTensor)}
     for slot in slots:
         _require_dense(*slot)
-    _require_no_scripts(objects)
     shared = overlapping([tensor for tensor, _ in slots])
     movable = [t for t, _ in slots] + list(grads.values())
     entry_of = {id(tensor): entry for entry, tensor in _named(objects)}
@@ -37,30 +36,22 @@ def bind(objects: ObjectGraph, placement: Placement) -> None:
     # what is a gradient cannot be swapped itself: its owner, which a swap leaves a copy of it or which is on the devices
     # already (a step of eager PyTorch came between), gets another one
     owners = {id(g): objects.tensors[path] for path, g in objects.grads.items()}
-    for tensor, cell in zip(movable, cells, strict=True):
-        if id(tensor) in owners and id(tensor) not in moved:
-            owners[id(tensor)].grad = DeviceTensor(cell)
-            continue
-        # a tensor with history cannot be swapped while others hold it, and swapped it would be a leaf that takes gradients
-        if id(tensor) not in with_history:
-            move_in_place(tensor, cell)
-        else:
-            for path in next(paths for t, paths in slots if t is tensor):
-                set_at(objects, path, DeviceTensor(cell))
+    with let_go(objects, moved - with_history.keys()):
+        for tensor, cell in zip(movable, cells, strict=True):
+            if id(tensor) in owners and id(tensor) not in moved:
+                owners[id(tensor)].grad = DeviceTensor(cell)
+                continue
+            # a tensor with history cannot be swapped while others hold it, and swapped it would be a leaf that takes gradients
+            if id(tensor) not in with_history:
+                move_in_place(tensor, cell)
+            else:
+                for path in next(paths for t, paths in slots if t is tensor):
+                    set_at(objects, path, DeviceTensor(cell))
 
 
 def _named(objects: ObjectGraph) -> Iterator[tuple[StateEntry, torch.Tensor]]:
     state = TrainState.of_slots(slots_of(objects))
     yield from zip(state.entries, state.tensors, strict=True)
-
-
-def _require_no_scripts(objects: ObjectGraph) -> None:
-    for path, item in objects.objects():
-        if isinstance(item, torch.jit.ScriptModule):
-            raise ValueError(
-                f"{describe(path)} is a TorchScript module, whose parameters belong to TorchScript and cannot be moved to the "
-                "devices. Give the plain module, without torch.jit.script or torch.jit.load: the whole step is compiled anyway."
-            )
 
 
 def _require_dense(tensor: torch.Tensor, paths: list[Path]) -> None:
@@ -74,8 +65,9 @@ def _require_dense(tensor: torch.Tensor, paths: list[Path]) -> None:
 def release(roots: MutableMapping[str, Any], opened: Mapping[int, frozenset[str] | None] | None = None) -> None:
     """The reverse of `bind`; `opened` as for `ObjectGraph`."""
     objects = ObjectGraph(roots, opened=opened or {})
-    for tensor, _ in objects.slots():
-        if isinstance(tensor, DeviceTensor):
-            bring_back(tensor)
-        if tensor.is_leaf and isinstance(tensor.grad, DeviceTensor):
-            bring_back(tensor.grad)
+    with let_go(objects, {id(tensor) for tensor, _ in objects.slots() if isinstance(tensor, DeviceTensor)}):
+        for tensor, _ in objects.slots():
+            if isinstance(tensor, DeviceTensor):
+                bring_back(tensor)
+            if tensor.is_leaf and isinstance(tensor.grad, DeviceTensor):
+                bring_back(tensor.grad)
