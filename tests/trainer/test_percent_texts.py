@@ -47,7 +47,18 @@ def _in_validation(self: Any, batch: Any, i: int) -> None:
     self.seen.append("%.3f" % self.loss(batch).item())  # noqa: UP031
 
 
+FORM = "at %d"
+
+
+def _of_formats_elsewhere(self: Any, batch: Any, i: int) -> torch.Tensor:
+    loss, form = self.loss(batch), "loss %.3f "
+    self.form = "%.1f of"
+    self.seen.append((form + FORM) % (loss, i) + self.form % loss.item() + FORM % self.global_step)
+    return loss
+
+
 STEPS: dict[str, dict[str, Method]] = {
+    "formats elsewhere": {"training_step": _of_formats_elsewhere},
     "kept": {"training_step": _kept},
     "by name": {"training_step": _by_name},
     "alike": {"training_step": _alike},

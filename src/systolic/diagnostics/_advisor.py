@@ -114,9 +114,8 @@ class Advisor:
                 "tracing",
                 f"The training step was traced {_TRACES} times in the last {self._number - self._traced[0][0] + 1} steps, "
                 f"{seconds:.1f} s in all: its Python runs again where something that it reads is another one in every step.\n"
-                f"  step {self._number}: {self._traced[-1][1].reason}\nFormat numbers of the step by f-strings, or by a % with "
-                "its format beside it; keep values in buffers, and in attributes that the step sets before it reads them "
-                "(docs/steps.md).",
+                f"  step {self._number}: {self._traced[-1][1].reason}\nFormat numbers of the step by f-strings; keep "
+                "values in buffers, and in attributes that the step sets before it reads them (docs/steps.md).",
             )
 
     def look(self, steps: int, seconds: float, waited: float) -> None:

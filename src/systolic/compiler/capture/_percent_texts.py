@@ -54,11 +54,27 @@ def asked_by_percent(frame: FrameType | None, place: int, kind: type[int] | type
         kind: of number.
     """
     node = None if frame is None else expression_at(frame.f_code, frame.f_lasti)
-    if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and isinstance(node.left, ast.Constant)):
+    if frame is None or not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod)):
         return None
     letters = "diu" if kind is int else "fFeEgG"
-    found = tuple(one for one in _CONVERSION.findall(str(node.left.value)) if one and one[-1] in letters)
+    found = tuple(one for one in _CONVERSION.findall(_text_of(node.left, frame)) if one and one[-1] in letters)
     if not found:
         return None
     number = int(f"8{place:04d}{'7530942' * 6}") if kind is int else float(f"8.{place:04d}7530942e200")
     return PercentText(found, number)
+
+
+def _text_of(node: ast.expr, frame: FrameType) -> str:
+    """The text that an expression is: written there, a variable, an attribute, or such texts added; else an empty one."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return _text_of(node.left, frame) + _text_of(node.right, frame)
+    return str(_value_of(node, frame) or "")
+
+
+def _value_of(node: ast.expr, frame: FrameType) -> object:
+    # to call something for it would do so twice
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Name):
+        return frame.f_locals.get(node.id, frame.f_globals.get(node.id))
+    return getattr(_value_of(node.value, frame), node.attr, None) if isinstance(node, ast.Attribute) else None
