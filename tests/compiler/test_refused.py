@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import systolic
-from systolic.compiler import UnsupportedOpError
+from systolic.compiler import CaptureError, DataDependentError, UnsupportedOpError
 from systolic.compiler.capture import Call, capture
 from systolic.compiler.capture._op_policy import refuse_op
 from systolic.compiler.capture._refused import REFUSED
@@ -53,6 +54,30 @@ def test_without_values_what_needs_them_is_refused_with_the_line(case: str) -> N
     with pytest.raises(UnsupportedOpError, match=hint) as caught:
         capture(Call(function, [torch.ones(2, 3)], tuple, {}, {}))
     assert "test_refused.py" in str(caught.value)
+
+
+OTHER_KINDS: dict[str, Callable[[T], object]] = {
+    "jagged": lambda x: torch.nested.nested_tensor_from_jagged(x, torch.tensor([0, 1, 2])).values(),
+    "nested": lambda x: torch.nested.nested_tensor([x[:1], x[1:]], layout=torch.jagged).sum(),
+    "masked": lambda x: torch.masked.masked_tensor(x, x > 0).sum().get_data(),
+    "named": lambda x: x.refine_names("row", "column").sum("row").rename(None),
+}
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of (nested|MaskedTensors):UserWarning")
+@pytest.mark.parametrize("kind", OTHER_KINDS)
+def test_tensors_of_other_kinds_are_refused_with_the_line(kind: str) -> None:
+    with pytest.raises(CaptureError, match=r"a tensor of another kind(.|\n)*test_refused.py:\d+(.|\n)*Options: pad"):
+        systolic.jit(OTHER_KINDS[kind])(torch.ones(2, 3))
+
+
+@pytest.mark.parametrize(
+    "wants",
+    [lambda x: x if x.data_ptr() else x * 2, lambda x: torch.utils.dlpack.to_dlpack(x), lambda x: torch.save(x, io.BytesIO())],
+)
+def test_memory_of_a_traced_tensor_is_refused_with_the_line(wants: Callable[[T], object]) -> None:
+    with pytest.raises(DataDependentError, match=r"hands a tensor's values(.|\n)*test_refused.py:\d+"):
+        systolic.jit(wants)(torch.ones(2, 3))
 
 
 def test_an_op_with_a_lowering_can_be_refused(monkeypatch: pytest.MonkeyPatch) -> None:

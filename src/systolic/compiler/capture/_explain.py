@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import traceback
 from collections.abc import Iterator
 
 from ...utilities._entries import Entry, see
@@ -21,6 +22,10 @@ def explained() -> Iterator[None]:
         raise DataDependentError(value_needed(user_line_of(error))) from None
     except DynamicOutputShapeException as error:
         raise DataDependentError(_shape_needed(user_line_of(error), str(error.func))) from None
+    except AttributeError as error:
+        if "'FunctionalTensor' object has no attribute" in str(error) or _in_masked_tensors(error):
+            raise CaptureError(_of_other_kind(user_line_of(error))) from None
+        raise
     except TypeError as error:
         if "FunctionalTensor.__format__" in str(error):
             raise DataDependentError(value_needed(user_line_of(error))) from None
@@ -30,6 +35,10 @@ def explained() -> Iterator[None]:
             raise DataDependentError(host_needed(user_line_of(error))) from None
         if "doesn't have storage" in str(error):
             raise CaptureError(_without_storage(user_line_of(error))) from None
+        if "data pointer" in str(error):
+            raise DataDependentError(host_needed(user_line_of(error))) from None
+        if "is not tracked with proxy" in str(error) or "nested_tensor_from_jagged" in str(error):
+            raise CaptureError(_of_other_kind(user_line_of(error))) from None
         if "expected to contain only concrete integers" in str(error):
             raise DataDependentError(value_needed(user_line_of(error))) from None
         if "data-dependent" in str(error) or "unbacked symint" in str(error).lower():
@@ -56,6 +65,21 @@ def _without_storage(line: str) -> str:
         f"  used at {line}\n"
         "Options: call .to_dense() before training; write the sparse product with index_select and index_add; "
         "or run in eager PyTorch with Trainer(compile=False)."
+    )
+
+
+def _in_masked_tensors(error: AttributeError) -> bool:
+    frames = traceback.extract_tb(error.__traceback__)
+    return any(frame.filename.replace("\\", "/").rpartition("/")[0].endswith("torch/masked/maskedtensor") for frame in frames)
+
+
+def _of_other_kind(line: str) -> str:
+    return (
+        "The step makes a tensor of another kind (nested, of the class MaskedTensor, or with named dimensions), which a "
+        "compiled program cannot hold.\n"
+        f"  used at {line}\n"
+        "Options: pad to one length and give attention and losses a mask; torch.masked.sum, mean, softmax and the others take "
+        "a mask beside a plain tensor; drop the names of dimensions; or run in eager PyTorch with Trainer(compile=False)."
     )
 
 
