@@ -1,4 +1,4 @@
-"""Calls of ops that were recorded by what was learnt of earlier ones stand in the graph as those that PyTorch's tracer records."""
+"""Calls of ops that go our ways through PyTorch's tracer stand in the graph as those that it records itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import fx, nn
 from torch.utils.checkpoint import checkpoint
 
 import systolic
-from systolic.compiler.capture import _known_calls, _torch_patches
+from systolic.compiler.capture import _functional_calls, _known_calls, _torch_patches
 from systolic.compiler.driver import JitFunction
 
 Step = Callable[[torch.Tensor], torch.Tensor]
@@ -163,13 +163,20 @@ def run(make: Callable[[], Step]) -> tuple[Any, torch.Tensor]:
 def test_the_graph_is_the_same(make: Callable[[], Step], monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(_torch_patches, "recording_known_calls", contextlib.nullcontext)
+        patch.setattr(_torch_patches, "calling_straight", contextlib.nullcontext)
         # of memory with holes PyTorch says another thing at first than later, out of its own cache
         by_pytorch, result = [run(make) for _ in range(3)][-1]
     run(make)  # learns what this trace has not in common with earlier ones
     # a spy whose frames are not those of user code, whose lines stand in the graph
-    with mock.patch.object(_known_calls._Call, "record", autospec=True, side_effect=_known_calls._Call.record) as recorded:
+    with (
+        mock.patch.object(_known_calls._Call, "record", autospec=True, side_effect=_known_calls._Call.record) as recorded,
+        mock.patch.object(_functional_calls, "_wrapped", side_effect=_functional_calls._wrapped) as computed,
+        mock.patch.object(_functional_calls, "functional_view", side_effect=_functional_calls.functional_view) as seen,
+    ):
         known, result_known = run(make)
     assert recorded.call_count > 10
+    assert computed.call_count > 10
+    assert seen.call_count > 3
     for op, op_by_pytorch in zip(ops(known), ops(by_pytorch), strict=True):
         assert op == op_by_pytorch
     assert torch.equal(result, result_known)

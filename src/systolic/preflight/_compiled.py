@@ -17,6 +17,7 @@ from typing import Any
 import jax
 from jax.errors import JaxRuntimeError
 
+from .._collector import collector_off
 from ..utilities._host_memory import return_freed_memory
 from ..utilities._private import make_directories
 from ._kept import kept_at
@@ -66,7 +67,7 @@ class Lowered:
     """
 
     def __init__(self, function: jax.stages.Wrapped, arguments: tuple[Any, ...], target: str, *, wide: bool = True) -> None:
-        with jax.enable_x64(wide):
+        with jax.enable_x64(wide), collector_off():
             self._lowered = function.lower(*arguments)
         # with the names of ops, which hold lines of the user's code
         text = self._lowered.as_text(debug_info=True)

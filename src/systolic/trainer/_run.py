@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .._collector import collector_paused
 from ..compat import explain_torch_xla
 from ..compiler import VaryingNumbers
 from ..compiler import recorded as after_step
@@ -386,7 +387,9 @@ class Run:
     def configure_optimizers(self) -> None:
         """Ask the module for its optimizers and schedulers."""
         model = self.module
-        found = read_configuration(model, call_owner(self, model, "configure_optimizers"), model.automatic_optimization)
+        with collector_paused():  # with the first optimizer of a process PyTorch imports its compiler, a third of PyTorch
+            configured = call_owner(self, model, "configure_optimizers")
+        found = read_configuration(model, configured, model.automatic_optimization)
         if self.config.compile:
             require_compilable(found.optimizers, model.automatic_optimization, process_count())
         replace_optimizers(self, found.optimizers)

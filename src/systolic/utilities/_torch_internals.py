@@ -47,6 +47,7 @@ from torch._subclasses.fake_tensor import DynamicOutputShapeException as Dynamic
 from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
 from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
 from torch._subclasses.functional_tensor import FunctionalTensor as FunctionalTensor
+from torch._subclasses.functional_tensor import FunctionalTensorMode as FunctionalTensorMode
 from torch._subclasses.functional_tensor import dispatch_functionalize as dispatch_functionalize
 from torch.fx._lazy_graph_module import _use_lazy_graph_module as _use_lazy_graph_module
 from torch.fx.experimental import proxy_tensor as proxy_tensor
@@ -161,6 +162,7 @@ plain_data = _C.TensorBase.data
 is_functional_tensor = _torch._is_functional_tensor
 apply_pending_writes = _torch._sync
 has_data_mutation = _torch._functionalize_has_data_mutation
+to_functional = _torch._to_functional_tensor
 
 
 def fake_tensor(mode: FakeTensorMode, shape: Sequence[int], dtype: torch.dtype) -> FakeTensor:
@@ -171,6 +173,32 @@ def fake_tensor(mode: FakeTensorMode, shape: Sequence[int], dtype: torch.dtype) 
 def functional_value(tensor: FunctionalTensor) -> torch.Tensor:
     """The value that a functional tensor has now."""
     return _torch._from_functional_tensor(tensor.elem)
+
+
+def functional_view(
+    op: OpOverload, tensor: FunctionalTensor, others: list[Any], mode: FunctionalTensorMode
+) -> FunctionalTensor:
+    """A view of a functional tensor, of which functionalisation knows what it is a view of, as its own mode makes it.
+
+    Args:
+        op: gives it, as one tensor.
+        tensor: its first argument.
+        others: the other ones.
+        mode: the mode that `tensor` is of.
+    """
+    key = _C.DispatchKey.Functionalize
+    included = _C._dispatch_tls_local_include_set() | _C.DispatchKeySet(key)
+    excluded = _C._dispatch_tls_local_exclude_set().remove(key) - FunctionalTensor._extra_dispatch_keys
+    with _C._ForceDispatchKeyGuard(included, excluded):
+        before = _torch._functionalize_enable_reapply_views(True)
+        try:
+            view = op._op_dk(key, tensor.elem, *others)
+        finally:
+            _torch._disable_functionalization()
+            _torch._functionalize_enable_reapply_views(before)
+    result = FunctionalTensor(view, mode)
+    _torch._functionalize_unsafe_set(result, tensor)  # one memory, as of the tensors inside
+    return result
 
 
 def node_of(tensor: torch.Tensor, tracer: Any) -> fx.Node:

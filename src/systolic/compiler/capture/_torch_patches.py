@@ -51,6 +51,7 @@ from ._alike_updates import copying_alike_updates
 from ._checkpointing import marking_recomputations
 from ._custom_ops import called_with_writes
 from ._decided import decided_at_once, hashed, instances_of_pythons
+from ._functional_calls import calling_straight
 from ._grown_lists import metrics_hashed_by_identity
 from ._host_calls import call_of_first, deferred_handle, deferred_print, formatted, shown
 from ._host_expressions import moduli_of_reals
@@ -179,6 +180,7 @@ def capturing() -> Iterator[None]:
         stack.enter_context(_use_lazy_graph_module(should_use=True))
         for owner, name, replacement in _FUNCTIONS:
             stack.enter_context(replaced(owner, name, replacement))
+        stack.enter_context(calling_straight())
         stack.enter_context(recording_known_calls())
         stack.enter_context(copying_alike_updates())
         stack.enter_context(_symbolic_extrema())

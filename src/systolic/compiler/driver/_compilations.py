@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import jax
 
+from ..._collector import collector_off
 from ...runtime import keep_compiled_programs, watched_cache
 from ._memory_limit import PlannedMemory, planned_memory, require_memory
 from ._same_program import require_same_program
@@ -68,7 +69,8 @@ def compile_ahead(
     started = time.perf_counter()
     keep_compiled_programs()
     with jax.enable_x64(True), watched_cache() as cache:
-        lowered = function.lower(*arguments)
+        with collector_off():
+            lowered = function.lower(*arguments)
         if is_shared:
             require_same_program(lowered, reason)
         compiled = lowered.compile()
