@@ -1,7 +1,5 @@
 """Ops that TorchScript's code calls and PyTorch's Python does not equal eager PyTorch, or are refused by name."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from compiler.step_check import check_step
 from torch import nn
 
 import systolic
@@ -66,13 +65,73 @@ def test_attention_with_weights(mask: str, need_weights: bool, average: bool) ->
     require_same(attend, some(BATCH, POSITIONS, SIZE), *given)
 
 
+class Attends(nn.Module):
+    """Attention as TorchScript calls it, of one projection for all three."""
+
+    def __init__(self, mask: torch.Tensor | None, causal: bool, scale: float | None) -> None:
+        super().__init__()
+        self.project, self.mask, self.causal, self.scale = nn.Linear(SIZE, 3 * SIZE), mask, causal, scale
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        heads = self.project(x).reshape(x.size(0), x.size(1), 3, 2, -1).permute(2, 0, 3, 1, 4)
+        return F.scaled_dot_product_attention(heads[0], heads[1], heads[2], self.mask, 0.0, self.causal, scale=self.scale)
+
+
+CHOICE = some(POSITIONS, POSITIONS, seed=5) > -0.8
+ATTENTION = {
+    "plain": (None, False, None),
+    "causal": (None, True, None),
+    "scaled": (None, True, 0.7),
+    "choice": (CHOICE, False, None),
+    "added": (some(BATCH, 1, POSITIONS, POSITIONS, seed=6), False, 0.2),
+}
+
+
+@pytest.mark.parametrize("case", ATTENTION)
+def test_gradients_of_attention(case: str) -> None:
+    torch.manual_seed(0)
+    module = script(Attends(*ATTENTION[case]))
+    check_step(module, some(BATCH, POSITIONS, SIZE).requires_grad_(), module=module)
+
+
+class Recurrent(nn.Module):
+    def __init__(self, **settings: Any) -> None:
+        super().__init__()
+        self.network = nn.LSTM(SIZE, 4, **settings)
+
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        y, (hidden, memory) = self.network(x)
+        return [y, hidden, memory]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"batch_first": True, "num_layers": 2},
+        {"bidirectional": True},
+        {"bias": False, "bidirectional": True, "num_layers": 2},
+    ],
+)
+def test_layers_of_lstms(settings: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    module = script(Recurrent(**settings))
+    compiled = check_step(module, some(BATCH, POSITIONS, SIZE).requires_grad_(), module=module)
+    chained = [node for node in compiled.graph().nodes if node.target is torch.ops.aten.sigmoid.default]
+    assert not chained, "one loop, not a chain of its steps"
+
+
+def script(module: nn.Module) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.jit.script(module)
+
+
 def test_what_has_no_lowering_is_named_where_torchscript_calls_it() -> None:
     class Bessel(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.special.bessel_j0(x)
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        module = torch.jit.script(Bessel())
+    module = script(Bessel())
     with pytest.raises(UnsupportedOpError, match=r"aten.special_bessel_j0.default .*\n.*test_script_ops.py:\d+ in"):
         systolic.jit(lambda x: F.relu(module(x)))(some(3))

@@ -20,7 +20,7 @@ from torch import fx, serialization
 from torch._C._autograd import _get_sequence_nr as _get_sequence_nr
 
 # rules that split an op into simpler ones
-from torch._decomp import core_aten_decompositions as core_aten_decompositions
+from torch._decomp import _core_aten_decompositions_post_autograd as _core_aten_decompositions_post_autograd
 
 # the room of `torch.func.linearize`, which a trace refuses
 from torch._functorch import eager_transforms as eager_transforms
@@ -153,8 +153,6 @@ function_modes_see = _C._is_torch_function_mode_enabled
 swap_tensors_below = _C._swap_tensor_impl
 script_type = _C.ConcreteModuleType.from_jit_type
 optimized_execution: Any = _torch.jit.optimized_execution
-# the context manager of `torch.backends.mkldnn` sets its other flags as well, and warns of them
-mkldnn_is_enabled, enable_mkldnn = _C._get_mkldnn_enabled, _C._set_mkldnn_enabled
 # `data` as it is in C, below the property that `runtime` gives to `torch.Tensor`
 plain_data = _C.TensorBase.data
 

@@ -10,6 +10,8 @@ from ...utilities._entries import Entry, see
 from ...utilities._torch_internals import DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode
 from .._errors import CaptureError, DataDependentError, user_line_of
 
+_OF_NAMED_TENSORS = ("refine_names", "rename", "rename_", "align_to", "align_as")
+
 
 @contextlib.contextmanager
 def explained() -> Iterator[None]:
@@ -23,7 +25,7 @@ def explained() -> Iterator[None]:
     except DynamicOutputShapeException as error:
         raise DataDependentError(_shape_needed(user_line_of(error), str(error.func))) from None
     except AttributeError as error:
-        if "'FunctionalTensor' object has no attribute" in str(error) or _in_masked_tensors(error):
+        if (error.name in _OF_NAMED_TENSORS and "FunctionalTensor" in str(error)) or _in_masked_tensors(error):
             raise CaptureError(_of_other_kind(user_line_of(error))) from None
         raise
     except TypeError as error:

@@ -12,7 +12,7 @@ from ...utilities._entries import Entry, see
 from ...utilities._torch_internals import (
     COMPOSITE,
     OpOverload,
-    core_aten_decompositions,
+    _core_aten_decompositions_post_autograd,
     has_kernel,
     primitive_as_aten,
 )
@@ -111,7 +111,7 @@ class OpPolicy(Mapping[OpOverload, Callable[..., Any]]):
             return lambda *_, **__: NotImplemented  # PyTorch then records the op
         if op in _rules():
             return _rules()[op]
-        if has_kernel(op.name(), COMPOSITE):
+        if has_kernel(op.name(), COMPOSITE) or COMPOSITE in op.py_kernels:
             return op.decompose
         # what PyTorch's rules for forward-mode derivatives call; each knows the ordinary op that it is
         if op.namespace == "prims":
@@ -143,12 +143,12 @@ def _gradient_of_nothing(grad: torch.Tensor, x: torch.Tensor, *_: object) -> Any
 
 @functools.cache
 def _rules() -> dict[OpOverload, Callable[..., Any]]:
-    """PyTorch's rules, read out once: its table looks through every namespace of ops when it is first asked, 0.2 s.
+    """PyTorch's rules for ops that are not composed of others.
 
-    An op that a package registers later and that PyTorch would have added since is composed of others, which
-    `OpPolicy` asks the dispatcher for.
+    Its whole table has those as well: it looks through every namespace of ops for them, 0.2 s, and finds what `OpPolicy`
+    asks each op for.
     """
-    return {op: rule for op, rule in core_aten_decompositions().items() if isinstance(op, OpOverload)}
+    return {op: rule for op, rule in _core_aten_decompositions_post_autograd().items() if isinstance(op, OpOverload)}
 
 
 def _is_internal(op: OpOverload) -> bool:

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, MutableMapping
 from typing import Any
 
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ...utilities._torch_internals import enable_mkldnn, mkldnn_is_enabled, optimized_execution, script_type
+from ...utilities._torch_internals import optimized_execution, script_type
 from ._plain_objects import same_plain
 from ._variables import Variables
 
@@ -83,12 +82,6 @@ def submodules_of(module: torch.nn.Module) -> MutableMapping[str, Any]:
 
 @contextlib.contextmanager
 def scripts_as_written() -> Iterator[None]:
-    """Let TorchScript run its code op by op, and attention and LSTMs as the ops that they are made of."""
-    # else it derives, after some calls, programs from the shapes that it saw; and the two are kernels of the CPU's own
-    mkldnn = mkldnn_is_enabled()
-    enable_mkldnn(False)
-    try:
-        with optimized_execution(should_optimize=False), sdpa_kernel(SDPBackend.MATH):
-            yield
-    finally:
-        enable_mkldnn(mkldnn)
+    """Let TorchScript run its code op by op in this thread: else it derives programs from the shapes that it saw."""
+    with optimized_execution(should_optimize=False):
+        yield

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..._collector import collector_paused
 from ...runtime import DeviceTensor
 from ...utilities._torch_internals import FakeTensorMode, decompose, dispatch_functionalize, fake_tensor, make_fx
 from .._errors import DataDependentError, HiddenRandomnessError, user_line_of
@@ -74,7 +75,8 @@ def capture(call: Call) -> Captured:
     """
     while True:
         try:
-            return _captured(call)
+            with collector_paused():  # until the graph is cleaned: else the collector walks through all of the trace before
+                return _captured(call)
         except TextIsKeyError:
             call = dataclasses.replace(call, decides_text=True)
         except (TableIsAskedError, TableIsWrittenError) as error:

@@ -33,6 +33,8 @@ from ._packed import padding_packed as padding_packed
 from ._plain_attention import plain_attention as plain_attention
 from ._recurrent import KINDS as KINDS
 from ._recurrent import fresh_flat_weights as fresh_flat_weights
+from ._recurrent import lstm_layer as lstm_layer
+from ._recurrent import lstm_layer_gradients as lstm_layer_gradients
 from ._recurrent import network as network
 from ._recurrent import recurrent as recurrent
 from ._within import counted as counted

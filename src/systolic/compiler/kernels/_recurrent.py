@@ -91,7 +91,29 @@ def _of_input(x: jax.Array, weight: jax.Array, bias: jax.Array | None) -> jax.Ar
     return gates if bias is None else gates + bias
 
 
-_recurrent = op_with_kernels(recurrent, dict.fromkeys(("cpu", "gpu", "tpu"), functools.partial(recurrent, run_layer=looped)))
+def _lstm_layer(
+    x: jax.Array, initial: State, weights: Sequence[jax.Array], *, reverse: bool, run_layer: Layer = scanned
+) -> State:
+    """One layer of an LSTM in one direction: the results for every time, and the final states; arguments as above."""
+    settings = {"layers": 1, "directions": 1, "has_biases": len(weights) > 2, "dropout": 0.0, "batch_first": False}
+    y, *final = recurrent(x[::-1] if reverse else x, initial, weights, None, None, kind="lstm", run_layer=run_layer, **settings)
+    return y[::-1] if reverse else y, *final
+
+
+def _lstm_layer_gradients(
+    cotangents: State, x: jax.Array, initial: State, weights: Sequence[jax.Array], *, reverse: bool, run_layer: Layer = scanned
+) -> tuple[Any, ...]:
+    _, pullback = jax.vjp(functools.partial(_lstm_layer, reverse=reverse, run_layer=run_layer), x, initial, weights)
+    return pullback(cotangents)
+
+
+def _with_loops(function: Callable[..., Any]) -> Callable[..., Any]:
+    return op_with_kernels(function, dict.fromkeys(("cpu", "gpu", "tpu"), functools.partial(function, run_layer=looped)))
+
+
+# for the op of PyTorch's that is one such layer, and the op that is its gradient
+lstm_layer, lstm_layer_gradients = _with_loops(_lstm_layer), _with_loops(_lstm_layer_gradients)
+_recurrent = _with_loops(recurrent)
 _lengths: list[torch.Tensor] = []
 
 
