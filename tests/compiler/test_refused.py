@@ -80,6 +80,17 @@ def test_memory_of_a_traced_tensor_is_refused_with_the_line(wants: Callable[[T],
         systolic.jit(wants)(torch.ones(2, 3))
 
 
+def test_an_error_after_a_refusal_that_the_step_catches_is_its_own() -> None:
+    def step(x: T) -> T:
+        try:
+            return torch.special.airy_ai(x)
+        except RuntimeError:
+            raise RuntimeError("neither this way") from None
+
+    with pytest.raises(RuntimeError, match="neither this way"):
+        systolic.jit(step)(torch.ones(2))
+
+
 def test_an_op_with_a_lowering_can_be_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(REFUSED, torch.ops.aten.erf.default, raising=False)
     refuse_op(torch.ops.aten.erf.default, "a test says so")

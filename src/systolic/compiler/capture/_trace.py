@@ -200,8 +200,8 @@ class _Tracing:
                 policy = OpPolicy(sized=call.values is not None, draws=self.draws)
                 try:
                     module = make_fx(_with_policy(functional, policy), tracing_mode="real")(fakes, symbols)
-                except RuntimeError:
-                    if policy.refusal is not None:
+                except RuntimeError as error:
+                    if policy.refusal is not None and "TorchScript interpreter" in str(error):
                         raise policy.refusal from None
                     raise
                 except ObjectsHoldValuesError:
