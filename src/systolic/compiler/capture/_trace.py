@@ -92,6 +92,8 @@ def capture(call: Call) -> Captured:
         except SetUpIsAskedError as error:
             error.set_up()
         except HostResultIsNeededError as error:
+            if call.only_shows:  # such a step can run on the host, where a result of other values asks for no new program
+                raise DataDependentError(host_needed(user_line_of(error))) from None
             call = dataclasses.replace(call, before=(*call.before, error.function))
         except Exception as error:
             floats = tuple(asker for asker in call.askers if asker.name != "int")
@@ -107,7 +109,9 @@ def capture(call: Call) -> Captured:
                     if call.asked and fails_in_library(error):
                         raise DataDependentError(host_needed(user_line_of(error, in_packages=False))) from error
                     raise
-                call = dataclasses.replace(call, put_off=(*call.put_off, failed))
+                # where plain numbers were all tried and cured nothing, they would only make each batch a program of its own
+                plain = frozenset[str]() if wants_plain_numbers(error) else call.plain_numbers
+                call = dataclasses.replace(call, put_off=(*call.put_off, failed), plain_numbers=plain)
 
 
 def _next_plain(call: Call) -> frozenset[str]:
