@@ -3,7 +3,8 @@
 Usage: python benchmarks/overhead.py --before CHECKOUT [--rounds 3]
 
 On a CPU the device's work runs beside the host's and hides what fits under it: where a program became faster, less is hidden,
-and the difference grows with nothing added to it. "In turn" the host waits for each step's work, so that nothing is hidden.
+and the difference to a bare loop grows with nothing added to it. "In turn" the host waits for each step's work. Two checkouts,
+whose programs differ, are compared by the time that a step spends outside the call of its program.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import torch
 import torch.nn.functional as F
-from results import table, write_section
+from results import processor, table, vectors, write_section
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import systolic as L
 
 ROOT = Path(__file__).resolve().parents[1]
-_IN_CHILD = "import json, sys; from overhead import measure; print(json.dumps(measure(int(sys.argv[1]))))"
+_IN_CHILD = "import json, sys; from overhead import {0}; print(json.dumps({0}(int(sys.argv[1]))))"
 
 
 class Deep(L.LightningModule):
@@ -79,28 +80,74 @@ class Compare(L.Callback):
         self.state_tensors = len(program.captured.slots)
 
 
-def measure(layers: int, steps: int = 200, rounds: int = 9) -> tuple[int, float, float]:
-    """State tensors, and the medians of both times in microseconds."""
+class Outside(L.Callback):
+    """Times each epoch of fit, and the calls of its program in it; of 0.1, too, whose Trainer has the engines itself."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        self.fit_us: list[float] = []
+        self.outside_us: list[float] = []
+        self.state_tensors = 0
+        self._called = 0.0
+
+    def on_train_epoch_start(self, trainer: Any, module: Any) -> None:
+        self._called, self._started = 0.0, time.perf_counter()
+
+    def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
+        took = time.perf_counter() - self._started
+        if self.state_tensors:
+            self.fit_us.append(took / self.steps * 1e6)
+            self.outside_us.append((took - self._called) / self.steps * 1e6)
+            return
+        engines = trainer.run.engines.values() if hasattr(trainer, "run") else trainer._engines
+        program = next(e for e in engines if getattr(e, "_entries", None))._entries[0].program
+        self.state_tensors = len(program.captured.slots)
+        program.function = self._timed(program.function)
+
+    def _timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*arguments: Any) -> Any:
+            began = time.perf_counter()
+            result = function(*arguments)
+            self._called += time.perf_counter() - began
+            return result
+
+        return timed
+
+
+def _fit(layers: int, steps: int, epochs: int, callback: L.Callback) -> None:
     data = TensorDataset(torch.randn(32 * steps, 16), torch.randint(0, 10, (32 * steps,)))
-    compare = Compare(steps)
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
-    trainer = L.Trainer(accelerator="cpu", devices=1, max_epochs=rounds + 1, callbacks=[compare], **quiet)
+    trainer = L.Trainer(accelerator="cpu", devices=1, max_epochs=epochs, callbacks=[callback], **quiet)
     trainer.fit(Deep(layers), DataLoader(data, batch_size=32, shuffle=True))
+
+
+def measure(layers: int, steps: int = 200, rounds: int = 9) -> tuple[int, float, float]:
+    """State tensors, and the medians of a step of fit and of the bare loop in microseconds."""
+    compare = Compare(steps)
+    _fit(layers, steps, rounds + 1, compare)
     return compare.state_tensors, statistics.median(compare.fit_us[1:]), statistics.median(compare.bare_us[1:])
 
 
-def measure_in_child(layers: int, in_turn: bool, checkout: Path = ROOT) -> tuple[int, float, float]:
-    """`measure` in a process of its own.
+def measure_outside(layers: int, steps: int = 200, rounds: int = 30) -> tuple[int, float, float]:
+    """State tensors, and the medians of a step of fit and of its time outside the program's call in microseconds."""
+    outside = Outside(steps)
+    _fit(layers, steps, rounds + 1, outside)
+    return outside.state_tensors, statistics.median(outside.fit_us), statistics.median(outside.outside_us)
+
+
+def measure_in_child(layers: int, in_turn: bool, checkout: Path | None = None) -> tuple[int, float, float]:
+    """`measure` in a process of its own; `measure_outside` with the systolic of a checkout.
 
     Args:
         layers: of the model.
         in_turn: whether the host waits for each step's work.
-        checkout: whose systolic, and whose `measure`.
+        checkout: whose systolic.
     """
-    paths = [checkout / name for name in ("src", "benchmarks")]
+    paths = [(checkout or ROOT) / "src", ROOT / "benchmarks"]
     dispatch = {"JAX_CPU_ENABLE_ASYNC_DISPATCH": "false" if in_turn else "true"}
-    tensors, fit, bare = answer_of(["-c", _IN_CHILD, str(layers)], paths, dispatch)
-    return tensors, fit, bare
+    code = _IN_CHILD.format("measure" if checkout is None else "measure_outside")
+    tensors, fit, other = answer_of(["-c", code, str(layers)], paths, dispatch)
+    return tensors, fit, other
 
 
 def answer_of(arguments: Sequence[str], paths: Sequence[Path], environment: Mapping[str, str] | None = None) -> Any:
@@ -123,15 +170,15 @@ def main() -> None:
     parser.add_argument("--before", type=Path, required=True, help="a checkout of an earlier systolic")
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
-    lines = [["state tensors", "device", "fit before, us", "fit now", "overhead before, us", "overhead now", "now / before"]]
+    lines = [["state tensors", "device", "fit before, us", "fit now", "outside before, us", "outside now", "now / before"]]
     for layers in (3, 75):
         for in_turn in (True, False):
             found: dict[Path, list[tuple[float, float]]] = {given.before.resolve(): [], ROOT: []}
             tensors = 0
             for _ in range(given.rounds):
                 for checkout, times in found.items():
-                    tensors, fit, bare = measure_in_child(layers, in_turn, checkout)
-                    times.append((fit, fit - bare))
+                    tensors, *step = measure_in_child(layers, in_turn, checkout)
+                    times.append((step[0], step[1]))
             (fit_before, before), (fit_now, now) = (
                 [statistics.median(one) for one in zip(*t, strict=True)] for t in found.values()
             )
@@ -140,13 +187,11 @@ def main() -> None:
             lines.append([str(tensors), kind, *figures, f"{now / before:.2f}"])
             print(*lines[-1], sep="  ", flush=True)
     write_section(
-        "host overhead",
+        f"host overhead, {vectors()}",
         "## Host overhead per step, before and now\n\n"
-        f"Written by `python benchmarks/overhead.py --before` on {datetime.date.today()}: {os.cpu_count()} CPU cores, both "
-        f"checkouts in turns, medians of {given.rounds} rounds, with the installed torch and jax for both. Overhead is a step "
-        "of `fit` without a call of its program in a bare loop. On a CPU the device's work runs beside the host's and hides "
-        "what fits under it, so a program that became faster hides less; in turn the host waits for each step's work, and "
-        f"nothing is hidden.\n\n{table(lines)}",
+        f"Written by `python benchmarks/overhead.py --before` on {datetime.date.today()}: {processor()}, both "
+        f"checkouts in turns, medians of {given.rounds} rounds, with the installed torch and jax for both. Outside is what a "
+        f"step of `fit` takes outside the call of its program.\n\n{table(lines)}",
     )
 
 

@@ -147,6 +147,8 @@ sparse_sum: Any = _torch._sparse_sum
 # `DeviceTensor`: torch functions see it without its own `__torch_function__`, and it is swapped for the user's tensor.
 disabled_torch_function = _C._disabled_torch_function_impl
 no_torch_functions = _C.DisableTorchFunction  # nor modes of them
+# attributes of tensors of ours in half the time: PyTorch asks their class by a text whether it has one
+plain_attributes = _C.DisableTorchFunctionSubclass
 no_torch_dispatch = _C._DisableTorchDispatch
 # not below a `DisableTorchFunction`, where a mode is on the stack and sees nothing
 function_modes_see = _C._is_torch_function_mode_enabled

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from operator import attrgetter, is_
+from operator import attrgetter, getitem, is_
 from typing import Any, NamedTuple
 
 import torch
 from torch.utils.hooks import RemovableHandle
 
+from ...utilities._torch_internals import plain_attributes
 from ._array_contents import Contents
 from ._hook_tables import RUN_IN_STEPS
 from ._object_graph import ObjectGraph, Path, SameAs, describe
@@ -27,6 +28,9 @@ class Guards:
 
     The fast check compares the identity of every value that the object graph found; Python keeps the identity of an
     attribute that nobody assigned. Where an identity differs, equality of type and value decides.
+
+    What is compared lies in lists side by side, and `map` goes through them in C: it runs before every step, and thousands of
+    lines of Python that name each value are read from memory that the step's program has used meanwhile.
     """
 
     def __init__(self, objects: ObjectGraph, variable: Sequence[Path], conditions: list[tuple[HostExpression, str]]) -> None:
@@ -50,7 +54,9 @@ class Guards:
         self._types = [kind for *_, kind in self._variables]
         self._tuples = [(c, key, c[key], _inner(self._variables, c, key)) for c, key, inner, _ in self._variables if inner]
         self._arrays = [(*_located(objects, p), v) for p, v in objects.values.items() if isinstance(v, Contents)]
-        self._identical = self._identity_check()
+        self._holders = [container for container, *_ in (*self._items, *self._sizes)]
+        self._lengths = [size for _, size, *_ in (*self._items, *self._sizes)]
+        self._note_values()
 
     def unchanged(self, numbers: Sequence[Number]) -> bool:
         """Whether nothing at all was assigned: the fast half of `hold` and `same_gradients`.
@@ -59,7 +65,10 @@ class Guards:
             numbers: the values of the symbolic numbers.
         """
         return (
-            self._identical()
+            list(map(len, self._holders)) == self._lengths
+            and all(map(is_, map(getitem, self._containers, self._keys), self._values))
+            and self._same_flags_and_gradients()
+            and all(map(_Optimizer.is_same, self._optimizers))
             and RemovableHandle.next_id == self._registered
             and (not self._sets or all(current == copy for current, copy in self._sets))
             and (not self._tuples or all(c[key] is known for c, key, known, _ in self._tuples))
@@ -117,7 +126,6 @@ class Guards:
     def accept_gradients(self) -> None:
         """Take the gradients that are there now for the known ones."""
         self._grads = list(map(_grad, self._leaves))
-        self._identical = self._identity_check()
 
     def variable_values(self) -> list[Number] | None:
         """The current values of the numbers that the graph takes as inputs; None when one changed its type."""
@@ -143,13 +151,19 @@ class Guards:
                 entries[position] = (key, current)
                 renewed = True
         if renewed:
-            self._identical = self._identity_check()
+            self._note_values()
         return True
 
-    def _identity_check(self) -> Callable[[], bool]:
-        return _compiled_check(
-            self._items, self._sizes, self._tensors, self._requires_grad, self._leaves, self._grads, self._optimizers
-        )
+    def _same_flags_and_gradients(self) -> bool:
+        with plain_attributes():
+            flags = list(map(_requires_grad, self._tensors))
+            return flags == self._requires_grad and self.same_gradients()
+
+    def _note_values(self) -> None:
+        """Lay the values that must stay side by side with where they are found."""
+        self._containers = [container for container, _, entries in self._items for _ in entries]
+        self._keys = [key for _, _, entries in self._items for key, _ in entries]
+        self._values = [value for _, _, entries in self._items for _, value in entries]
 
     def _same_hooks(self) -> bool:
         """Whether the hooks of our modules and tensors are those that they were."""
@@ -246,51 +260,6 @@ def _items(objects: ObjectGraph, variable: set[Path]) -> Iterator[Item]:
             continue  # how many `state` has is compared anyway
         keys = [key for key in objects.keys[path] if not is_free((*path, key), container[key])]
         yield container, len(container), [(key, container[key]) for key in keys]
-
-
-def _compiled_check(
-    items: list[Item],
-    sizes: list[tuple[Any, int]],
-    tensors: list[torch.Tensor],
-    flags: list[bool],
-    leaves: list[torch.Tensor],
-    grads: list[torch.Tensor | None],
-    optimizers: list[_Optimizer],
-) -> Callable[[], bool]:
-    """A function that compares identities. Generated, because it runs before every step: about 20 ns per value."""
-    names: dict[str, Any] = {}
-    lines = ["def identical():"]
-
-    def name(value: object) -> str:
-        names[f"v{len(names)}"] = value
-        return f"v{len(names) - 1}"
-
-    def key_of(key: object) -> str:
-        return repr(key) if type(key) in (str, int) else name(key)  # of a constant Python looks up a dict a sixth faster
-
-    def require(tests: list[str]) -> None:
-        lines.append(f"    if {' or '.join(tests)}: return False")
-
-    for container, size, entries in items:
-        holder = name(container)
-        require([f"len({holder}) != {size}", *(f"{holder}[{key_of(k)}] is not {name(v)}" for k, v in entries)])
-    for container, size in sizes:
-        require([f"len({name(container)}) != {size}"])
-    for tensor, flag in zip(tensors, flags, strict=True):
-        require([f"{name(tensor)}.requires_grad is not {flag}"])
-    for tensor, grad in zip(leaves, grads, strict=True):
-        require([f"{name(tensor)}.grad is not {name(grad)}"])
-    for known in optimizers:
-        owner, state, groups = name(known.optimizer), name(known.state), name(known.groups)
-        require([f"{owner}.state is not {state}", f"{owner}.param_groups is not {groups}"])
-        all_same, each = name(all), f"{name(map)}({name(is_)}, "
-        require([f"not {all_same}({each}{name(known.look)}({state}), {name(known.states)}))"])
-        require([f"not {all_same}({each}{groups}, {name(known.each_group)}))"])
-    lines.append("    return True")
-    # default arguments are locals, which Python reads faster than globals
-    lines[0] = f"def identical({', '.join(f'{name}={name}' for name in names)}):"
-    exec("\n".join(lines), names)  # the source holds only names made here
-    return names["identical"]
 
 
 def changes(old: ObjectGraph, new: ObjectGraph) -> list[tuple[Path, str]]:
