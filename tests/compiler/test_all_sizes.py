@@ -497,3 +497,23 @@ def test_the_devices_say_how_many_they_select() -> None:
     for shift in (0.0, 0.0, 1e-7, 0.0):
         selected, counted = compiled(x, limits + shift)
         assert int(selected) == int(counted) > 0
+
+
+@pytest.mark.parametrize(
+    "chosen_rows",
+    [
+        lambda h, kept: h[kept.nonzero()[2:].view(-1)],
+        lambda h, kept: h[kept].view(-1),
+        lambda h, kept: h[kept].reshape(-1, 3, 1),
+        lambda h, kept: torch.cat([h[kept.nonzero()[2:].view(-1)], h[(~kept).nonzero()[2:].view(-1)]]),
+    ],
+)
+@pytest.mark.parametrize("counts", [(6, 2, 5), (5, 0, 3), (1, 0, 2), (0, 4, 0, 2)])
+def test_a_batch_of_which_nothing_is_chosen(chosen_rows: Callable[[T, T], T], counts: tuple[int, ...]) -> None:
+    """Also where the program for all sizes is to be made of its trace."""
+    torch.manual_seed(0)
+    model, compiled = nn.Linear(4, 3), systolic.jit(lambda x: chosen_rows(model(x), x[:, 0] > 0).sum())
+    for count in counts:
+        x = torch.randn(12, 4).abs()
+        x[count:, 0] *= -1
+        torch.testing.assert_close(compiled(x), chosen_rows(model(x), x[:, 0] > 0).sum())

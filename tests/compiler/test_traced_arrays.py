@@ -52,6 +52,10 @@ DRAWN: dict[str, Callable[[torch.Tensor], Any]] = {
     "choices in double precision": lambda x: x * torch.tensor(random.choices([0.1, 1.0, 2.0], k=4), dtype=torch.float64),
     "one of choices": lambda x: x * torch.tensor(random.choices([0.1, 1.0, 2.0], k=4)[0]),
     "choices": lambda x: x * torch.tensor(random.choices([0.5, 1.0, 2.0], k=4)),
+    "choice by probabilities": lambda x: x[torch.from_numpy(np.random.choice(6, (2, 5), p=np.arange(6) / 15))],
+    "choice of an array": lambda x: x * torch.from_numpy(np.random.choice(np.linspace(0, 1, 5), size=4)),
+    "normal with an array of means": lambda x: x + torch.from_numpy(np.random.normal(np.arange(4.0), scale=np.ones((6, 4)))),
+    "of several variables": lambda x: x + np.random.multivariate_normal(np.zeros(4), np.eye(4)).sum(),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,48 @@ def _both(self: Any, batch: Any, i: int, dataloader_idx: int = 0) -> None:
     self.log("far", float(np.interp(self(batch[0]).numpy().mean(), [-1.0, 1.0], [0.0, 3.0])) + self.scale(batch[0].sum(), i))
 
 
+class _Agent:
+    """Acts in an environment and keeps what it met; its state is no attribute of the module."""
+
+    def __init__(self) -> None:
+        self.random, self.place, self.count = np.random.default_rng(0), np.zeros(4, np.float32), 0
+        self.memory: deque[tuple[Any, int, float]] = deque(maxlen=40)
+
+    def play(self, module: Any) -> None:
+        with torch.no_grad():
+            values = module(torch.from_numpy(self.place)[None])[0]
+        action = random.randrange(3) if random.random() < 0.3 else int(values.argmax())
+        self.memory.append((self.place, action, float(-np.abs(self.place).sum())))
+        self.place = (0.8 * self.place + action - 1 + self.random.normal(size=4)).astype(np.float32)
+        self.count += 1
+        if self.count % 7 == 0:
+            self.place = np.zeros(4, np.float32)
+
+
+def _met(self: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Play, and draw from what was met."""
+    self.agent.play(self)
+    self.played += 1
+    places, actions, rewards = zip(*random.choices(self.agent.memory, k=8), strict=True)
+    self.seen.append((self.played, sum(rewards)))
+    return torch.tensor(np.stack(places)), torch.tensor(actions), torch.tensor(rewards)
+
+
+def _of_what_was_met(self: Any, batch: Any, i: int) -> torch.Tensor:
+    places, actions, rewards = self.met()
+    if i % 2:  # two programs, and one more where the number of an epoch is even
+        places = places * 0.9
+    chosen = self(places).gather(1, actions[:, None])[:, 0]
+    self.log("reward", rewards.mean())
+    return F.smooth_l1_loss(chosen, rewards)
+
+
+def _with_agent(module: Any) -> None:
+    random.seed(3)
+    module.agent, module.played = _Agent(), 0
+    module.met = systolic.host(lambda: _met(module)) if isinstance(module, systolic.LightningModule) else lambda: _met(module)
+
+
 def _with_scale(module: Any) -> None:
     random.seed(3)
     ours = isinstance(module, systolic.LightningModule)
@@ -71,6 +114,17 @@ STEPS: dict[str, dict[str, Method]] = {
 @pytest.mark.parametrize("name", STEPS)
 def test_it_equals_lightning(name: str, devices: int) -> None:
     beside_lightning(STEPS[name], lambda module: module.seen, prepare=_with_scale, devices=devices)
+
+
+@pytest.mark.parametrize("devices", [1, 4])
+def test_an_agent_plays_once_in_each_step(devices: int) -> None:
+    """A trace needs what the function gives, and the step takes that: nobody plays, or draws, a second time."""
+    beside_lightning(
+        {"training_step": _of_what_was_met},
+        lambda module: (module.seen, module.played, module.agent.count, list(module.agent.place), random.random()),
+        prepare=_with_agent,
+        devices=devices,
+    )
 
 
 def test_a_list_that_the_function_appends_to_is_no_reason_to_trace() -> None:

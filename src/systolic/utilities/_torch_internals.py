@@ -141,6 +141,12 @@ autograd_functions = _C._autograd
 # tells the tracer what a condition on symbolic numbers is, which it takes for granted from there on
 assume: Any = _torch._check
 
+# the pass of the engine that runs now; -1 outside of one
+backward_number = _C._current_graph_task_id
+# where `SparseAdam` asks, and where it computes
+sparse_adam: Any = importlib.import_module("torch.optim.sparse_adam")
+sparse_adam_functions: Any = importlib.import_module("torch.optim._functional")
+
 # what `torch.sparse.sum`, which is Python, calls
 sparse_sum: Any = _torch._sparse_sum
 

@@ -11,6 +11,10 @@ from ._effects import templates_of as templates_of
 from ._failed_notes import notes_stay as notes_stay
 from ._fixpoint import forget_unused as forget_unused
 from ._fixpoint import steady as steady
+from ._given_results import GivenResult as GivenResult
+from ._given_results import GivenResults as GivenResults
+from ._given_results import copied_contents as copied_contents
+from ._given_results import on_host as on_host
 from ._graph import SlotInput as SlotInput
 from ._graph import TensorInput as TensorInput
 from ._guards import Guards as Guards
@@ -21,8 +25,6 @@ from ._host_calls import recorded as recorded
 from ._host_calls import recorded_by_all as recorded_by_all
 from ._host_functions import host as host
 from ._host_parts import HostPart as HostPart
-from ._host_parts import copied_contents as copied_contents
-from ._host_parts import on_host as on_host
 from ._host_result import HostResult as HostResult
 from ._lookup_tables import TableChoice as TableChoice
 from ._module_scope import Place as Place

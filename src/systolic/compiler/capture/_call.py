@@ -12,6 +12,7 @@ from torch import fx
 from ._asked_numbers import Asker
 from ._attribute_reads import AttributeReads
 from ._effects import Effect, SetItem
+from ._given_results import GivenResults
 from ._graph import SlotInput, TensorInput
 from ._host_parts import HostPart
 from ._library_calls import LibraryCall
@@ -108,6 +109,7 @@ class Call:
         decides_conditions: whether comparisons of values of the devices are plain booleans of this batch's.
         put_off: functions of libraries that are called after the step.
         before: functions of the host that are called before the program, which computes with what they give.
+        given: what such functions gave for this batch already.
         opened: by id: attributes of objects of the user's classes that are watched besides numbers; None for all.
         only_shows: whether a step is refused that may work on text of values.
         batch_parts: in how many parts batch normalisation sees the batch.
@@ -132,6 +134,7 @@ class Call:
     decides_conditions: bool = False
     put_off: tuple[LibraryCall, ...] = ()
     before: tuple[Callable[..., Any], ...] = ()
+    given: GivenResults = field(default_factory=GivenResults)
     opened: Mapping[int, frozenset[str] | None] = field(default_factory=dict)
     only_shows: bool = False
     batch_parts: int = 1

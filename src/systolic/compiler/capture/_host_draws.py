@@ -27,6 +27,7 @@ from ._step_draws import (
     AnyDraw,
     CopiesOfGenerators,
     Draw,
+    HeldArray,
     Like,
     Lookup,
     OfNumbers,
@@ -218,6 +219,8 @@ class HostDraws:
             if used and all(symbol in places for symbol in used):
                 names = {symbol: sympy.Symbol(f"v{k}") for k, symbol in enumerate(used)}
                 return OfNumbers(value.node.expr.xreplace(names), tuple(places[symbol] for symbol in used))
+        if type(value) is np.ndarray and value.dtype.kind in "biuf":
+            return HeldArray.of(value)
         return _with_conditions(value)
 
     def _shuffling(self, library: Any) -> Callable[..., None]:
@@ -273,7 +276,7 @@ def _is_plain(value: object) -> bool:
     """Whether a value is made of numbers and the like, so that it can be kept and compared."""
     if isinstance(value, list | tuple):
         return all(map(_is_plain, value))
-    return isinstance(value, int | float | str | range | type(None) | np.generic | type | OfNumbers)
+    return isinstance(value, int | float | str | range | type(None) | np.generic | type | OfNumbers | HeldArray)
 
 
 def _with_conditions(value: object) -> Any:

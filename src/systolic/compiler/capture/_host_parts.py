@@ -2,7 +2,8 @@
 
 The first program gives their arguments, the second takes their results as inputs. While the step is traced, such a function is
 called with the values of this batch, so that the shapes of its results are known; the objects of the user then hold what they
-held before the step. A step for which a result has another form (other shapes, dtypes, texts) needs another program.
+held before the step, and the program takes what was given. A step for which a result has another form (other shapes, dtypes,
+texts) needs another program.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ from ...utilities._torch_internals import (
     tree_flatten,
     tree_leaves,
     tree_map,
-    tree_map_only,
     tree_unflatten,
 )
 from ...utilities._typical_time import TypicalTime
 from .._errors import CaptureError, user_line_of
+from ._given_results import GivenResult, GivenResults, copied_contents, is_same_function, noting_changes, on_host
 from ._host_result import HostResult, HostResultIsNeededError
+from ._object_graph import ObjectGraph
 from ._output_tree import OutputList, OutputTree, output_numbers
 from ._speculation import Oracle
 from ._symbols import SymbolTable
@@ -111,7 +113,8 @@ class HostParts:
         oracle: knows the values of this batch.
         table: its symbolic numbers.
         functions: those whose results the step turned out to compute with.
-        as_before: a context in which the user's objects hold what they held before the step.
+        given: what functions gave for this batch already.
+        as_before: a context in which the user's objects hold what they held before the step; is given what notes changes.
 
     Attributes:
         made: the calls, in order.
@@ -123,15 +126,16 @@ class HostParts:
         oracle: Oracle,
         table: SymbolTable,
         functions: Sequence[Callable[..., Any]],
-        as_before: Callable[[], AbstractContextManager[None]],
+        given: GivenResults,
+        as_before: Callable[[], AbstractContextManager[ObjectGraph]],
     ) -> None:
         self._outputs, self._oracle, self._table = outputs, oracle, table
-        self._functions, self._as_before = functions, as_before
+        self._functions, self._given, self._as_before = functions, given, as_before
         self.made: list[HostPart] = []
 
     def has(self, function: Callable[..., Any]) -> bool:
         """Whether the step computes with what a function gives."""
-        return any(_is_same(function, one) for one in self._functions)
+        return any(is_same_function(function, one) for one in self._functions)
 
     def need(self, function: Callable[..., Any]) -> None:
         """Have the trace begin again with a function called before the program; nothing where nobody has values.
@@ -166,20 +170,12 @@ class HostParts:
         values = {index: self._value(index) for leaf in tree.leaves for index in output_numbers(leaf)}
         asked = self._oracle.asked
 
-        outputs = _outputs_among(args, kwargs)
-
-        def called() -> Any:
-            with reading_for_main_thread(), torch.no_grad():
-                given = on_host(tree.fill(lambda i: values[i].clone(), values.__getitem__, self._table.values))
-                before, leaves = tree_leaves(copied_contents(given)), tree_leaves(given)
-                result = function(*given[0], **given[1])
-                changed = [k for k, one in enumerate(leaves) if k in outputs or is_written(before[k], one)]
-                return result, [leaves[k] for k in changed], tuple(changed)
-
+        fill = lambda: tree.fill(lambda i: values[i].clone(), values.__getitem__, self._table.values)  # noqa: E731
         # in another thread: the trace takes no notice of what the function does
-        with self._as_before(), ThreadPoolExecutor(max_workers=1) as thread:
-            *found, written = thread.submit(called).result()
-        form, plain = _form_of(tuple(found), function, line)
+        with ThreadPoolExecutor(max_workers=1) as thread:
+            found = thread.submit(self._called, function, fill, _outputs_among(args, kwargs)).result()
+        written = found.written
+        form, plain = _form_of(found.result, function, line)
         with _disable_current_modes():  # ordinary tensors, which the host writes to before every step
             tensors = tuple(value.clone() for value in plain)
         self.made.append(HostPart(function, cost, tree, line, asked, form, tensors, written))
@@ -190,6 +186,25 @@ class HostParts:
         for number, now in zip(written, contents, strict=True):
             tensor_behind(given[number]).copy_(tensor_behind(now))
         return result
+
+    def _called(self, function: Callable[..., Any], fill: Callable[[], Any], outputs: set[int]) -> GivenResult:
+        """The result of a function for this batch: it is called, unless an earlier trace has called it."""
+        place = len(self.made)
+        with reading_for_main_thread(), torch.no_grad():
+            arguments = on_host(fill())
+            known = self._given.known(place, function, arguments)
+            if known is not None:
+                return known
+            own, leaves = copied_contents(arguments), tree_leaves(arguments)
+            with self._as_before() as objects:
+                self._given.done_in_trace(place)
+                with noting_changes(objects) as done:
+                    result = function(*arguments[0], **arguments[1])
+            before = tree_leaves(own)
+            written = tuple(k for k, one in enumerate(leaves) if k in outputs or is_written(before[k], one))
+        found = GivenResult(function, own, (result, [leaves[k] for k in written]), written, tuple(done))
+        self._given.note(place, found)
+        return found
 
     def _value(self, index: int) -> Any:
         value = self._outputs.values[index]
@@ -210,12 +225,6 @@ def _outputs_among(args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[int]:
     return {k for k, leaf in enumerate(tree_leaves((args, kwargs))) if any(leaf is one for one in outputs)}
 
 
-def copied_contents(arguments: Any) -> Any:
-    """Arguments with arrays and tensors of their own."""
-    own = lambda one: one.clone() if isinstance(one, torch.Tensor) else one.copy()  # noqa: E731
-    return tree_map_only((torch.Tensor, np.ndarray), own, arguments)
-
-
 def is_written(before: object, now: object) -> bool:
     """Whether an array or a tensor holds something else than before."""
     if isinstance(now, torch.Tensor) and isinstance(before, torch.Tensor):
@@ -225,18 +234,6 @@ def is_written(before: object, now: object) -> bool:
     if not isinstance(now, np.ndarray) or not isinstance(before, np.ndarray):
         return False
     return not np.array_equal(before, now, equal_nan=now.dtype.kind in "fc")
-
-
-def on_host(arguments: Any) -> Any:
-    """Arguments with ordinary CPU tensors without gradients."""
-    # host sync: the function wants values
-    return tree_map_only(torch.Tensor, lambda tensor: tensor.detach().cpu(), arguments)
-
-
-def _is_same(function: Callable[..., Any], other: Callable[..., Any]) -> bool:
-    """Whether two functions are one, or were made by the same line: a step may make its own anew each time."""
-    code = getattr(function, "__code__", None)
-    return function == other or (code is not None and code is getattr(other, "__code__", None))
 
 
 def _name(function: Callable[..., Any]) -> str:

@@ -334,21 +334,24 @@ class Snapshot:
 
     Args:
         objects: the walk that has found them.
+
+    Attributes:
+        copies: each with a copy of what it holds.
     """
 
     def __init__(self, objects: ObjectGraph) -> None:
-        self._copies: list[tuple[Any, Any]] = [(container, copied(container)) for _, container in objects.every_container()]
-        self._copies += [(table, dict(table)) for table in objects.hooks.values()]
-        self._copies += [(found, set(found)) for found, _ in objects.sets]
+        self.copies: list[tuple[Any, Any]] = [(container, copied(container)) for _, container in objects.every_container()]
+        self.copies += [(table, dict(table)) for table in objects.hooks.values()]
+        self.copies += [(found, set(found)) for found, _ in objects.sets]
 
     def put_back(self) -> None:
         """Let them hold it again: the same objects."""
-        for container, contents in self._copies:
+        for container, contents in self.copies:
             put_back(container, contents)
 
     def note_appended(self) -> None:
         """Note texts that a failed trace has appended."""
-        note_appended(self._copies)
+        note_appended(self.copies)
 
 
 @contextlib.contextmanager
@@ -366,10 +369,10 @@ def restoring(objects: ObjectGraph) -> Iterator[Snapshot]:
 
 def copied(container: Container) -> Any:
     """A list or dict of its own with what a container holds."""
-    return list(container) if isinstance(container, list | deque) else dict(_items(container))
+    return list(container) if isinstance(container, list | deque) else dict(items_of(container))
 
 
-def _items(container: MutableMapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
+def items_of(container: MutableMapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
     """The entries of a dict as they are: subclasses compute theirs, or forbid what changes them."""
     if not isinstance(container, dict):
         return iter(container.items())
@@ -379,7 +382,7 @@ def _items(container: MutableMapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
 
 def entries(container: Container) -> list[tuple[Any, Any]]:
     """Contents of a container as they are now, with the keys or the positions."""
-    return list(enumerate(container) if isinstance(container, list | deque) else _items(container))
+    return list(enumerate(container) if isinstance(container, list | deque) else items_of(container))
 
 
 def put_back(container: Container | set[Any], contents: Any) -> None:
@@ -393,7 +396,7 @@ def put_back(container: Container | set[Any], contents: Any) -> None:
         container.clear()
         container.update(contents)
         return
-    now = list(_items(container))
+    now = list(items_of(container))
     if len(now) == len(contents) and all(a is c and b is d for (a, b), (c, d) in zip(now, contents.items(), strict=True)):
         return
     base: Any = OrderedDict if isinstance(container, OrderedDict) else dict

@@ -41,8 +41,9 @@ def hidden_randomness(line: str) -> HiddenRandomnessError:
         "that cannot be repeated before every step. The step is traced once, so what it drew would be frozen into the compiled "
         "program and be the same in every step.\n"
         f"  used at {line}\n"
-        "Options: use torch.rand and friends, which draw new numbers in every step; draw the numbers in the "
-        f"dataset or collate function; or run in eager PyTorch with Trainer(compile=False).{see(Entry.HIDDEN_RANDOMNESS)}"
+        "Options: use torch.rand and friends, which draw new numbers in every step; draw the numbers in the dataset or collate "
+        "function, or in a function under systolic.host, which is called once a step and gives it tensors; or run in eager "
+        f"PyTorch with Trainer(compile=False).{see(Entry.HIDDEN_RANDOMNESS)}"
     )
 
 

@@ -48,13 +48,36 @@ def _now(argument: Any, numbers: Sequence[Number]) -> Any:
 
 
 @dataclass(frozen=True)
+class HeldArray:
+    """An array of the host that a function is given: probabilities, means, what it chooses from."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    contents: bytes
+
+    @classmethod
+    def of(cls, array: np.ndarray[Any, Any]) -> HeldArray:
+        """The array as it is now."""
+        return cls(array.shape, array.dtype, array.tobytes())
+
+    @functools.cached_property
+    def array(self) -> np.ndarray[Any, Any]:
+        """One that nobody writes to."""
+        return np.frombuffer(self.contents, self.dtype).reshape(self.shape)
+
+
+def _plain(argument: Any) -> Any:
+    return argument.array if isinstance(argument, HeldArray) else argument
+
+
+@dataclass(frozen=True)
 class Draw:
     """A call that draws a number, or several.
 
     Attributes:
         library: "random", "numpy.random", or the `id` of a generator of the user's own.
         name: the function's.
-        args: its arguments; those that an earlier draw decides as formulas.
+        args: its arguments; those that an earlier draw decides as formulas, arrays as `HeldArray`s.
         kwargs: its keyword arguments, likewise.
         generator: the generator of the user's own.
     """
@@ -94,7 +117,7 @@ class Draw:
             order = list(range(self.args[0]))
             generator.shuffle(order)
             return order
-        return getattr(generator, self.name)(*self.args, **dict(self.kwargs))
+        return getattr(generator, self.name)(*map(_plain, self.args), **{name: _plain(one) for name, one in self.kwargs})
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import torch
@@ -59,6 +59,7 @@ from ._host_functions import on_the_host
 from ._host_math import symbolic_math
 from ._known_calls import recording_known_calls
 from ._known_packages import introduce_traced_tensors
+from ._looked_up_rows import noting_looked_up_rows
 from ._made_tensors import tensors_of_values
 from ._memory_writes import traced_set, traced_swap
 from ._packed_sequences import looking_at_positions
@@ -94,12 +95,6 @@ _FUNCTIONS: list[tuple[Any, str, Any]] = [
         (kind, name, decided_at_once(getattr(kind, name)))
         for kind in (torch.SymInt, torch.SymFloat)
         for name in ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__")
-    ),
-    # the gradient of all rows, of which those that were not looked up are zero
-    (
-        functional,
-        "embedding",
-        lambda *args, original=functional.embedding, **kwargs: _dense_embedding(original, *args, **kwargs),
     ),
     (torch.SymInt, "__hash__", hashed),
     # PyTorch has no rule for the truth of a real number
@@ -161,11 +156,6 @@ def _decided(size: Any) -> Any:
 _CHECKS = (torch.ops.aten._linalg_check_errors.default,)
 
 
-def _dense_embedding(original: Callable[..., torch.Tensor], *args: Any, sparse: bool = False, **kwargs: Any) -> torch.Tensor:
-    del sparse
-    return original(*args[:6], **kwargs)
-
-
 @contextlib.contextmanager
 def capturing() -> Iterator[None]:
     """Switch PyTorch to the behaviour that a captured step needs, for this thread, and back."""
@@ -195,6 +185,7 @@ def capturing() -> Iterator[None]:
         stack.enter_context(numbering_draws())
         stack.enter_context(marking_recomputations())
         stack.enter_context(looking_at_positions())
+        stack.enter_context(noting_looked_up_rows())
         stack.enter_context(arrays_of_tensors(on_the_host))
         stack.enter_context(tensors_of_values())
         stack.enter_context(metrics_hashed_by_identity())

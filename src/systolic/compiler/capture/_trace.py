@@ -175,7 +175,7 @@ class _Tracing:
         self.outputs = OutputList(self.table)
         self.outputs.existed = self.plain_objects.knows
         self.slot_outputs: dict[int, int] = {}
-        self.parts = HostParts(self.outputs, self.oracle, self.table, call.before, self._as_before)
+        self.parts = HostParts(self.outputs, self.oracle, self.table, call.before, call.given, self._as_before)
         self.host_calls = HostCalls(self.outputs, self.parts, call.decides_text, call.only_shows, call.is_shared)
         self.effects: list[Effect] = []
         self.first_settings = FirstSettings(self.objects)
@@ -408,12 +408,12 @@ class _Tracing:
                     optimizer.state = state
 
     @contextlib.contextmanager
-    def _as_before(self) -> Iterator[None]:
+    def _as_before(self) -> Iterator[ObjectGraph]:
         """Inside the block, containers hold what they held before the step; what is done to them there is undone."""
         now = Snapshot(self.every_object)
         self.before.put_back()
         try:
-            yield
+            yield self.every_object
         finally:
             now.put_back()
 

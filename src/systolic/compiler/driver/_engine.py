@@ -20,6 +20,7 @@ from ..capture import (
     Attribute,
     Call,
     Captured,
+    GivenResults,
     Guards,
     Number,
     ObjectGraph,
@@ -165,7 +166,7 @@ class Engine:
                 drawn.write(program.captured.drawn)
             if program.before:
                 took = partial(self._took_the_way, misses=misses)
-                named = lambda first: (numbers, self.again(first, leaves, rebuild, numbers))  # noqa: E731
+                named = lambda first: (numbers, self.again(first, leaves, rebuild, numbers, misses.given))  # noqa: E731
                 if not program.feed(leaves, values, misses, took, named):
                     continue
             if self.placement.is_shared:
@@ -177,7 +178,7 @@ class Engine:
                 break
             program.take_back(state)
         self._runs += 1
-        program.keep(state, outcome, key, [(numbers, self.again(program, leaves, rebuild, numbers))])
+        program.keep(state, outcome, key, [(numbers, self.again(program, leaves, rebuild, numbers, misses.given))])
         if self.settles:
             self.watch.settle()
         result = StepResult(program, arrays, values)
@@ -194,11 +195,7 @@ class Engine:
         return not failed
 
     def again(
-        self,
-        program: Program,
-        leaves: Sequence[Any],
-        rebuild: Rebuild,
-        numbers: dict[str, Number],
+        self, program: Program, leaves: Sequence[Any], rebuild: Rebuild, numbers: dict[str, Number], given: GivenResults
     ) -> RunAgain | None:
         """A step that was given to the devices, to let it raise an error of its own; None where its code has none."""
         if not program.raises:
@@ -206,7 +203,7 @@ class Engine:
 
         def trace(forced: tuple[Answer | None, ...]) -> Captured:
             with CAPTURE_LOCK:
-                return self._captured(leaves, rebuild, numbers, self._roots(), values_of(leaves), forced)
+                return self._captured(leaves, rebuild, numbers, self._roots(), values_of(leaves), forced, given)
 
         return RunAgain(trace, program.captured.speculations, numbers)
 
@@ -324,17 +321,17 @@ class Engine:
         self.is_capturing = True
         self.asked.clear()
         roots = self._roots()
-        forced = misses.forced()
         guessed = [(o, fill_first_state(o)) for o in self._objects().optimizers().values()]
         bind(self._objects(), self.placement)
+        told = misses.forced(), misses.given
         reason = misses.reason() or self._explain(signature, self._objects(), [*numbers.values()])
         self.listener.tracing(reason)
         started = time.perf_counter()
-        captured = self._captured(leaves, rebuild, numbers, roots, values_of(leaves), forced)
+        captured = self._captured(leaves, rebuild, numbers, roots, values_of(leaves), *told)
         # eager PyTorch has no state for parameters without gradient, and checkpoints shall hold none; the first capture has it,
         # in slots that would keep its arrays on the devices, and in guards
         if forget_unused(guessed, captured):
-            captured = self._captured(leaves, rebuild, numbers, roots, values_of(leaves), forced)
+            captured = self._captured(leaves, rebuild, numbers, roots, values_of(leaves), *told)
         if not all(isinstance(slot.tensor, DeviceTensor) for slot in captured.slots):
             bind(captured.objects, self.placement)  # a thread of the user's has given the objects tensors meanwhile
         if self.remat is None and not self.scan_layers and not captured.parts:
@@ -380,13 +377,14 @@ class Engine:
         roots: MutableMapping[str, Any],
         of_leaves: Callable[[], list[torch.Tensor]] | None = None,
         forced: tuple[Answer | None, ...] = (),
+        given: GivenResults | None = None,
     ) -> Captured:
         fakes = [Kind(leaf) for leaf in leaves]
         unwatched = frozenset(self._appended), frozenset(self._unread)
         make = lambda variable: Call(  # noqa: E731
             self.function, fakes, rebuild, numbers, roots, frozenset(variable), *unwatched, of_leaves, forced,
             opened=self._more.opened, only_shows=self.only_shows, batch_parts=self.placement.batch_shards, asked=self.asked,
-            is_shared=self.placement.is_shared, tables=self._tables,
+            is_shared=self.placement.is_shared, tables=self._tables, given=given or GivenResults(),
         )  # fmt: skip
         for variable in self.varying.choices():
             try:

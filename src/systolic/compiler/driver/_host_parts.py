@@ -3,56 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
 
-import numpy as np
-import torch
 from torch import fx
 
 from ...utilities._torch_internals import tree_flatten
 from ..capture import Captured, HostPart, OutputTree, SlotInput, output_numbers
 from ..passes import drop_unused, needed_for
 from ._layout import outputs_of
-
-
-@dataclass(frozen=True)
-class GivenResult:
-    """Result of a function of the host in a step: a step that runs again, under another program, does not call it again.
-
-    Attributes:
-        function: the function.
-        arguments: of the call.
-        result: what it gave.
-    """
-
-    function: Callable[..., Any]
-    arguments: tuple[tuple[Any, ...], dict[str, Any]]
-    result: Any
-
-    def is_of(self, part: HostPart, arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> bool:
-        """Whether a part of another program is the same call."""
-        return self.function == part.function and _are_close(self.arguments, arguments)
-
-
-def _are_close(one: Any, other: Any) -> bool:
-    """Whether arguments are equal but for what two programs round in their own ways."""
-    (leaves, spec), (others, other_spec) = tree_flatten(one), tree_flatten(other)
-    return spec == other_spec and all(map(_is_close, leaves, others))
-
-
-def _is_close(one: Any, other: Any) -> bool:
-    if type(one) is not type(other):
-        return False
-    if not isinstance(one, torch.Tensor | np.ndarray | np.generic | float):
-        return bool(one == other)
-    if isinstance(one, np.ndarray) and one.dtype.kind not in "biufc":  # text, objects
-        return np.array_equal(one, other)
-    tensor, other_tensor = torch.as_tensor(one), torch.as_tensor(other)
-    if tensor.shape != other_tensor.shape or tensor.dtype != other_tensor.dtype:
-        return False
-    return torch.allclose(tensor, other_tensor, rtol=1e-4, atol=1e-6, equal_nan=True)
 
 
 def argument_graphs(captured: Captured) -> list[tuple[Captured, Sequence[HostPart]]]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...distributed import counted_step
 from ...runtime import Cell, to_host_array
-from ..capture import Number
+from ..capture import GivenResults, Number
 from ._check_watch import NamedStep
 from ._compilations import Compile
 from ._engine import Engine
@@ -113,7 +113,7 @@ class MultiStepEngine:
         if program is None:
             return self._engine.run(leaves, structure, rebuild, numbers)
         result = MultiStepResult(program, self, values)
-        named = numbers, self._engine.again(program, leaves, rebuild, numbers)
+        named = numbers, self._engine.again(program, leaves, rebuild, numbers, GivenResults())
         self._waiting.append(_Waiting(result, leaves, values, named))
         if len(self._waiting) == self._size:
             self._dispatch(program)

@@ -14,9 +14,8 @@ from torch import fx
 
 from ...exceptions import MisconfigurationException
 from ...runtime import Placement
-from ..capture import Answer, Captured, HostPart, Speculation, copied_contents, on_host
+from ..capture import Answer, Captured, GivenResult, GivenResults, HostPart, Speculation, copied_contents, on_host
 from ..lowering import Checks, StepCheck
-from ._host_parts import GivenResult
 from ._layout import outputs_of
 
 _MOST_MISSES = 64
@@ -27,14 +26,18 @@ _RATE_OF_WARNING = 0.1
 
 
 class Misses:
-    """Programs that one batch was run under in vain, and what functions of the host gave for it."""
+    """Programs that one batch was run under in vain, and what functions of the host gave for it.
+
+    Attributes:
+        given: what they gave.
+    """
 
     def __init__(self) -> None:
         self._found: list[Sequence[Speculation]] = []
         self._answers: list[Answer] = []
         self._confirmed = -1
         self._formed: list[Captured] = []
-        self._given: list[GivenResult] = []
+        self.given = GivenResults()
 
     def add(self, speculations: Sequence[Speculation], failed: int, numbers: Iterable[int]) -> None:
         """Note a program.
@@ -67,12 +70,14 @@ class Misses:
             part: the call.
             arguments: of the call.
         """
-        given = on_host(arguments)
-        known = self._given[place] if place < len(self._given) else None
-        if known is None or not known.is_of(part, given):
-            own = copied_contents(given) if part.written else given
-            self._given[place:] = [GivenResult(part.function, own, part.call(*given))]
-        return self._given[place].result
+        on_the_host = on_host(arguments)
+        known = self.given.known(place, part.function, on_the_host)
+        if known is None:
+            own = copied_contents(on_the_host) if part.written else on_the_host
+            known = GivenResult(part.function, own, part.call(*on_the_host), part.written)
+            self.given.note(place, known)
+        self.given.done_in_step(place)
+        return known.result
 
     def exclude(self, captured: Captured) -> bool:
         """Whether a program begins with a way that the batch did not go, or takes results of another form."""

@@ -155,6 +155,7 @@ def _view(writer: Writer, node: fx.Node) -> None:
             math.prod(shape[q] for q in source if (q < sized[0]) is first and q != sized[0]) for first in (True, False)
         )
         until = [math.prod(result[q] for q in target[:k]) for k in range(len(target) + 1)]
+        refuse_unless(until[-1] > 0, "no elements")
         at = next((k for k in range(len(target)) if until[k + 1] > before), 0)
         tail = until[-1] // until[at + 1]
         joined, rest = divmod(before, until[at])
