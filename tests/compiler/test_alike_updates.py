@@ -155,7 +155,7 @@ def copies(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counted
 
 
-@pytest.mark.thin(5)
+@pytest.mark.thin(12)
 @pytest.mark.parametrize("make_module", [_mlp, Odd, Written, Replaced])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_the_graph_is_the_same(

@@ -499,6 +499,7 @@ def test_the_devices_say_how_many_they_select() -> None:
         assert int(selected) == int(counted) > 0
 
 
+@pytest.mark.thin(4)
 @pytest.mark.parametrize(
     "chosen_rows",
     [

@@ -31,6 +31,7 @@ def loop(combine: Any, xs: Any, dim: int, reverse: bool) -> Any:
     return tuple(torch.stack(one, dim) for one in zip(*found, strict=True)) if pairs else torch.stack(found, dim)
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("length", [1, 2, 5, 8])
 def test_states_that_decay(length: int, reverse: bool) -> None:

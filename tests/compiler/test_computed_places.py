@@ -60,6 +60,7 @@ def step_of(body: Callable[[T, T], T], model: nn.Module) -> Callable[[T], T]:
     return step
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("name", READS)
 def test_one_program_for_all_places(name: str) -> None:
     torch.manual_seed(0)

@@ -63,7 +63,7 @@ ASKED: dict[str, Callable[[T], int]] = {
 
 
 @pytest.mark.filterwarnings("ignore:.*decides otherwise")  # a program for each number is right here
-@pytest.mark.thin(12)
+@pytest.mark.thin(20)
 @pytest.mark.parametrize("asked", ASKED)
 @pytest.mark.parametrize("name", USES)
 def test_a_step_equals_eager_pytorch(name: str, asked: str) -> None:

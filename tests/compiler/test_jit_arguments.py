@@ -53,6 +53,7 @@ FUNCTIONS: dict[str, Callable[[T, T], T]] = {
 }
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_gradients_of_arguments(name: str) -> None:
     step = systolic.jit(FUNCTIONS[name])
@@ -225,6 +226,7 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[int], tuple[Any, ...]]]] = 
 }
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("name", CALLS)
 def test_a_call_does_to_its_arguments_what_eager_pytorch_does(name: str) -> None:
     function, make = CALLS[name]

@@ -104,7 +104,7 @@ def train(model: nn.Module, batches: list[T], wrap: Callable[[Any], Any]) -> lis
     return [float(function(batch).detach()) for batch in batches]
 
 
-@pytest.mark.thin(3)
+@pytest.mark.thin(5)
 @pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
 @pytest.mark.parametrize("name", MODELS)
 def test_steps_equal_eager_and_gather_no_activation(name: str) -> None:

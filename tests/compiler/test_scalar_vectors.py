@@ -45,6 +45,7 @@ def step_of(
     return model, optimizer, step
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("cores", [1, 8])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_every_parameter_keeps_a_count_of_its_own(name: str, cores: int) -> None:
@@ -63,6 +64,7 @@ def test_every_parameter_keeps_a_count_of_its_own(name: str, cores: int) -> None
             assert ours["step"] == theirs["step"]
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("layers", [6, 24])
 def test_kernels_for_counts_do_not_grow_with_the_model(layers: int) -> None:
     _, _, step = step_of(lambda parameters: torch.optim.AdamW(parameters, 0.01), layers)

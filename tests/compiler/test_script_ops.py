@@ -33,6 +33,7 @@ def require_same(function: Callable[..., Any], *inputs: torch.Tensor) -> None:
         torch.testing.assert_close(ours.cpu(), theirs, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("mask", ["none", "positions", "keys"])
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_layer_of_an_encoder(mask: str, norm_first: bool) -> None:
@@ -52,6 +53,7 @@ def test_layer_of_an_encoder(mask: str, norm_first: bool) -> None:
     require_same(encode, some(BATCH, POSITIONS, SIZE), *given)
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("mask", ["none", "positions", "keys"])
 @pytest.mark.parametrize(("need_weights", "average"), [(False, True), (True, True), (True, False)])
 def test_attention_with_weights(mask: str, need_weights: bool, average: bool) -> None:
@@ -87,6 +89,7 @@ ATTENTION = {
 }
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("case", ATTENTION)
 def test_gradients_of_attention(case: str) -> None:
     torch.manual_seed(0)
@@ -104,6 +107,7 @@ class Recurrent(nn.Module):
         return [y, hidden, memory]
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize(
     "settings",
     [

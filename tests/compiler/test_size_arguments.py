@@ -36,6 +36,7 @@ SIZES: dict[str, Callable[[T, T], T]] = {
 }
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("name", SIZES)
 def test_sizes_given_as_tensors(name: str) -> None:
     x = torch.randn(6, 2, generator=torch.Generator().manual_seed(0))

@@ -59,6 +59,7 @@ DRAWN: dict[str, Callable[[torch.Tensor], Any]] = {
 }
 
 
+@pytest.mark.thin(3)
 @pytest.mark.filterwarnings("ignore:__array_wrap__ must accept:DeprecationWarning")  # PyTorch's, for an array times a tensor
 @pytest.mark.parametrize("name", DRAWN)
 def test_arrays_are_drawn_before_every_step(name: str) -> None:
@@ -108,6 +109,7 @@ OF_ELEMENTS: dict[str, Callable[[torch.Tensor], Any]] = {
 }
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("name", OF_ELEMENTS)
 def test_a_tensor_is_made_of_elements(name: str) -> None:
     require_equal(OF_ELEMENTS[name])
@@ -153,6 +155,7 @@ OF_TUPLES: dict[str, Callable[[torch.Tensor], Any]] = {
 }
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("name", OF_TUPLES)
 def test_tuples_are_what_they_were(name: str) -> None:
     require_equal(OF_TUPLES[name])
@@ -188,6 +191,7 @@ OF_VALUES: dict[str, Callable[[torch.Tensor], Any]] = {
 }
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("name", OF_VALUES)
 def test_functions_of_values(name: str) -> None:
     require_equal(OF_VALUES[name])
@@ -210,6 +214,7 @@ WITH_CONSTANTS: dict[str, Callable[[torch.Tensor], Any]] = {
 }
 
 
+@pytest.mark.thin(2)
 @pytest.mark.filterwarnings("ignore:__array_wrap__ must accept:DeprecationWarning")
 @pytest.mark.parametrize("name", WITH_CONSTANTS)
 def test_tensors_meet_constant_arrays(name: str) -> None:
@@ -266,6 +271,7 @@ KEPT: dict[str, Callable[[torch.Tensor, dict[str, Any]], Any]] = {
 }
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("name", KEPT)
 def test_arrays_that_a_step_keeps_are_numpys(name: str) -> None:
     def account(kept: dict[str, Any]) -> list[Any]:

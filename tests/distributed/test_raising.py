@@ -10,6 +10,7 @@ from distributed.processes import run_processes
 SCRIPT = Path(__file__).with_name("raising.py")
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("bad", [0, 7, 11])
 def test_two_processes_raise_as_one(bad: int) -> None:
     (alone,) = run_processes(SCRIPT, 1, 8, str(bad))

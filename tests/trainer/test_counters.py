@@ -36,6 +36,7 @@ class _StopsOnce:
         trainer.should_stop = trainer.should_stop or self.seen == 2
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("ending", ["max_epochs", "max_steps", "should_stop", "error"])
 def test_a_second_fit_goes_on_from_the_counters_of_the_first(ending: str) -> None:
     def scenario(package: Package) -> Any:

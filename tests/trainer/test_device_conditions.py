@@ -59,6 +59,7 @@ def computed_with(module: Any, x: T, i: int) -> T:
 BODIES = {body.__name__: body for body in (options, looked_up, modes, kept, rounded, computed_with)}
 
 
+@pytest.mark.thin(2)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", BODIES)
 def test_it_is_what_python_wants(name: str) -> None:

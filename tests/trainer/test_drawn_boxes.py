@@ -88,6 +88,7 @@ def rows_of_each_other(module: Any, batch: Any, i: int) -> T:
     return loss(module, x, batch[1])
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("devices", [1, 4])
 @pytest.mark.parametrize(
     ("body", "programs"),
@@ -158,6 +159,7 @@ def placed(module: Any, batch: Any, i: int) -> T:
     return module.loss((x, batch[1])) + found + hidden[:, j].mean() + torch.roll(hidden, k, 1)[:, 0].mean()
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize(
     "body",
     [growing, growing_in_place, from_a_number_on, every_other, with_gradients, sizes_of_ops, drawn_sizes_of_ops, placed],

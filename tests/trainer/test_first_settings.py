@@ -96,6 +96,7 @@ TWICE: dict[str, Method] = {
 }  # fmt: skip
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("name", [*ONCE, *TWICE])
 def test_steps_equal_lightnings(name: str) -> None:
     step = {**ONCE, **TWICE}[name]
@@ -127,6 +128,7 @@ MODELS: dict[str, Any] = {
 }
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("name", MODELS)
 def test_models_of_transformers_are_traced_once(name: str) -> None:
     torch.manual_seed(0)

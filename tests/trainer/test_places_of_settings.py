@@ -360,7 +360,7 @@ def _between(module: Any, *_: Any) -> None:
     module.change(module.settings)
 
 
-@pytest.mark.thin(4)
+@pytest.mark.thin(6)
 @pytest.mark.parametrize("hook", ["on_train_epoch_end", "on_train_batch_end"])
 @pytest.mark.parametrize("prepare", _KINDS)
 def test_a_change_is_noticed(prepare: Prepare, hook: str) -> None:

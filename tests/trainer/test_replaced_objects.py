@@ -93,6 +93,7 @@ def _taken(module: Any, case: Case) -> None:
     case.replace(module)
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("hook", ["on_train_epoch_end", "on_train_batch_end"])
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_what_a_step_fills_is_what_is_there(case: Case, hook: str) -> None:

@@ -44,6 +44,7 @@ SCHEDULERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.thin(2)
 @pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
 @pytest.mark.parametrize("when", ["each batch", "last batch"])
 @pytest.mark.parametrize("kind", SCHEDULERS)
@@ -104,6 +105,7 @@ def _seen(library: Any, read: Callable[[Any, int], Any], interval: str, path: Pa
     return plain(module.seen), [p.detach().sum().item() for p in module.parameters()]
 
 
+@pytest.mark.thin(2)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("interval", ["epoch", "step"])
 @pytest.mark.parametrize("name", READS)

@@ -137,7 +137,7 @@ def fitted(kind: type[nn.Module], way: Callable[[nn.Module], Any], devices: int,
     return beside_lightning({"forward": forward, "validation_step": validation_step}, held, prepare=prepare, devices=devices)
 
 
-@pytest.mark.thin(3)
+@pytest.mark.thin(5)
 @pytest.mark.parametrize("way", [scripted, loaded, traced])
 @pytest.mark.parametrize("kind", [Settings, Convolution, Recurrent, Attention, Counting])
 def test_they_train_as_what_they_are_made_of(kind: type[nn.Module], way: Callable[[nn.Module], Any]) -> None:
@@ -157,6 +157,7 @@ def test_on_four_cores(kind: type[nn.Module]) -> None:
     fitted(kind, scripted, devices=4, held=of_all)
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("way", [scripted, loaded])
 def test_decisions_by_values(way: Callable[[nn.Module], Any]) -> None:
     fitted(Branching, way, devices=1)
@@ -234,6 +235,7 @@ def test_checkpoints_hold_it(tmp_path: Any) -> None:
         torch.testing.assert_close(a, b, rtol=0, atol=0)
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("precision", ["bf16-mixed", "64-true"])
 def test_other_precisions(precision: str) -> None:
     outcomes: list[list[torch.Tensor]] = []

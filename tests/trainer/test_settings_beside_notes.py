@@ -54,6 +54,7 @@ def gradients_that_are_given(module: Any) -> None:
         p.grad = torch.ones_like(p)
 
 
+@pytest.mark.thin(6)
 @pytest.mark.parametrize(
     "change",
     [

@@ -111,6 +111,7 @@ def _require_equal(module: _Module, wanted: _Module, state: Any, wanted_state: A
     torch.testing.assert_close(*shared)
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("devices", [1, 4])
 @pytest.mark.parametrize("name", COUNTS)
 def test_state_of_all_parameters(name: str, devices: int) -> None:
@@ -123,6 +124,7 @@ def test_state_of_all_parameters(name: str, devices: int) -> None:
     assert len(trainer.compiles) <= 3, [compiled.reason for compiled in trainer.compiles]
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("name", COUNTS)
 def test_it_is_in_checkpoints(name: str, tmp_path: Path) -> None:
     module = _module(name)

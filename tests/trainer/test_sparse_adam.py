@@ -101,6 +101,7 @@ def _require_equal(body: Callable[[Any, T, int], T], devices: int = 1, **options
     torch.testing.assert_close(*states, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("name", BODIES)
 def test_it_equals_lightning(name: str) -> None:
     _require_equal(BODIES[name])

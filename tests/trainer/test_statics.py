@@ -107,6 +107,7 @@ def _matched(batch: Any) -> str:
     return ""
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("how", READS)
 def test_every_way_of_reading_a_dict_is_noticed(how: str) -> None:
     read: set[int] = set()
@@ -207,6 +208,7 @@ CONTAINERS: dict[str, tuple[Callable[[Any, str], Any], Callable[[Any], Any], Cal
 }
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("kind", CONTAINERS)
 def test_read_values_in_other_containers_are_followed(kind: str) -> None:
     make, tensor_of, name_of = CONTAINERS[kind]

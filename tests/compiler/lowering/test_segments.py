@@ -28,6 +28,7 @@ def reduced(x: T, reduce: str, segments: dict[str, T], **options: Any) -> tuple[
     return found.detach(), torch.autograd.grad(loss, x)[0]
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("initial", [None, 1.5])
 @pytest.mark.parametrize("name", LENGTHS)
 @pytest.mark.parametrize("reduce", ["sum", "mean", "max", "min", "prod"])
