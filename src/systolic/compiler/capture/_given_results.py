@@ -61,6 +61,7 @@ class GivenResults:
     def note(self, place: int, one: GivenResult) -> None:
         """Take a call; what came behind its place was of another way through the step."""
         self._made[place:] = [one]
+        self._undone = min(self._undone, place)
 
     def done_in_trace(self, place: int) -> None:
         """Let the user's objects be as the calls before a place have left them."""

@@ -128,6 +128,19 @@ def _is_sparse(gradient: torch.Tensor) -> bool:
 
 
 @contextlib.contextmanager
+def _asked_by_sparse_adam() -> Iterator[None]:
+    before = vars(FunctionalTensor).get("is_sparse")  # of a trace around this one
+    FunctionalTensor.is_sparse = property(_is_sparse)  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        if before is None:
+            del FunctionalTensor.is_sparse
+        else:
+            FunctionalTensor.is_sparse = before
+
+
+@contextlib.contextmanager
 def noting_looked_up_rows() -> Iterator[None]:
     """Inside the block, tables with `sparse=True` have dense gradients, and `SparseAdam` knows their rows."""
     lookups = _Lookups()
@@ -135,6 +148,5 @@ def noting_looked_up_rows() -> Iterator[None]:
         for name in ("embedding", "embedding_bag"):
             stack.enter_context(replaced(functional, name, partial(lookups.called, getattr(functional, name))))
         stack.enter_context(replaced(sparse_adam_functions, "sparse_adam", lookups.update))
-        FunctionalTensor.is_sparse = property(_is_sparse)  # type: ignore[misc]
-        stack.callback(delattr, FunctionalTensor, "is_sparse")
+        stack.enter_context(_asked_by_sparse_adam())
         yield
