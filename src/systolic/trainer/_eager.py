@@ -38,6 +38,10 @@ class EagerResult:
     def wait(self) -> None:
         """The step has run."""
 
+    def names(self, name: str) -> frozenset[str]:
+        """The keys of the dict that the step returned under `name`."""
+        return frozenset(self._value[name])
+
     def scalars(self, name: str) -> dict[str, float]:
         """The numbers in the dict that the step returned under `name`."""
         return {key: torch.as_tensor(value).item() for key, value in self._value[name].items()}

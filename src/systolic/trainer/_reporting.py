@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -25,6 +26,26 @@ if TYPE_CHECKING:
 _BAR_REFRESH_SECONDS = 0.1
 
 
+class _Row(NamedTuple):
+    """A step whose values are wanted.
+
+    Attributes:
+        step: the number of a row for the loggers; -1 where none is due.
+        result: what the step returned.
+        results: the entries of its values.
+        left: values that earlier steps of the epoch logged and this one did not, by entry.
+        of_hooks: values that hooks logged in the epoch so far, by the names that loggers see.
+        of_batch: those that they logged for this batch.
+    """
+
+    step: int
+    result: StepOutcome
+    results: Results
+    left: Mapping[str, Any] = MappingProxyType({})
+    of_hooks: Mapping[str, float] = MappingProxyType({})
+    of_batch: Mapping[str, float] = MappingProxyType({})
+
+
 class Reporting:
     """Fetches values of finished steps in the background and hands them on.
 
@@ -36,7 +57,10 @@ class Reporting:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._pending: deque[tuple[int, StepOutcome, Results]] = deque()
+        self._pending: deque[_Row] = deque()
+        # what training steps of this epoch logged and later ones did not: as in Lightning it stands in its later rows
+        self._left: dict[str, Any] = {}
+        self._left_by_hooks: dict[str, float] = {}
         self._host = HostLog()
         self._logger_seconds = logger_timeout()
         self._latest: StepOutcome | None = None
@@ -51,13 +75,24 @@ class Reporting:
     def __getstate__(self) -> dict[str, Any]:
         """State that is copied and pickled: values, and no result of a program."""
         self.settle()
-        return {**vars(self), "_latest": None}
+        return {**vars(self), "_latest": None, "_left": self._left_by_steps()}
 
     def dispatched(self, result: StepOutcome, results: Results, in_training: bool) -> None:
         """Note a step before its hooks run: who looks at metrics from now on sees its values, and waits for them."""
         self._unread[in_training] = (result, results)
         if in_training:
+            self._leave(self._latest, result.names("logged"))
             self._latest = result
+
+    def _leave(self, last: StepOutcome | None, names: frozenset[str]) -> None:
+        """Keep what the step before has logged and this one does not."""
+        before = names if last is None else last.names("logged")
+        if before is not names and (gone := before - names):
+            assert last is not None
+            values = last.value()["logged"]
+            self._left |= {name: values[name] for name in gone}
+        if self._left:
+            self._left = {name: value for name, value in self._left.items() if name not in names}
 
     def step(self, result: StepOutcome, updates: bool) -> None:
         """Report a dispatched training step; starts fetching its values when they are wanted.
@@ -72,18 +107,15 @@ class Reporting:
         run.progress.stepped_unreported = False
         due = updates and counters.batches_that_stepped % run.config.log_every_n_steps == 0
         now = time.monotonic()
+        of_batch = self._host.take_batch() if self._host.of_batch else {}
         if due or now >= self._bar_due:
             self._bar_due = now + _BAR_REFRESH_SECONDS
             result.fetch()
-            self._pending.append((counters.batches_that_stepped - 1 if due else -1, result, run.train_results))
-        if self._host.of_batch:
-            self._host_row(due)
+            step = counters.batches_that_stepped - 1 if due else -1
+            self._pending.append(_Row(step, result, run.train_results, self._left, self._left_by_hooks, of_batch))
+        if of_batch:
+            self._left_by_hooks = {**self._left_by_hooks, **of_batch}
         self._deliver_ready()
-
-    def _host_row(self, due: bool) -> None:
-        of_batch = self._host.take_batch()
-        if due:
-            self._write(of_batch, self._run.counters.batches_that_stepped - 1, True)
 
     def is_idle(self) -> bool:
         """Whether the devices have finished the step that came last."""
@@ -97,27 +129,27 @@ class Reporting:
             self._write(of_batch, step, False)
         if sanity_checking or not any(e.on_step and e.logger for e in results.entries.values()):
             return
-        self._pending.append((step, result, results))
+        self._pending.append(_Row(step, result, results))
         self._deliver_ready()
 
     def _deliver_ready(self) -> None:
-        while self._pending and self._pending[0][1].is_ready():
-            self._deliver(*self._pending.popleft())
+        while self._pending and self._pending[0].result.is_ready():
+            self._deliver(self._pending.popleft())
 
     def flush(self) -> None:
         """Deliver everything that was dispatched; waits for the devices."""
         while self._pending:
-            self._deliver(*self._pending.popleft())
+            self._deliver(self._pending.popleft())
 
-    def _deliver(self, step: int, result: StepOutcome, results: Results) -> None:
-        values = result.scalars("logged")
-        entries, in_training = results.entries, results is self._run.train_results
+    def _deliver(self, row: _Row) -> None:
+        values = {**{name: float(value) for name, value in row.left.items()}, **row.result.scalars("logged")}
+        entries, in_training = row.results.entries, row.results is self._run.train_results
         for name, value in values.items():
             if entries[name].prog_bar:
                 self.finished[entries[name].step_name] = value
-        if step >= 0:
+        if row.step >= 0:
             chosen = {entries[n].step_name: v for n, v in values.items() if entries[n].logger}
-            self._write(chosen, step, in_training)
+            self._write({**row.of_hooks, **chosen, **row.of_batch}, row.step, in_training)
 
     def _write(self, values: dict[str, float], step: int, with_epoch: bool) -> None:
         """Send values to the loggers; a value of the name "step" is the x-axis that the user chose."""
@@ -147,6 +179,7 @@ class Reporting:
             unread = self._unread.get(in_training)
             if unread is not None and entry.name in unread[1].entries:
                 self.settle()  # the step's own value of this name is the older one
+                self._left = {name: one for name, one in self._left.items() if name != entry.name}
             self._show(entry, entry.step_name, value, for_callbacks=in_training)
         self._host.add_of_batch(entry, value.item(), weight, in_training)
 
@@ -157,7 +190,7 @@ class Reporting:
         self.flush()  # values of earlier steps first: they must not replace these later
         unread, self._unread = self._unread, {}
         for in_training, (result, results) in unread.items():
-            for name, value in result.value()["logged"].items():
+            for name, value in ((self._left if in_training else {}) | result.value()["logged"]).items():
                 entry = results.entries[name]
                 fetched = torch.as_tensor(value).detach().cpu()  # host sync: somebody looks at the metrics
                 self._show(entry, entry.step_name, fetched, for_callbacks=in_training)
@@ -181,12 +214,20 @@ class Reporting:
         self.settle()
         self.flush()
         shown = {"callback": dict(self.metrics), "logged": dict(self.logged), "progress_bar": dict(self.finished)}
-        return {**shown, "hooks": self._host.state_dict() if in_epoch else None}
+        if not in_epoch:
+            return {**shown, "hooks": None}
+        left = {"steps": self._left_by_steps(), "hooks": dict(self._left_by_hooks)}
+        return {**shown, "hooks": self._host.state_dict(), "left": left}
+
+    def _left_by_steps(self) -> dict[str, float]:
+        return {name: float(value) for name, value in self._left.items()}  # host sync: for a checkpoint or a copy
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on with the values of `state_dict`."""
         self.metrics, self.logged = dict(state["callback"]), dict(state["logged"])
         self.finished = dict(state["progress_bar"])
+        left = state.get("left", {"steps": {}, "hooks": {}})  # of 0.1 without
+        self._left, self._left_by_hooks = dict(left["steps"]), dict(left["hooks"])
         if state["hooks"] is not None:
             self._host.load_state_dict(state["hooks"])
 
@@ -194,6 +235,7 @@ class Reporting:
         """Training goes back: the rows before `until`, an epoch and a batch, were sent, and are not sent again."""
         self.flush()
         self._unread, self._latest, self._host = {}, None, HostLog()
+        self._left, self._left_by_hooks = {}, {}
         self._repeats_until = until
 
     @property
@@ -219,6 +261,7 @@ class Reporting:
         run.progress.is_over = True
         _call_epoch_end(run.hooks, self.share, before_checkpoints)
         self._write(sent | self._host.take_once(True), max(run.counters.batches_that_stepped - 1, 0), True)
+        self._latest, self._left, self._left_by_hooks = None, {}, {}
         results.reset()
 
     def _arrive(self) -> None:

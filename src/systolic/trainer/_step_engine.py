@@ -37,6 +37,10 @@ class StepOutcome(Protocol):
         """The numbers in the dict that the step returned under `name`; waits for the step."""
         ...
 
+    def names(self, name: str) -> frozenset[str]:
+        """The keys of the dict that the step returned under `name`; waits for nothing."""
+        ...
+
     def wait(self) -> None:
         """Wait until the step has run."""
         ...

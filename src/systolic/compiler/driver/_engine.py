@@ -266,6 +266,7 @@ class Engine:
                 return self._opening(*call)
             except UnwatchedIsReadError as error:
                 self._read |= error.lists
+                self._more.note_read(self._objects(), error.lists)
                 self._appended -= error.lists
                 self._unread -= error.attributes
                 if error.lists:
@@ -342,7 +343,7 @@ class Engine:
         require_own_memory(captured, self.placement.shared_memory)
         traced = time.perf_counter() - started
         captured.set_up()
-        self._appended |= captured.appended - self._read
+        self._appended |= self._more.only_appended(captured) - self._read
         program = Program(captured, self.placement, self._executables, self.watch)
         guards = Guards(captured.objects, captured.symbol_paths, captured.guards)
         entry = _Entry(program, guards, signature, tuple(numbers))
@@ -406,7 +407,7 @@ class Engine:
         return captured
 
     def _explain(self, signature: Any, objects: ObjectGraph, numbers: Sequence[Number] = ()) -> str:
-        self.varying.notice(objects.values)
+        self.varying.notice(objects.values, self._more.read_places)
         if not self._entries:
             return "first call"
         same = [entry for entry in self._entries if entry.signature == signature]

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Collection, MutableMapping
 from typing import Any
 
-from ..capture import Attributes, Captured, ObjectGraph, ObjectIsReadError, ObjectsHoldValuesError, Scope
+from ..capture import Attributes, Captured, ObjectGraph, ObjectIsReadError, ObjectsHoldValuesError, Path, Scope
 from ._other_objects import lists_in_place
 
 
@@ -16,6 +16,7 @@ class MoreWatched:
 
     Attributes:
         opened: by id: objects of the user's classes of which more counts than numbers: these attributes, or None for all.
+        read_places: where lists stand that steps append to and read.
     """
 
     def __init__(self) -> None:
@@ -23,6 +24,7 @@ class MoreWatched:
         self._kept_alive: list[object] = []  # an id may be another object's later
         self._others: dict[str, Attributes] = {}
         self._followed: dict[int, weakref.ref[object]] = {}
+        self.read_places: set[Path] = set()
 
     def note(self, error: ObjectsHoldValuesError | ObjectIsReadError) -> None:
         """Take up what a trace ended with."""
@@ -56,6 +58,15 @@ class MoreWatched:
             self.opened[id(other)] = self.opened[id(item)]
             self._forget_with(other)
         return bool(found or lists)
+
+    def note_read(self, objects: ObjectGraph, lists: Collection[int]) -> None:
+        """Remember where lists stand that a step turned out to read: another one in such a place is read, too."""
+        self.read_places |= {path for number, path in objects.places().items() if number in lists}
+
+    def only_appended(self, captured: Captured) -> set[int]:
+        """Ids of the lists that a step appends to, but for those in places of which one was read."""
+        places = captured.objects.places()
+        return {number for number in captured.appended if places.get(number) not in self.read_places}
 
     def _forget_with(self, item: object) -> None:
         """Forget an object when it is gone: there may be one for each step."""

@@ -58,6 +58,7 @@ class Program:
         self._constant_versions: list[Any] = [None] * len(self._constants)
         self._scalars: Any = None
         self._scalar_values: list[Any] = []
+        self._names: dict[str, frozenset[str]] = {}
         self._scalar_record = number_record(captured.graph, len(captured.inputs))
         if not captured.digest:
             captured.digest = _digest(captured.graph)
@@ -180,6 +181,12 @@ class Program:
     def kept_cells(self, arrays: list[jax.Array]) -> dict[int, Cell]:
         """Values that one run computed for attributes and other places that keep them, by output number."""
         return self._cells_of(self.layout.results[self.layout.returned :], arrays[self.layout.returned :])
+
+    def names(self, name: str) -> frozenset[str]:
+        """The keys of the dict that the step returns under `name`: the same object each time."""
+        if name not in self._names:
+            self._names[name] = frozenset(self.captured.result.entry(name))
+        return self._names[name]
 
     def _cells_of(self, groups: Sequence[tuple[int, ...]], arrays: list[jax.Array]) -> dict[int, Cell]:
         cells: dict[int, Cell] = {}

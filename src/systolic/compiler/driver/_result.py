@@ -62,6 +62,10 @@ class StepResult:
         leaves = self.program.captured.result.entry(name)
         return {key: filled(leaf, number, number, self._numbers) for key, leaf in leaves.items()}
 
+    def names(self, name: str) -> frozenset[str]:
+        """The keys of the dict that the step returned under `name`; waits for nothing."""
+        return self.program.names(name)
+
     def wait(self) -> None:
         """Wait until the step has run."""
         jax.block_until_ready(self.arrays or self.program.buffers[0].array)

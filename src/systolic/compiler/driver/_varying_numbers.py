@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from ..capture import Number, Path
@@ -31,8 +31,15 @@ class VaryingNumbers:
         self._proven: set[Path] = set()
         self._first: dict[Path, Number] = {}
 
-    def notice(self, values: Mapping[Path, Any]) -> None:
-        """Look at the values of a step that is about to be traced, for what its optimizers' numbers were at the first trace."""
+    def notice(self, values: Mapping[Path, Any], lists: Collection[Path] = ()) -> None:
+        """Look at the values of a step that is about to be traced, for what its optimizers' numbers were at the first trace.
+
+        Args:
+            values: by path.
+            lists: paths of lists that steps append to and read: their real numbers are computed.
+        """
+        if lists:
+            self.paths |= {path for path, value in values.items() if path[:-1] in lists and type(value) is float} - self._frozen
         own = {path: value for path, value in values.items() if "param_groups" in path and _is_number(value)}
         if not self._first:
             self._first = own

@@ -1,0 +1,110 @@
+"""Values that only some steps or hooks log: in rows and metrics of later steps of the epoch, too, as in Lightning."""
+
+from __future__ import annotations
+
+import csv
+import warnings
+from pathlib import Path
+from typing import Any
+
+import lightning
+import pytest
+import torch
+from beside_lightning import Method, loader, module_of, plain, require_equal, trainer_of
+
+import systolic
+
+
+def _step(self: Any, batch: Any, i: int) -> torch.Tensor:
+    loss = self.loss(batch)
+    if i == 1:
+        self.log("second", loss, prog_bar=True)
+    if i % 2 == 0:
+        self.log("even", loss * 2, on_step=True, on_epoch=True)
+    if i == 0:
+        self.log("first", loss, on_step=False, on_epoch=True)
+        self.log_dict({"unseen": loss, "square": loss**2}, logger=i > 0)
+    return loss
+
+
+def _step_after_values(self: Any, batch: Any, i: int) -> torch.Tensor:
+    loss = self.loss(batch)
+    self.seen.append(loss.item())
+    if len(self.seen) == 3:
+        self.log("mean", sum(self.seen) / 3)
+        self.seen.clear()
+    return loss
+
+
+def _batch_end(self: Any, outputs: Any, batch: Any, i: int) -> None:
+    if i == 1:
+        self.log("hook", float(i) + self.current_epoch)
+    if i == 2:
+        self.log("both", outputs["loss"], on_step=True, on_epoch=True)
+
+
+def _optimizer_step(self: Any, optimizer: Any) -> None:
+    if self.global_step % 3 == 0:
+        self.log("of the third", 1.0 * self.global_step)
+
+
+def _batch_start(self: Any, batch: Any, i: int) -> None:
+    if i == 2:
+        self.log("begun", 3.0)
+
+
+def _validated(self: Any, batch: Any, i: int) -> None:
+    if i == 0:
+        self.log("validated", self.loss(batch))
+
+
+CASES: dict[str, dict[str, Method]] = {
+    "steps": {"training_step": _step},
+    "by values": {"training_step": _step_after_values},
+    "hooks": {
+        "on_train_batch_end": _batch_end,
+        "on_before_optimizer_step": _optimizer_step,
+        "on_train_batch_start": _batch_start,
+    },
+    "both, validated": {"training_step": _step, "on_train_batch_end": _batch_end, "validation_step": _validated},
+}
+
+
+def _logged(library: Any, methods: dict[str, Method], path: Path, reads: bool, devices: int, **options: Any) -> Any:
+    class Reader(library.Callback):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.read: list[Any] = []
+
+        def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+            self.read.append((plain(trainer.callback_metrics), plain(trainer.logged_metrics)))
+
+    reader = Reader()
+    logger = library.pytorch.loggers.CSVLogger(path, flush_logs_every_n_steps=1)
+    module = module_of(library, methods, lambda module: None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        callbacks = {"callbacks": [reader]} if reads else {}
+        trainer = trainer_of(library, max_epochs=2, devices=devices, logger=logger, **callbacks, **options)
+        loaders = loader(64, 1, 16 // devices), loader(32, 2, 16 // devices) if "validation_step" in methods else None
+        trainer.fit(module, *loaders)
+    with open(Path(logger.log_dir) / "metrics.csv") as file:
+        rows = [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
+    bar = {name: value for name, value in trainer.progress_bar_metrics.items() if name != "v_num"}
+    return rows, reader.read, plain(trainer.callback_metrics), plain(trainer.logged_metrics), bar
+
+
+@pytest.mark.thin(4)
+@pytest.mark.parametrize("devices", [1, 4])
+@pytest.mark.parametrize("reads", [False, True])
+@pytest.mark.parametrize("every", [1, 2, 3])
+@pytest.mark.parametrize("name", CASES)
+def test_rows_and_metrics_are_lightnings(name: str, every: int, reads: bool, devices: int, tmp_path: Path) -> None:
+    theirs = _logged(lightning, CASES[name], tmp_path / "theirs", reads, 1, log_every_n_steps=every)
+    ours = _logged(systolic, CASES[name], tmp_path / "ours", reads, devices, log_every_n_steps=every)
+    require_equal(list(ours), list(theirs))
+
+
+def test_steps_that_are_dispatched_together(tmp_path: Path) -> None:
+    theirs = _logged(lightning, CASES["steps"], tmp_path / "theirs", False, 1, log_every_n_steps=2)
+    ours = _logged(systolic, CASES["steps"], tmp_path / "ours", False, 1, log_every_n_steps=2, steps_per_dispatch=2)
+    require_equal(list(ours), list(theirs))
