@@ -60,6 +60,7 @@ class Reporting:
         self._pending: deque[_Row] = deque()
         # what training steps of this epoch logged and later ones did not: as in Lightning it stands in its later rows
         self._left: dict[str, Any] = {}
+        self._logs = frozenset[str]()  # the names of the newest step's values
         self._left_by_hooks: dict[str, float] = {}
         self._host = HostLog()
         self._logger_seconds = logger_timeout()
@@ -81,18 +82,17 @@ class Reporting:
         """Note a step before its hooks run: who looks at metrics from now on sees its values, and waits for them."""
         self._unread[in_training] = (result, results)
         if in_training:
-            self._leave(self._latest, result.names("logged"))
-            self._latest = result
+            names = result.names("logged")
+            if self._left or names is not self._logs:
+                self._leave(names)
+            self._latest, self._logs = result, names
 
-    def _leave(self, last: StepOutcome | None, names: frozenset[str]) -> None:
-        """Keep what the step before has logged and this one does not."""
-        before = names if last is None else last.names("logged")
-        if before is not names and (gone := before - names):
-            assert last is not None
-            values = last.value()["logged"]
-            self._left |= {name: values[name] for name in gone}
-        if self._left:
-            self._left = {name: value for name, value in self._left.items() if name not in names}
+    def _leave(self, names: frozenset[str]) -> None:
+        """Keep what the step before has logged and this one, which logs these names, does not."""
+        gone = self._logs - names
+        values = self._latest.value()["logged"] if gone and self._latest is not None else {}
+        left = self._left | {name: values[name] for name in gone if name in values}
+        self._left = {name: value for name, value in left.items() if name not in names}
 
     def step(self, result: StepOutcome, updates: bool) -> None:
         """Report a dispatched training step; starts fetching its values when they are wanted.
