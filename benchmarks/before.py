@@ -13,7 +13,7 @@ from pathlib import Path
 from models import lightning_module, loader_of
 from overhead import ROOT
 from results import processor, table, vectors, write_section
-from turns import Contender, fit_in_turns, medians_in_turn
+from turns import Contender, fit_in_turns, medians_of_processes
 
 import systolic
 
@@ -27,13 +27,8 @@ def contender(name: str, checkout: Path) -> Contender:
 
 
 def compare(name: str, before: Path, rounds: int) -> tuple[float, float]:
-    """Median milliseconds a step of the other checkout and of this one; the first two turns, which compile, do not count."""
-    contenders = {"before": contender(name, before), "now": contender(name, ROOT)}
-    try:
-        found = medians_in_turn(contenders, rounds, warm_ups=2)
-    finally:
-        for one in contenders.values():
-            one.end()
+    """Median milliseconds a step of the other checkout and of this one."""
+    found = medians_of_processes({"before": contender(name, before), "now": contender(name, ROOT)}, rounds)
     return found["before"], found["now"]
 
 

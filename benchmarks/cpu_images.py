@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from results import processor, table, vectors, write_section
-from turns import Contender, fit_in_turns, medians_in_turn
+from turns import Contender, fit_in_turns, medians_of_processes
 
 STEPS = 4
 # images a batch, pixels a side
@@ -71,15 +71,12 @@ def contender(package: str, name: str, source: Path | None) -> Contender:
 
 
 def compare(name: str, before: Path | None, rounds: int) -> dict[str, float]:
-    """Median milliseconds a step of each contender; the first two epochs, in which programs are compiled, do not count."""
+    """Median milliseconds a step of each contender."""
     sources: dict[str, tuple[str, Path | None]] = {"systolic": ("systolic", None), "lightning": ("lightning", None)}
     if before is not None:
         sources["before"] = ("systolic", before)
     contenders = {who: contender(package, name, source) for who, (package, source) in sources.items()}
-    medians = medians_in_turn(contenders, rounds, warm_ups=2)
-    for one in contenders.values():
-        one.end()
-    return medians
+    return medians_of_processes(contenders, rounds)
 
 
 def commit_of(folder: Path) -> str:

@@ -51,6 +51,11 @@ class Deep(L.LightningModule):
         return torch.optim.AdamW(self.parameters(), lr=1e-3)
 
 
+def _engine_of(trainer: Any) -> Any:
+    engines = trainer.run.engines.values() if hasattr(trainer, "run") else trainer._engines  # of 0.1
+    return next(engine for engine in engines if getattr(engine, "_entries", None))
+
+
 class Compare(L.Callback):
     """Times each epoch of fit, then the same program in a bare loop."""
 
@@ -64,7 +69,7 @@ class Compare(L.Callback):
         self._started = time.perf_counter()
 
     def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
-        engine = next(e for e in trainer.run.engines.values() if getattr(e, "_entries", None))
+        engine = _engine_of(trainer)
         program = engine._entries[0].program
         jax.block_until_ready(program.buffers[0].array)
         self.fit_us.append((time.perf_counter() - self._started) / self.steps * 1e6)
@@ -81,7 +86,7 @@ class Compare(L.Callback):
 
 
 class Outside(L.Callback):
-    """Times each epoch of fit, and the calls of its program in it; of 0.1, too, whose Trainer has the engines itself."""
+    """Times each epoch of fit, and the calls of its program in it."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
@@ -99,8 +104,7 @@ class Outside(L.Callback):
             self.fit_us.append(took / self.steps * 1e6)
             self.outside_us.append((took - self._called) / self.steps * 1e6)
             return
-        engines = trainer.run.engines.values() if hasattr(trainer, "run") else trainer._engines
-        program = next(e for e in engines if getattr(e, "_entries", None))._entries[0].program
+        program = _engine_of(trainer)._entries[0].program
         self.state_tensors = len(program.captured.slots)
         program.function = self._timed(program.function)
 
@@ -135,18 +139,20 @@ def measure_outside(layers: int, steps: int = 200, rounds: int = 30) -> tuple[in
     return outside.state_tensors, statistics.median(outside.fit_us), statistics.median(outside.outside_us)
 
 
-def measure_in_child(layers: int, in_turn: bool, checkout: Path | None = None) -> tuple[int, float, float]:
-    """`measure` in a process of its own; `measure_outside` with the systolic of a checkout.
+def measure_in_child(
+    layers: int, in_turn: bool, measured: Callable[[int], tuple[int, float, float]] = measure, checkout: Path = ROOT
+) -> tuple[int, float, float]:
+    """Measure in a process of its own.
 
     Args:
         layers: of the model.
         in_turn: whether the host waits for each step's work.
+        measured: `measure` or `measure_outside`.
         checkout: whose systolic.
     """
-    paths = [(checkout or ROOT) / "src", ROOT / "benchmarks"]
+    paths = [checkout / "src", ROOT / "benchmarks"]
     dispatch = {"JAX_CPU_ENABLE_ASYNC_DISPATCH": "false" if in_turn else "true"}
-    code = _IN_CHILD.format("measure" if checkout is None else "measure_outside")
-    tensors, fit, other = answer_of(["-c", code, str(layers)], paths, dispatch)
+    tensors, fit, other = answer_of(["-c", _IN_CHILD.format(measured.__name__), str(layers)], paths, dispatch)
     return tensors, fit, other
 
 
@@ -177,8 +183,8 @@ def main() -> None:
             tensors = 0
             for _ in range(given.rounds):
                 for checkout, times in found.items():
-                    tensors, *step = measure_in_child(layers, in_turn, checkout)
-                    times.append((step[0], step[1]))
+                    tensors, fit, outside = measure_in_child(layers, in_turn, measure_outside, checkout)
+                    times.append((fit, outside))
             (fit_before, before), (fit_now, now) = (
                 [statistics.median(one) for one in zip(*t, strict=True)] for t in found.values()
             )

@@ -73,6 +73,15 @@ class Contender:
         self._process.wait()
 
 
+def medians_of_processes(contenders: Mapping[str, Contender], rounds: int) -> dict[str, float]:
+    """Median milliseconds a step of each, which end then; the first two epochs, which compile, do not count."""
+    try:
+        return medians_in_turn(contenders, rounds, warm_ups=2)
+    finally:
+        for contender in contenders.values():
+            contender.end()
+
+
 def fit_in_turns(
     framework: Any, module: Any, loader: Any, measured: Callable[[], Sequence[float]] = tuple, **options: Any
 ) -> None:

@@ -104,6 +104,28 @@ def test_rows_and_metrics_are_lightnings(name: str, every: int, reads: bool, dev
     require_equal(list(ours), list(theirs))
 
 
+@pytest.mark.parametrize("step", [2, 3])
+def test_rows_after_a_resume_are_those_of_a_run_that_was_not_interrupted(step: int, tmp_path: Path) -> None:
+    class Save(systolic.Callback):
+        def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, i: int) -> None:
+            _batch_end(module, outputs, batch, i)
+            if trainer.global_step == step:
+                trainer.save_checkpoint(tmp_path / "saved.ckpt")
+
+    def rows(name: str, **given: Any) -> list[dict[str, str]]:
+        logger = systolic.pytorch.loggers.CSVLogger(tmp_path / name, flush_logs_every_n_steps=1)
+        module = module_of(systolic, CASES["steps"], lambda module: None)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            trainer = trainer_of(systolic, max_epochs=1, logger=logger, log_every_n_steps=1, callbacks=[Save()])
+            trainer.fit(module, loader(64, 1, 16), **given)
+        with open(Path(logger.log_dir) / "metrics.csv") as file:
+            return [{key: value for key, value in row.items() if value} for row in csv.DictReader(file)]
+
+    whole = rows("whole")
+    assert rows("resumed", ckpt_path=tmp_path / "saved.ckpt", weights_only=False) == whole[step:]
+
+
 def test_steps_that_are_dispatched_together(tmp_path: Path) -> None:
     theirs = _logged(lightning, CASES["steps"], tmp_path / "theirs", False, 1, log_every_n_steps=2)
     ours = _logged(systolic, CASES["steps"], tmp_path / "ours", False, 1, log_every_n_steps=2, steps_per_dispatch=2)

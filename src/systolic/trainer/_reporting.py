@@ -76,7 +76,8 @@ class Reporting:
     def __getstate__(self) -> dict[str, Any]:
         """State that is copied and pickled: values, and no result of a program."""
         self.settle()
-        return {**vars(self), "_latest": None, "_left": self._left_by_steps()}
+        left, by_hooks = self._logged_so_far()
+        return {**vars(self), "_latest": None, "_logs": frozenset(), "_left": left, "_left_by_hooks": by_hooks}
 
     def dispatched(self, result: StepOutcome, results: Results, in_training: bool) -> None:
         """Note a step before its hooks run: who looks at metrics from now on sees its values, and waits for them."""
@@ -89,10 +90,8 @@ class Reporting:
 
     def _leave(self, names: frozenset[str]) -> None:
         """Keep what the step before has logged and this one, which logs these names, does not."""
-        gone = self._logs - names
-        values = self._latest.value()["logged"] if gone and self._latest is not None else {}
-        left = self._left | {name: values[name] for name in gone if name in values}
-        self._left = {name: value for name, value in left.items() if name not in names}
+        before = {} if self._latest is None else self._latest.value()["logged"]
+        self._left = {name: value for name, value in {**self._left, **before}.items() if name not in names}
 
     def step(self, result: StepOutcome, updates: bool) -> None:
         """Report a dispatched training step; starts fetching its values when they are wanted.
@@ -216,11 +215,14 @@ class Reporting:
         shown = {"callback": dict(self.metrics), "logged": dict(self.logged), "progress_bar": dict(self.finished)}
         if not in_epoch:
             return {**shown, "hooks": None}
-        left = {"steps": self._left_by_steps(), "hooks": dict(self._left_by_hooks)}
-        return {**shown, "hooks": self._host.state_dict(), "left": left}
+        steps, hooks = self._logged_so_far()
+        return {**shown, "hooks": self._host.state_dict(), "left": {"steps": steps, "hooks": hooks}}
 
-    def _left_by_steps(self) -> dict[str, float]:
-        return {name: float(value) for name, value in self._left.items()}  # host sync: for a checkpoint or a copy
+    def _logged_so_far(self) -> tuple[dict[str, float], dict[str, float]]:
+        """The newest values of this epoch, of steps and of hooks, which stand in later rows until they are logged again."""
+        newest = {} if self._latest is None else self._latest.scalars("logged")
+        left = {name: float(value) for name, value in self._left.items()}  # host sync: for a checkpoint or a copy
+        return {**left, **newest}, {**self._left_by_hooks, **self._host.of_batch}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on with the values of `state_dict`."""
@@ -234,9 +236,12 @@ class Reporting:
     def go_back(self, until: tuple[int, int]) -> None:
         """Training goes back: the rows before `until`, an epoch and a batch, were sent, and are not sent again."""
         self.flush()
-        self._unread, self._latest, self._host = {}, None, HostLog()
-        self._left, self._left_by_hooks = {}, {}
+        self._unread, self._host = {}, HostLog()
+        self._leave_epoch()
         self._repeats_until = until
+
+    def _leave_epoch(self) -> None:
+        self._latest, self._logs, self._left, self._left_by_hooks = None, frozenset(), {}, {}
 
     @property
     def repeats(self) -> bool:
@@ -261,7 +266,7 @@ class Reporting:
         run.progress.is_over = True
         _call_epoch_end(run.hooks, self.share, before_checkpoints)
         self._write(sent | self._host.take_once(True), max(run.counters.batches_that_stepped - 1, 0), True)
-        self._latest, self._left, self._left_by_hooks = None, {}, {}
+        self._leave_epoch()
         results.reset()
 
     def _arrive(self) -> None:

@@ -7,8 +7,7 @@ did to the user's objects is undone there with all else, and done again where th
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, MutableMapping
 from dataclasses import dataclass
 from functools import partial
 from operator import is_
@@ -18,7 +17,7 @@ import numpy as np
 import torch
 
 from ...utilities._torch_internals import tree_flatten, tree_map_only
-from ._object_graph import ObjectGraph, Snapshot, items_of, put_back
+from ._object_graph import Snapshot, items_of, put_back
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -77,14 +76,10 @@ class GivenResults:
             self._undone += 1
 
 
-@contextmanager
-def noting_changes(objects: ObjectGraph) -> Iterator[list[Callable[[], None]]]:
-    """The block is given a list that holds, behind it, functions that do again what it did to containers."""
-    before = Snapshot(objects)
-    again: list[Callable[[], None]] = []
-    yield again
+def changes_since(before: Snapshot) -> tuple[Callable[[], None], ...]:
+    """Functions that do again what was done to containers since then."""
     changes = (_change(container, contents) for container, contents in before.copies)
-    again += (change for change in changes if change is not None)
+    return tuple(change for change in changes if change is not None)
 
 
 def _change(container: Any, before: Any) -> Callable[[], None] | None:

@@ -30,9 +30,9 @@ from ...utilities._torch_internals import (
 )
 from ...utilities._typical_time import TypicalTime
 from .._errors import CaptureError, user_line_of
-from ._given_results import GivenResult, GivenResults, copied_contents, is_same_function, noting_changes, on_host
+from ._given_results import GivenResult, GivenResults, changes_since, copied_contents, is_same_function, on_host
 from ._host_result import HostResult, HostResultIsNeededError
-from ._object_graph import ObjectGraph
+from ._object_graph import ObjectGraph, Snapshot
 from ._output_tree import OutputList, OutputTree, output_numbers
 from ._speculation import Oracle
 from ._symbols import SymbolTable
@@ -114,7 +114,7 @@ class HostParts:
         table: its symbolic numbers.
         functions: those whose results the step turned out to compute with.
         given: what functions gave for this batch already.
-        as_before: a context in which the user's objects hold what they held before the step; is given what notes changes.
+        as_before: a context in which the user's objects hold what they held before the step; gives the walk over them.
 
     Attributes:
         made: the calls, in order.
@@ -198,11 +198,12 @@ class HostParts:
             own, leaves = copied_contents(arguments), tree_leaves(arguments)
             with self._as_before() as objects:
                 self._given.done_in_trace(place)
-                with noting_changes(objects) as done:
-                    result = function(*arguments[0], **arguments[1])
+                before_call = Snapshot(objects)
+                result = function(*arguments[0], **arguments[1])
+                done = changes_since(before_call)
             before = tree_leaves(own)
             written = tuple(k for k, one in enumerate(leaves) if k in outputs or is_written(before[k], one))
-        found = GivenResult(function, own, (result, [leaves[k] for k in written]), written, tuple(done))
+        found = GivenResult(function, own, (result, [leaves[k] for k in written]), written, done)
         self._given.note(place, found)
         return found
 

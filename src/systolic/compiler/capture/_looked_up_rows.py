@@ -11,7 +11,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from inspect import signature
 
 import torch
@@ -26,6 +26,8 @@ from ...utilities._torch_internals import (
 )
 from .._capture_thread import replaced
 from .._errors import CaptureError, user_line_of
+
+_signature = cache(signature)
 
 
 @dataclass
@@ -53,7 +55,7 @@ class _Lookups:
 
     def called(self, original: Callable[..., torch.Tensor], *args: object, **kwargs: object) -> torch.Tensor:
         """Stands in for `F.embedding` and `F.embedding_bag`."""
-        given = signature(original).bind(*args, **kwargs)
+        given = _signature(original).bind(*args, **kwargs)
         if not given.arguments.pop("sparse", False):
             return original(*args, **kwargs)
         result = original(**given.arguments)
