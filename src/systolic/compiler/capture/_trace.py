@@ -183,6 +183,16 @@ class _Tracing:
         self.result: OutputTree | None = None
 
     def run(self, profiled: bool = False) -> Captured:
+        """The step, captured."""
+        try:
+            return self._captured(profiled)
+        finally:
+            # Also where an error ended it. Stand-ins hold their gradients where Python's collector does not look, and both hold
+            # PyTorch's bookkeeping: if that held this trace, all that it ever traced and compiled would stay for good, each
+            # program with some dozen mappings of memory, of which Linux gives a process 65,530.
+            self.table.forget_oracle()
+
+    def _captured(self, profiled: bool) -> Captured:
         call, fakes, cells = self.call, self._fakes(), cells_of_slots(self.slots)
         with self._restoring(), capturing(), tracking_modules(call.roots, sys._getframe()), explained(), torch.enable_grad():
             parts = normalising_parts(call.batch_parts)
