@@ -123,6 +123,46 @@ def test_lightnings_own_callbacks_do_what_they_do_there(make: Any) -> None:
     require_same(lambda package: account(package, make()))
 
 
+class Joined(pl.LightningModule):
+    """A module whose batches are of two loaders, in one batch or in turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.layer = torch.nn.Linear(4, 1)
+
+    def loss(self, batch: Any) -> torch.Tensor:
+        parts = batch.values() if isinstance(batch, dict) else [batch]
+        return torch.stack([(self.layer(x) - y).square().mean() for x, y in (part for part in parts if part is not None)]).sum()
+
+    def training_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> torch.Tensor:
+        return self.loss(batch)
+
+    def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+        self.log("val_loss", self.loss(batch))
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+@pytest.mark.parametrize("mode", ["min_size", "max_size_cycle", "max_size", "sequential"])
+def test_lightnings_combined_loader_combines_as_there(mode: str) -> None:
+    def scenario(package: Package) -> Any:
+        def combined() -> Any:
+            return pl.utilities.CombinedLoader({"a": loader(20), "b": loader(12, seed=2)}, mode)
+
+        module = Joined()
+        trainer = package.trainer(max_epochs=2)
+        if mode == "sequential":  # Lightning has it for evaluation only
+            metrics = trainer.validate(module, combined())
+        else:
+            trainer.fit(module, combined(), combined())
+            metrics = [{name: float(value) for name, value in trainer.callback_metrics.items()}]
+        return {**module.state_dict(), "metrics": metrics, "steps": trainer.global_step}
+
+    require_same(scenario)
+
+
 def test_lightnings_model_checkpoint_saves_the_same_files() -> None:
     def scenario(package: Package) -> Any:
         saved = pl.callbacks.ModelCheckpoint(

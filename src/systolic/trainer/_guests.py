@@ -9,6 +9,7 @@ from torch import nn
 from ..callbacks import Callback, Checkpoint, ProgressBar
 from ..compat import lightnings, welcome
 from ..core import LightningDataModule, LightningModule, settle
+from ..data import CombinedLoader
 
 
 def module(given: Any) -> Any:
@@ -44,6 +45,15 @@ def _as_ours(given: Any) -> Any:
     if lightnings(type(given), "LightningDataModule") is not None:
         settle(welcome(given, LightningDataModule, root="LightningDataModule"))
     return given
+
+
+def loaders(given: Any) -> Any:
+    """A CombinedLoader of Lightning's as ours, which has a length before it is iterated over; anything else as it is."""
+    if given is None or lightnings(type(given), "CombinedLoader") is None:
+        return given
+    combined = CombinedLoader(given.iterables, given._mode)
+    combined.limits = given.limits
+    return combined
 
 
 def callback(given: Any) -> Any:

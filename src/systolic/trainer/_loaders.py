@@ -24,6 +24,7 @@ from ..data import (
 )
 from ..utilities._overrides import overrides
 from ..utilities._torch_internals import tree_leaves, tree_map
+from . import _guests
 from ._fingerprints import require_same_data
 from ._overfit import in_order
 from ._stage import Stage, TrainerFn
@@ -144,6 +145,7 @@ def given_or_own(run: Run, stage: Stage, given: Any) -> Any:
     loaders = given
     if given is None and overrides(owner, stage.loader, base):
         loaders = getattr(owner, stage.loader)()
+    loaders = _guests.loaders(loaders)
     for loader in loaders.flattened if isinstance(loaders, CombinedLoader) else tree_leaves(loaders):
         if isinstance(loader, DataLoader):
             seed_workers(loader, run.processes.index)
