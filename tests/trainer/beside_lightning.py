@@ -68,6 +68,7 @@ def beside_lightning(
     prepare: Callable[[Any], None] = lambda module: None,
     devices: int = 1,
     epochs: int = 2,
+    data: Callable[[int, int, int], DataLoader[Any]] = loader,
     **options: Any,
 ) -> Any:
     """Fit under both, and require that both hold the same afterwards; returns the module that systolic fitted.
@@ -78,6 +79,7 @@ def beside_lightning(
         prepare: is called at the end of the module's constructor.
         devices: of systolic's Trainer.
         epochs: how many.
+        data: makes a loader of so many rows, with a seed and the rows of a batch.
         options: more arguments of systolic's Trainer.
     """
     found: list[Any] = []
@@ -88,7 +90,7 @@ def beside_lightning(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore" if library is lightning else "error")  # Lightning's advice on loaders
             each = 16 // devices if library is systolic else 16  # of a core; Lightning gets the same global batch
-            trainer.fit(module, loader(48, 1, each), loader(36, 2, each) if "validation_step" in methods else None)
+            trainer.fit(module, data(48, 1, each), data(36, 2, each) if "validation_step" in methods else None)
         metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
         weights = [p.detach().double().sum().item() for p in module.parameters()]
         found.append((held(module), metrics, weights, module))

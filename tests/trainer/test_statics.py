@@ -224,7 +224,7 @@ def test_read_values_in_other_containers_are_followed(kind: str) -> None:
 def test_values_read_in_trace_after_trace_are_pointed_out() -> None:
     data = Given([batch["x"], f"{i}.png"] for i, batch in enumerate(batches(5)))
     with pytest.warns(UserWarning, match=r"every new value of batch\[1\]"):
-        trainer().fit(Line(lambda module, batch: module.layer(batch[0]).square().mean()), data)
+        trainer().fit(Line(lambda module, batch: module.layer(batch[0]).square().mean() * len(batch[1])), data)
 
 
 def test_a_batch_that_is_returned_comes_back_as_a_plain_dict() -> None:

@@ -11,11 +11,14 @@ from ._users import is_the_users as is_the_users
 from .capture import Attributes as Attributes
 from .capture import Captured as Captured
 from .capture import DeferredObject as DeferredObject
+from .capture import GivenText as GivenText
 from .capture import HostResult as HostResult
 from .capture import Place as Place
 from .capture import Slot as Slot
+from .capture import TextsAreReadError as TextsAreReadError
 from .capture import TrainState as TrainState
 from .capture import cells_of as cells_of
+from .capture import current_text as current_text
 from .capture import host as host
 from .capture import names_in as names_in
 from .capture import rank_in_step as rank_in_step

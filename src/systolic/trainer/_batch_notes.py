@@ -7,6 +7,8 @@ import re
 import numpy as np
 import torch
 
+from ..compiler import GivenText, current_text
+
 _MOST = 8
 _PRODUCT = re.compile(r"same reduction dim, but got \[(.*)\] X \[(.*)\]")
 
@@ -41,8 +43,11 @@ def described(batch: object, depth: int = 0) -> str:
         return f"Tensor({', '.join(map(str, batch.shape))}) of {str(batch.dtype).removeprefix('torch.')}"
     if isinstance(batch, np.ndarray):
         return f"ndarray{batch.shape} of {batch.dtype}"
+    if isinstance(batch, GivenText):
+        return repr(current_text(batch))[:60]
     if isinstance(batch, dict) and depth < 3:
-        parts = [f"{key!r}: {described(value, depth + 1)}" for key, value in list(batch.items())[:_MOST]]
+        # past a dict that notes what is read of it: most errors of a trace are ways to another trace
+        parts = [f"{key!r}: {described(value, depth + 1)}" for key, value in list(dict.items(batch))[:_MOST]]
         return "{" + ", ".join([*parts, *_rest(len(batch))]) + "}"
     if isinstance(batch, list | tuple) and depth < 3:
         parts = ", ".join([*(described(value, depth + 1) for value in batch[:_MOST]), *_rest(len(batch))])

@@ -43,6 +43,7 @@ class EvaluationEngine(WrappedEngine):
             lambda time, of: f"{step.stage.step} takes {time} on the host, with the programs of its modules ({of})."
         )
         engine.only_shows = True
+        step.statics.warns = False  # of what is known here to be the reason to run on the host
 
     def run(
         self,
@@ -65,6 +66,8 @@ class EvaluationEngine(WrappedEngine):
             self._go_to_host(
                 "Values of each batch decide its way through the step, which would be compiled again and again.", ""
             )
+        if self._step.statics.changing:
+            self._go_to_host(f"It reads batch{', batch'.join(self._step.statics.changing)}, other ones in each batch.", "")
         return result
 
     def release(self) -> None:

@@ -1,17 +1,21 @@
 """Batch values that are no tensors: numbers stay variable, and what a step never reads costs no new trace.
 
-Numbers stand in a dict that the engine walks like the module's attributes. For everything else (file names, None,
-objects) a trace records what it reads: dicts do that key by key, what other containers hold counts as read.
+Numbers stand in a dict that the engine walks like the module's attributes. For a text (a file name) a trace gets a token that
+notes what is done with it. For everything else (None, objects) a trace records what it reads: dicts do that key by key, what
+other containers hold counts as read.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from ..compiler import GivenText, HostResult, TextsAreReadError, is_capture_thread
 from ..data import BatchSpec
 from ..data._batch import LEAF, Node, Static, Tree
 from ._recording import RecordingDict
@@ -20,18 +24,29 @@ Number = int | float
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _EXACT_IN_FLOAT64 = 2**53
 _TRACES_BEFORE_WARNING = 4
+_OURS = str(Path(__file__).parents[1])
 
 
 class BatchStatics:
     """The values of one step function's batches that are no tensors.
 
+    Args:
+        hands_on_texts: whether traces get tokens for texts; where processes share batches, each has its own rows of them.
+
     Attributes:
         numbers: the numbers of the current batch, by where they stand in it; part of the object graph that the engine walks.
+        warns: whether a step that is traced again for every batch is warned of.
+        changing: places of the values that were others in each of the first traces, and were read.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, hands_on_texts: bool = True) -> None:
         self.numbers: dict[str, Number] = {}
+        self.warns = True
+        self.changing: list[str] = []
+        self._hands_on_texts = hands_on_texts
         self._structures: dict[Hashable, _Structure] = {}
+        self._current: Sequence[Any] = ()
+        self._tokens: _Tokens | None = None
 
     def enter(self, spec: BatchSpec, statics: Sequence[Any]) -> tuple[Any, Callable[[list[Any]], tuple[Any]]]:
         """Prepare for a batch.
@@ -44,6 +59,7 @@ class BatchStatics:
             A value that is equal for batches which differ in nothing that a trace read, numbers aside; and a function
             that makes the step's argument from the batch's tensors.
         """
+        self._current, self._tokens = statics, None
         if not statics:
             if self.numbers:
                 self.numbers.clear()
@@ -65,9 +81,51 @@ class BatchStatics:
                 self.numbers[label] = known[label] if _same(known.get(label), value) else value
 
     def _traceable(self, spec: BatchSpec, structure: _Structure, statics: Sequence[Any], leaves: list[Any]) -> Any:
-        structure.note_trace(statics)
-        builder = _Builder(iter(leaves), structure, statics, self.numbers)
+        if not is_capture_thread():
+            return spec.unflatten(leaves)
+        self._note_trace(structure, statics)
+        self._tokens = _Tokens(structure.read) if self._hands_on_texts else None
+        builder = _Builder(iter(leaves), structure, statics, self.numbers, self._token_for)
         return builder.build(spec.tree, parent_records=False)
+
+    def _token_for(self, place: int) -> GivenText | None:
+        """A token for a text that no trace has read so far."""
+        tokens = self._tokens
+        if tokens is None or place in tokens.read:
+            return None
+        tokens.given.add(place)
+        return GivenText(lambda: self._current[place], lambda: tokens.note(place))
+
+    @contextlib.contextmanager
+    def reads_noted(self) -> Iterator[None]:
+        """Around a step's code.
+
+        Raises:
+            TextsAreReadError: a trace has tokens for texts that the step turned out to read.
+        """
+        try:
+            yield
+        except Exception as error:
+            # code in C takes no token for a text: it may have been the reason
+            if self._tokens is not None and self._tokens.given and _may_be_of_texts(error):
+                self._tokens.note(*self._tokens.given)
+            if self._tokens is None or not self._tokens.are_read:
+                raise
+            raise TextsAreReadError from error
+        if self._tokens is not None and self._tokens.are_read:
+            raise TextsAreReadError
+
+    def _note_trace(self, structure: _Structure, statics: Sequence[Any]) -> None:
+        changing = structure.changing_with(statics)
+        if changing and self.warns:
+            warnings.warn(
+                f"The step is traced again for every new value of batch{', batch'.join(changing)}. Values that are no "
+                "tensors cost nothing while the step does not read them, which is noticed in batches that are dicts, or "
+                "while it only keeps texts, or gives them to a function under systolic.host. Read the value in "
+                "a hook, as on_before_batch_transfer, or in the dataset or collate function.",
+                stacklevel=2,
+            )
+        self.changing += changing
 
 
 class _Structure:
@@ -80,22 +138,37 @@ class _Structure:
         self.read: set[int] = set()
         self._traced: list[Sequence[Any]] = []
 
-    def note_trace(self, statics: Sequence[Any]) -> None:
-        """Warn when values that were read differ in trace after trace."""
+    def changing_with(self, statics: Sequence[Any]) -> list[str]:
+        """Places of values that were read and differ in trace after trace, at the first trace that is one too many."""
         if len(self._traced) == _TRACES_BEFORE_WARNING or (self._traced and self._traced[-1] is statics):
-            return
+            return []
         self._traced.append(statics)
         if len(self._traced) < _TRACES_BEFORE_WARNING:
-            return
+            return []
         first = self._traced[0]
-        changing = [self.labels[i] for i in sorted(self.read) if any(not _same(t[i], first[i]) for t in self._traced[1:])]
-        if changing:
-            warnings.warn(
-                f"The step is traced again for every new value of batch{', batch'.join(changing)}. Values that are no "
-                "tensors cost nothing while the step does not read them; that is noticed in batches that are dicts. "
-                "Return a dict from the dataset or collate function, and read the value in a hook.",
-                stacklevel=2,
-            )
+        return [self.labels[i] for i in sorted(self.read) if any(not _same(t[i], first[i]) for t in self._traced[1:])]
+
+
+class _Tokens:
+    """Facts about the tokens of one trace.
+
+    Args:
+        read: places of the statics that some trace has read.
+
+    Attributes:
+        given: places of the texts that this trace has tokens for.
+        are_read: whether it read one of them.
+    """
+
+    def __init__(self, read: set[int]) -> None:
+        self.read = read
+        self.given: set[int] = set()
+        self.are_read = False
+
+    def note(self, *places: int) -> None:
+        """The step reads these."""
+        self.are_read = True
+        self.read.update(places)
 
 
 class BatchKey:
@@ -131,15 +204,22 @@ class BatchKey:
 
 
 class _Builder:
-    """Makes a batch for a trace: like `BatchSpec.unflatten`, with numbers from the engine and dicts that record."""
+    """Makes a batch for a trace: like `BatchSpec.unflatten`, with numbers of the engine, tokens, and dicts that record."""
 
     def __init__(
-        self, leaves: Iterator[Any], structure: _Structure, statics: Sequence[Any], numbers: dict[str, Number]
+        self,
+        leaves: Iterator[Any],
+        structure: _Structure,
+        statics: Sequence[Any],
+        numbers: dict[str, Number],
+        token_for: Callable[[int], GivenText | None],
     ) -> None:
         self._leaves = leaves
         self._structure = structure
         self._statics = statics
         self._numbers = numbers
+        self._token_for = token_for
+        self._given = set[int]()
         self._position = 0
 
     def build(self, tree: Tree, parent_records: bool) -> Any:
@@ -158,6 +238,10 @@ class _Builder:
         self._position += 1
         if self._structure.labels[index] in self._numbers:
             return self._numbers[self._structure.labels[index]]
+        token = self._token_for(index) if type(self._statics[index]) is str else None
+        if token is not None:
+            self._given.add(index)
+            return token
         if not parent_records:
             self._structure.read.add(index)
         return self._statics[index]
@@ -167,7 +251,8 @@ class _Builder:
         for name, child in zip(tree.context[0], tree.children, strict=True):  # type: ignore[index]
             start = self._position
             values.append(self.build(child, parent_records=True))
-            own = [i for i in range(start, self._position) if self._structure.labels[i] not in self._numbers]
+            known = [i for i in range(start, self._position) if i not in self._given]
+            own = [i for i in known if self._structure.labels[i] not in self._numbers]
             if own and not isinstance(values[-1], RecordingDict):
                 unread[name] = own
         plain = tree.rebuild(values)
@@ -215,6 +300,16 @@ def _names(node: Node) -> list[str]:
     if dataclasses.is_dataclass(node.kind):
         return [f".{name}" for name in context]
     return [f"[{index}]" for index in range(len(node.children))]
+
+
+def _may_be_of_texts(error: Exception) -> bool:
+    """Whether a token in the place of a text may be the reason for an error: not for those of a trace."""
+    innermost = error.__traceback__
+    while innermost is not None and innermost.tb_next is not None:
+        innermost = innermost.tb_next
+    of_ours = innermost is not None and innermost.tb_frame.f_code.co_filename.startswith(_OURS)
+    kind = type(error).__module__.partition(".")[0]
+    return kind not in ("systolic", "torch") and not of_ours and HostResult.__name__ not in str(error)
 
 
 def _is_number(value: Any) -> bool:

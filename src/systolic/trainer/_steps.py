@@ -47,7 +47,7 @@ class Step:
     def __init__(self, run: Run, stage: Stage, results: Results) -> None:
         self.run, self.stage, self.results = run, stage, results
         self.dataloader_idx, self.of_several = 0, False
-        self.statics = BatchStatics()
+        self.statics = BatchStatics(hands_on_texts=not run.is_shared)
         self.padded = PaddedSteps()
         self._given: GivenBatch | None = None
 
@@ -63,7 +63,7 @@ class Step:
         self._given = GivenBatch(batch) if told else None
         batch, size = self.padded.open(batch)
         log = StepLog(self.results, size)
-        with self.run.inside_step(self.stage.step, log, symbols), self.padded.guarding():
+        with self.run.inside_step(self.stage.step, log, symbols), self.padded.guarding(), self.statics.reads_noted():
             yield after_transfer(self.run.hooks, batch, self.dataloader_idx), log
 
     def left(self, batch: Any) -> dict[str, Any]:

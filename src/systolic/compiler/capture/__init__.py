@@ -15,6 +15,9 @@ from ._given_results import GivenResult as GivenResult
 from ._given_results import GivenResults as GivenResults
 from ._given_results import copied_contents as copied_contents
 from ._given_results import on_host as on_host
+from ._given_texts import GivenText as GivenText
+from ._given_texts import TextsAreReadError as TextsAreReadError
+from ._given_texts import current_text as current_text
 from ._graph import SlotInput as SlotInput
 from ._graph import TensorInput as TensorInput
 from ._guards import Guards as Guards

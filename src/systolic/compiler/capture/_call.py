@@ -13,6 +13,7 @@ from ._asked_numbers import Asker
 from ._attribute_reads import AttributeReads
 from ._effects import Effect, SetItem
 from ._given_results import GivenResults
+from ._given_texts import GivenText
 from ._graph import SlotInput, TensorInput
 from ._host_parts import HostPart
 from ._library_calls import LibraryCall
@@ -52,6 +53,7 @@ class Captured:
         drawn: constants that take the arrays among what they give, before every step.
         parts: functions of the host that are called before the program.
         sizes: what Python code did with sizes, from the first one on that values decide.
+        texts: those of its arguments that the step keeps or hands on.
         as_traced: what was traced, where the graph is one for all sizes.
     """
 
@@ -77,6 +79,7 @@ class Captured:
     replaced: set[int] = field(default_factory=set)
     digest: str = ""
     sizes: SizeReads = field(default_factory=SizeReads)
+    texts: Sequence[GivenText] = ()
     as_traced: Captured | None = None
 
     def set_up(self) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...utilities._torch_internals import tree_flatten, tree_map_only
+from ...utilities._torch_internals import tree_flatten, tree_leaves, tree_map, tree_map_only
 from ._object_graph import Snapshot, items_of, put_back
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -106,9 +106,14 @@ def is_same_function(function: Callable[..., Any], other: Callable[..., Any]) ->
 
 
 def on_host(arguments: Any) -> Any:
-    """Arguments with ordinary CPU tensors without gradients."""
+    """Arguments with ordinary CPU tensors without gradients; a container without tensors stays the object that it is."""
     # host sync: the function wants values
-    return tree_map_only(torch.Tensor, lambda tensor: tensor.detach().cpu(), arguments)
+    convert = lambda leaf: leaf.detach().cpu() if isinstance(leaf, torch.Tensor) else leaf  # noqa: E731
+    return tree_map(convert, arguments, is_leaf=_holds_no_tensor)
+
+
+def _holds_no_tensor(item: object) -> bool:
+    return not any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(item))
 
 
 def copied_contents(arguments: Any) -> Any:

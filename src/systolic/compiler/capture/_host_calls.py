@@ -28,6 +28,7 @@ from .._capture_thread import is_capture_thread
 from .._errors import CaptureError, DataDependentError, is_user_frame, user_line_of
 from ._effects import HostCall, Kept, StandIn
 from ._explain import value_needed
+from ._given_texts import GivenText
 from ._host_parts import HostParts
 from ._host_result import HostResult
 from ._module_scope import names_in
@@ -83,9 +84,11 @@ class HostCalls:
         calls: the calls, in order.
         parts: as given.
         is_shared: as given.
+        holds_the_same: whether a container that was there before the step holds what it held; None for another object.
     """
 
     active: HostCalls | None = None
+    holds_the_same: Callable[[object], bool | None] = staticmethod(lambda item: None)
 
     def __init__(
         self,
@@ -142,6 +145,8 @@ class HostCalls:
         return Kept(copy.copy(argument) if isinstance(argument, list | dict | set) else argument)
 
     def _waits(self, leaf: object) -> bool:
+        if isinstance(leaf, GivenText):
+            return True
         if isinstance(leaf, str):
             return has_marks(self._marked(leaf))
         return isinstance(leaf, Traced | HostResult) or is_traced_array(leaf)
@@ -174,6 +179,10 @@ class HostCalls:
     ) -> None:
         """Note a call that gets `result` before its arguments, to set it."""
         self.record(function, (Kept(result), *args), kwargs)
+
+    def given_itself(self, argument: Any) -> Any:
+        """An argument for a function of the user's: a container that is as before the step itself, to be changed by it."""
+        return Kept(argument) if self.holds_the_same(argument) else argument
 
     def need(self, function: Callable[..., Any]) -> None:
         """Have the trace begin again with a function called before the program, where that is possible."""

@@ -18,6 +18,7 @@ from ._host_calls import recording
 from ._host_parts import copied_contents, is_written, on_host, writes_to_arrays
 from ._host_result import HostResult
 from ._library_calls import PUT_OFF, LibraryCall, modules_with
+from ._object_graph import copied, holds_the_same
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -70,19 +71,40 @@ def host(function: Callable[P, R]) -> Callable[P, R]:
         if writes_to_arrays(kwargs):
             calls.need(function)
         result = HostResult(name, calls, function)
-        calls.record_for(result, host_function, (function, cost, *args), kwargs)
+        own = {key: calls.given_itself(value) for key, value in kwargs.items()}
+        copies = [place for place, one in enumerate((*args, *kwargs.values())) if calls.holds_the_same(one) is False]
+        calls.record_for(result, host_function, (function, cost, copies, *map(calls.given_itself, args)), own)
         return result
 
     return call
 
 
-def host_function(result: HostResult, function: Callable[..., Any], cost: TypicalTime, *args: Any, **kwargs: Any) -> None:
-    """Call a function of the user's after the step; reports name this call."""
+def host_function(
+    result: HostResult, function: Callable[..., Any], cost: TypicalTime, copies: Sequence[int], *args: Any, **kwargs: Any
+) -> None:
+    """Call a function of the user's after the step; reports name this call.
+
+    Args:
+        result: gets what it returns.
+        function: what is called.
+        cost: of its calls.
+        copies: the arguments that are copies of containers which the step itself changes: what is done to them is lost.
+        args: its arguments.
+        kwargs: its arguments by name.
+    """
     given = on_host((args, kwargs))
+    of_step = [one for place, one in enumerate((*given[0], *given[1].values())) if place in copies]
+    held = [copied(one) for one in of_step]
     before = None if cost.is_measured else tree_leaves(copied_contents(given))
     began = time.perf_counter()
     result.set(function(*given[0], **given[1]))
     cost.add(time.perf_counter() - began)
+    if not all(map(holds_the_same, of_step, held)):
+        raise CaptureError(
+            f"{getattr(function, '__qualname__', function)} is called after the step, and changes a list or dict that it is "
+            "given and that the step changes, too.\n"
+            "Options: change it in one of the two; or let the function reach it by itself, as an attribute of its object."
+        )
     if before is not None and any(map(is_written, before, tree_leaves(given))):
         raise CaptureError(
             f"{getattr(function, '__qualname__', function)} is called after the step, and writes to an array that it is given: "

@@ -10,6 +10,7 @@ import types
 from collections import OrderedDict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
 from enum import Enum
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -370,6 +371,14 @@ def restoring(objects: ObjectGraph) -> Iterator[Snapshot]:
 def copied(container: Container) -> Any:
     """A list or dict of its own with what a container holds."""
     return list(container) if isinstance(container, list | deque) else dict(items_of(container))
+
+
+def holds_the_same(container: Any, before: list[Any] | dict[Any, Any]) -> bool:
+    """Whether a container holds the very objects that it held."""
+    now = copied(container)
+    if isinstance(now, dict) and isinstance(before, dict):
+        return now.keys() == before.keys() and all(value is before[key] for key, value in now.items())
+    return len(now) == len(before) and all(map(is_, now, before))
 
 
 def items_of(container: MutableMapping[Any, Any]) -> Iterator[tuple[Any, Any]]:

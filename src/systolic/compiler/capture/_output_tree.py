@@ -18,6 +18,7 @@ from ...utilities._torch_internals import (
     tree_leaves,
     tree_unflatten,
 )
+from ._given_texts import GivenText, current_text
 from ._grown_lists import GrownList
 from ._host_result import HostResult
 from ._plain_objects import attributes_of, has_attributes, note_made
@@ -174,7 +175,8 @@ class OutputTree:
             outputs: the tensor for an output's number.
             number: the Python number for an output's number.
             symbols: the values of the step's symbolic numbers.
-            objects: by id of the trace's: objects made for other trees of this run; what was one in the step stays one.
+            objects: by id of the trace's: objects made for other trees of this run, as what was one in the step stays one; and
+                the texts of its batch, where that is not the current one.
         """
         made = {} if objects is None else objects
         return tree_unflatten([filled(leaf, outputs, number, symbols, made) for leaf in self.leaves], self.spec)
@@ -218,6 +220,8 @@ def filled(
         return leaf.result.or_stand_in()
     if isinstance(leaf, HostNumber):
         return leaf.expression(symbols)
+    if isinstance(leaf, GivenText):
+        return current_text(leaf) if objects is None or id(leaf) not in objects else objects[id(leaf)]
     if isinstance(leaf, ComputedNumber):
         return leaf.expression([filled(part, outputs, number, symbols) for part in leaf.parts])
     if isinstance(leaf, MadeContainer | MadeObject):
@@ -316,6 +320,7 @@ class OutputList:
     Attributes:
         of_text: what a text is, which may have been formatted of values.
         existed: whether an object was there before the step.
+        texts: those of the arguments that the step keeps or hands on.
     """
 
     of_text: Callable[[str], Any] = staticmethod(lambda text: text)
@@ -326,6 +331,7 @@ class OutputList:
         self._index: dict[int, int] = {}
         self._table = table
         self._making: dict[int, MadeObject] = {}
+        self.texts: list[GivenText] = []
 
     def add(self, value: object) -> int:
         """The number of the output that holds `value`."""
@@ -377,6 +383,9 @@ class OutputList:
             return self._array(leaf)
         if isinstance(leaf, HostResult):
             return HostValue(leaf)
+        if isinstance(leaf, GivenText):
+            self.texts.append(leaf)
+            return leaf
         if isinstance(leaf, GrownList):  # no tree of PyTorch's looks into it
             leaf.was_read = True
         if isinstance(leaf, torch.SymInt | torch.SymFloat | torch.SymBool):
@@ -423,7 +432,7 @@ class OutputList:
 
     def _is_value(self, leaf: object) -> bool:
         """Whether a leaf is a value of the trace, or text of some."""
-        kinds = torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool | HostResult
+        kinds = torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool | HostResult | GivenText
         return isinstance(leaf, kinds) or is_traced_array(leaf) or (isinstance(leaf, str) and self.of_text(leaf) is not leaf)
 
     def _number(self, number: torch.SymInt | torch.SymFloat | torch.SymBool) -> Any:

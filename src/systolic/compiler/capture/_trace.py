@@ -29,6 +29,7 @@ from ._explain import explained, host_needed
 from ._final_tensors import FinalTensors
 from ._first_settings import FirstSettings
 from ._fixed_shapes import fix_shapes
+from ._given_texts import TextsAreReadError
 from ._graph import SlotInput, clean_graph
 from ._grown_lists import GrownLists
 from ._hook_tables import hook_effects, share_hooks
@@ -42,7 +43,7 @@ from ._known_packages import SetUpIsAskedError, set_ups_asked
 from ._library_calls import LibraryIsAskedError, fails_in_library, function_that_failed
 from ._lookup_tables import LookupTables, TableIsAskedError, TableIsWrittenError
 from ._memory_writes import share_memory
-from ._object_graph import Attribute, ObjectGraph, Path, Snapshot, copied, restoring, set_at
+from ._object_graph import Attribute, ObjectGraph, Path, Snapshot, copied, holds_the_same, restoring, set_at
 from ._op_origins import tracking_modules
 from ._op_policy import OpPolicy
 from ._output_tree import OutputList, OutputTree
@@ -77,6 +78,8 @@ def capture(call: Call) -> Captured:
         try:
             with collector_paused():  # until the graph is cleaned: else the collector walks through all of the trace before
                 return _captured(call)
+        except TextsAreReadError:
+            pass  # the arguments are made with these themselves now
         except TextIsKeyError:
             call = dataclasses.replace(call, decides_text=True)
         except (TableIsAskedError, TableIsWrittenError) as error:
@@ -255,6 +258,7 @@ class _Tracing:
             replaced=self.replaced,
             reads=self.reads,
             sizes=self.closed_over.sizes,
+            texts=tuple(self.outputs.texts),
         )
 
     def _values(self) -> list[torch.Tensor]:
@@ -285,6 +289,8 @@ class _Tracing:
         self._install(symbols[given:own])
         self.draws.symbols = symbols[own:]
         before = {path: copied(item) for path, item in self.objects.every_container()}
+        known = {id(item): before[path] for path, item in self.objects.every_container()}
+        self.host_calls.holds_the_same = lambda item: holds_the_same(item, known[id(item)]) if id(item) in known else None
         self.hooks_before = [dict(table) for table in self.objects.hooks.values()]
         arguments = self.call.rebuild(flat[len(self.slots) :])
         numbers = dict(zip(self.call.numbers, symbols[:given], strict=True))

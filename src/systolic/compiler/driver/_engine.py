@@ -215,7 +215,7 @@ class Engine:
             return None, []
         found = self._find(signature_of(leaves, structure), numbers, StepDraws())
         program = None if found is None or found[0].pending else found[0].program
-        if found is None or program is None or program.captured.effects or program.waits or program.before:
+        if found is None or program is None or not program.leaves_nothing:
             return None, []
         return program, found[1]
 

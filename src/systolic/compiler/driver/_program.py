@@ -74,6 +74,11 @@ class Program:
         self.options = executables[self.fingerprint].options
         self.before = [(Program(one, placement, executables, watch), parts) for one, parts in argument_graphs(captured)]
 
+    @property
+    def leaves_nothing(self) -> bool:
+        """Whether a step is over when the devices have it: it changes no Python objects, and keeps nothing of its batch."""
+        return not (self.captured.effects or self.captured.texts or self.waits or self.before)
+
     def arguments(self, leaves: Sequence[Any], numbers: Sequence[Number]) -> tuple[Any, ...]:
         """Arguments of the compiled function for these inputs."""
         for buffer in self.buffers:

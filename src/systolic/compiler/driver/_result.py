@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from ...runtime import Cell, DeviceTensor, to_host_array
-from ..capture import Number, filled
+from ..capture import Number, current_text, filled
 from ._program import Program, fill
 
 
@@ -20,7 +20,7 @@ class StepResult:
         is_dispatched: whether the step was handed to the devices.
     """
 
-    __slots__ = ("_cells", "_numbers", "_result", "_wanted", "arrays", "is_dispatched", "program")
+    __slots__ = ("_cells", "_numbers", "_result", "_texts", "_wanted", "arrays", "is_dispatched", "program")
 
     def __init__(self, program: Program, arrays: list[jax.Array], numbers: Sequence[Number]) -> None:
         self.program = program
@@ -30,10 +30,12 @@ class StepResult:
         self._cells: dict[int, Cell] | None = None
         self._wanted = False
         self._result = program.captured.result
+        # when somebody looks, the next batch may be at hand
+        self._texts = {id(text): current_text(text) for text in program.captured.texts}
 
     def value(self) -> Any:
         """The returned structure, with DeviceTensors."""
-        return fill(self.program, self._result_cells(), self._result, self._numbers)
+        return fill(self.program, self._result_cells(), self._result, self._numbers, objects={**self._texts})
 
     def fetch(self) -> None:
         """Begin to copy small results to the host, without waiting."""
@@ -74,7 +76,7 @@ class StepResult:
         """Leave in Python objects what the step left there."""
         cells = self.program.kept_cells(self.arrays)
         made: dict[int, DeviceTensor] = {}
-        objects: dict[int, object] = {}
+        objects: dict[int, object] = {**self._texts}
         for effect in self.program.captured.effects:
             effect.apply(lambda tree: fill(self.program, cells, tree, self._numbers, made, objects))
         self._result = self._result.with_host_values()
