@@ -148,4 +148,4 @@ class Call:
 
     def walk(self) -> ObjectGraph:
         """The objects that the step uses, as they are now."""
-        return ObjectGraph(self.roots, self.appended, self.unread, self.opened)
+        return ObjectGraph(self.roots, self.appended, self.unread, self.opened, has_values=self.values is not None)

@@ -24,7 +24,7 @@ from ...utilities._torch_internals import (
 from .._errors import CaptureError, user_line_of
 from ._made_tensors import MAKING, indexed
 from ._memory_writes import assign_data, sets_data, traced_set
-from ._size_arguments import range_of_reals, split_by_values, with_sizes
+from ._size_arguments import range_as_long_as_ever, range_of_reals, split_by_values, with_sizes
 from ._size_reads import SizeReads
 from ._sparse_functions import TO_SPARSE
 from ._sparse_tensors import SparseTensor, elements_of
@@ -70,6 +70,8 @@ class ClosedOverTensors(TorchFunctionMode):
         else:  # most calls by far only ask for an attribute, and to look for containers takes longer than the answer
             args = tuple([self._stand_in(one) if isinstance(one, torch.Tensor) else one for one in args])
         if (numbers := range_of_reals(func, args, kwargs)) is not None:
+            return numbers
+        if (numbers := range_as_long_as_ever(func, args, kwargs)) is not None:
             return numbers
         if func in TO_SPARSE and not (args and isinstance(args[0], SparseTensor)):
             return TO_SPARSE[func](*args, **kwargs)

@@ -76,6 +76,8 @@ class ObjectGraph:
         opaque_lists: ids of lists that are only appended to.
         left_out: attributes of modules that are not looked at.
         opened: by id: objects of the user's classes of which more counts than numbers: these attributes, or None for all.
+        has_values: whether steps run. Tensors of the meta device are then no state: their modules are given others, as the
+            skeleton of an ensemble is by `functional_call`.
     """
 
     def __init__(
@@ -84,6 +86,8 @@ class ObjectGraph:
         opaque_lists: Iterable[int] = (),
         left_out: Collection[Attribute] = (),
         opened: Mapping[int, frozenset[str] | None] = _NONE,
+        *,
+        has_values: bool = False,
     ) -> None:
         self.tensors: dict[Path, torch.Tensor] = {}
         self.values: dict[Path, Any] = {}
@@ -96,6 +100,7 @@ class ObjectGraph:
         self._seen: dict[int, Path] = {}
         self._opaque = set(opaque_lists)
         self._left_out = left_out
+        self._has_values = has_values
         self._opened = opened
         self.plain: list[object] = []
         self.arrays: list[tuple[Path, np.ndarray[Any, Any]]] = []
@@ -105,7 +110,7 @@ class ObjectGraph:
     def _visit(self, item: object, path: Path) -> None:
         if is_sparse(item):
             self.values[path] = item
-        elif isinstance(item, torch.Tensor):
+        elif isinstance(item, torch.Tensor) and not (item.is_meta and self._has_values):
             self.tensors[path] = item
             self.hooks.update({(*path, kind): table for kind, table in hook_tables(item)})
             if item.is_leaf and item.grad is not None:

@@ -114,6 +114,22 @@ def range_of_reals(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict
     return (start + step * numbers).to(dtype).requires_grad_(kwargs.get("requires_grad", False))
 
 
+def range_as_long_as_ever(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor | None:
+    """The numbers of `torch.arange(i * n, i * n + n)`, of which there are as many for all i; None for any other call."""
+    if func is not torch.arange or not any(isinstance(one, torch.SymInt) for one in (*args, *kwargs.values())):
+        return None
+    bounds = dict(zip(("start", "end", "step"), args, strict=False)) | kwargs
+    start, end, step, dtype = (bounds.get(name) for name in ("start", "end", "step", "dtype"))
+    if len(args) == 1 or not isinstance(start, torch.SymInt | int) or not isinstance(end, torch.SymInt | int):
+        return None
+    length = end - start
+    if isinstance(length, torch.SymInt) and length.node.expr.is_number:
+        length = int(length.node.expr)
+    if type(length) is not int or type(step or 1) is not int or dtype not in (None, torch.int64):
+        return None
+    return torch.arange(0, length, step or 1) + start
+
+
 def _double(value: Any) -> torch.Tensor:
     if isinstance(value, torch.Tensor):
         return value.detach().double()

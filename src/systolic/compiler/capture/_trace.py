@@ -165,7 +165,9 @@ class _Tracing:
         self.draws = HostDraws(draws)
         self.objects = objects
         # with what is left out: the step may turn out to change it, and is then traced again
-        self.every_object = ObjectGraph(call.roots, opened=call.opened) if call.unread else objects
+        self.every_object = objects
+        if call.unread:
+            self.every_object = ObjectGraph(call.roots, opened=call.opened, has_values=call.values is not None)
         self.plain_objects = PlainObjects(self.every_object.plain, self.every_object.walked(), call.opened)
         self.tables = LookupTables(call.tables, self.draws.look_up)
         modules = (item for _, item in self.every_object.objects() if isinstance(item, nn.Module))

@@ -308,7 +308,7 @@ class Engine:
 
     def _objects(self) -> ObjectGraph:
         """A walk over what the step uses, but for what need not be watched."""
-        return ObjectGraph(self._roots(), self._appended, self._unread, self._more.opened)
+        return ObjectGraph(self._roots(), self._appended, self._unread, self._more.opened, has_values=True)
 
     def _capture(
         self,
