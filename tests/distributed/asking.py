@@ -72,7 +72,9 @@ def main() -> None:
     trainer.fit(module, DataLoader(Named(), each), DataLoader(Named(), each))
     metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
     weights = [p.detach().double().sum().item() for p in module.parameters()]
-    sys.stdout.write(json.dumps({"seen": module.seen, "metrics": metrics, "weights": weights}) + "\n")
+    sys.stdout.write(
+        json.dumps({"seen": module.seen, "metrics": metrics, "weights": weights, "traces": len(trainer.compiles)}) + "\n"
+    )
 
 
 if __name__ == "__main__":

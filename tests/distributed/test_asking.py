@@ -41,6 +41,7 @@ def test_two_processes_do_what_one_does(tmp_path: Path) -> None:
         assert one["seen"] == alone["seen"]
         assert one["weights"] == pytest.approx(alone["weights"], rel=1e-5)
         assert one["metrics"] == pytest.approx(alone["metrics"], rel=1e-5)
+        assert one["traces"] == alone["traces"] <= 10, "of 18 steps, each with other names"
     assert said == said_alone
     assert len(said) == 8
     assert said_by_other == []

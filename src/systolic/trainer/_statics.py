@@ -30,20 +30,16 @@ _OURS = str(Path(__file__).parents[1])
 class BatchStatics:
     """The values of one step function's batches that are no tensors.
 
-    Args:
-        hands_on_texts: whether traces get tokens for texts; where processes share batches, each has its own rows of them.
-
     Attributes:
         numbers: the numbers of the current batch, by where they stand in it; part of the object graph that the engine walks.
         warns: whether a step that is traced again for every batch is warned of.
         changing: places of the values that were others in each of the first traces, and were read.
     """
 
-    def __init__(self, *, hands_on_texts: bool = True) -> None:
+    def __init__(self) -> None:
         self.numbers: dict[str, Number] = {}
         self.warns = True
         self.changing: list[str] = []
-        self._hands_on_texts = hands_on_texts
         self._structures: dict[Hashable, _Structure] = {}
         self._current: Sequence[Any] = ()
         self._tokens: _Tokens | None = None
@@ -84,7 +80,7 @@ class BatchStatics:
         if not is_capture_thread():
             return spec.unflatten(leaves)
         self._note_trace(structure, statics)
-        self._tokens = _Tokens(structure.read) if self._hands_on_texts else None
+        self._tokens = _Tokens(structure.read)
         builder = _Builder(iter(leaves), structure, statics, self.numbers, self._token_for)
         return builder.build(spec.tree, parent_records=False)
 

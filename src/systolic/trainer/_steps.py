@@ -47,7 +47,7 @@ class Step:
     def __init__(self, run: Run, stage: Stage, results: Results) -> None:
         self.run, self.stage, self.results = run, stage, results
         self.dataloader_idx, self.of_several = 0, False
-        self.statics = BatchStatics(hands_on_texts=not run.is_shared)
+        self.statics = BatchStatics()
         self.padded = PaddedSteps()
         self._given: GivenBatch | None = None
 

@@ -127,7 +127,8 @@ def range_as_long_as_ever(func: Callable[..., Any], args: tuple[Any, ...], kwarg
         length = int(length.node.expr)
     if type(length) is not int or type(step or 1) is not int or dtype not in (None, torch.int64):
         return None
-    return torch.arange(0, length, step or 1) + start
+    begin: Any = start  # a number that is added; the stubs do not know of it
+    return torch.arange(0, length, step or 1) + begin
 
 
 def _double(value: Any) -> torch.Tensor:
