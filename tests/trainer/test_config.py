@@ -27,6 +27,7 @@ TRANSLATED = {
 SHOWN_OTHERWISE = {
     **{"sharding": "strategy", "numerics": "precision", "profiler": "profiler", "loggers": "loggers"},
     "max_time": "callbacks",  # a Timer among them
+    "callbacks": "callbacks",
     "slurm": "config",
     "environment": "config",
 }

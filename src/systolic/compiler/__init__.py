@@ -14,6 +14,7 @@ from .capture import DeferredObject as DeferredObject
 from .capture import GivenText as GivenText
 from .capture import HostResult as HostResult
 from .capture import Place as Place
+from .capture import Scope as Scope
 from .capture import Slot as Slot
 from .capture import TextsAreReadError as TextsAreReadError
 from .capture import TrainState as TrainState

@@ -324,7 +324,6 @@ class TrainerSettings:
     advice: bool
     barebones: bool
     benchmark: bool | None
-    callbacks: list[Callback]
     check_val_every_n_epoch: int | None
     checkpoint_io: CheckpointIO
     compile: bool

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from ..compiler import Attributes, Engine, choose_remat, scope_with_globals
+from ..compiler import Attributes, Engine, Scope, choose_remat, scope_with_globals
 from ..exceptions import MisconfigurationException
 from ..metrics import Results
 from ..optim import steps_on_host
@@ -25,6 +25,7 @@ from ._observed import ObservedEngine
 from ._stage import Stage
 from ._statics import tensor_name
 from ._step_engine import StepEngine
+from ._step_reads import users_attributes
 from ._steps import EvaluationStep, Step, TrainStep
 
 if TYPE_CHECKING:
@@ -151,7 +152,16 @@ def _compiled(run: Run, placement: Placement, step: Step, stage: Stage, results:
     if stage is Stage.FIT and not run.steps_on_host:
         # where they stand in the run: a callback may put another one there
         scope.places |= {f"optimizer{i}": (run.optimizers, i) for i in range(len(run.optimizers))}
-    engine = Engine(step, lambda: scope, placement, CompileNotice(run, stage))
+    of_trainer: dict[str, Attributes] = {}
+
+    def used() -> Scope:
+        own = users_attributes(run.trainer)
+        if own is not None:
+            of_trainer["trainer"] = own
+            scope.places["trainer"] = (of_trainer, "trainer")
+        return scope
+
+    engine = Engine(step, used, placement, CompileNotice(run, stage))
     engine.check = step.padded.require_mask_used if run.config.pad_batches and stage is not Stage.PREDICT else None
     engine.remat = choose_remat(run.config.remat)
     engine.scan_layers = run.config.scan_layers

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..callbacks import Checkpoint, EarlyStopping
+from ..callbacks import Callback, Checkpoint, EarlyStopping
 from ..core import LightningModule
 from ..loggers import LoggerProtocol
 from ..precision import Precision
@@ -67,6 +68,15 @@ class TrainerMembers:
     @loggers.setter
     def loggers(self, loggers: Sequence[LoggerProtocol] | None) -> None:
         self._run.replace_loggers(list(loggers or ()))
+
+    @property
+    def callbacks(self) -> list[Callback]:
+        """All callbacks; setting them replaces them."""
+        return self._run.reads.callbacks()
+
+    @callbacks.setter
+    def callbacks(self, callbacks: list[Callback]) -> None:
+        self._run.trainer.reconfigure(dataclasses.replace(self._run.config, callbacks=callbacks))
 
     @property
     def checkpoint_callbacks(self) -> list[Checkpoint]:

@@ -7,16 +7,25 @@ from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
-from ..compiler import CaptureError, is_capture_thread, require_watched, user_line_of
+from ..callbacks import Callback, ProgressBar
+from ..compiler import Attributes, CaptureError, is_capture_thread, require_watched, user_line_of
 from ._stage import TrainerState
 
 if TYPE_CHECKING:
     from ._reporting import Reporting
     from ._run import Run
+    from ._trainer import Trainer
 
 C = TypeVar("C")
 
+_PLAIN = (bool, int, float, str, type(None))
 _SIMPLE = (bool, int, float, str, type(None), torch.Tensor)
+
+
+def users_attributes(trainer: Trainer) -> Attributes | None:
+    """Numbers, flags and texts that the user has set on a Trainer, for steps to read and change; None where there are none."""
+    names = [name for name, value in vars(trainer).items() if type(value) in _PLAIN and not name.startswith("_")]
+    return Attributes(trainer, frozenset(names)) if names else None
 
 
 class StepReads:
@@ -53,6 +62,28 @@ class StepReads:
             names = [name for name, value in vars(item).items() if isinstance(value, _SIMPLE)]
             require_watched(type(item).__name__, item, names)
         return item
+
+    def callbacks(self) -> list[Callback]:
+        """All callbacks. A step may read of them what it may read of one, but for bars, whose counts are another matter."""
+        listed = self._run.config.callbacks
+        for one in listed:
+            if not isinstance(one, ProgressBar):
+                self.object(one)
+        return listed
+
+    def require_new_attribute_between_steps(self, name: str) -> None:
+        """Refuse a step that gives the Trainer an attribute that it had not: nobody watches it.
+
+        Raises:
+            CaptureError: a step is being traced.
+        """
+        if is_capture_thread():
+            raise CaptureError(
+                f"The step sets trainer.{name}, which was not there before it. A step is traced once, and would set it once.\n"
+                f"  used at {user_line_of()}\n"
+                f"Options: keep it in an attribute of the module, self.{name}; or give the Trainer the attribute before it "
+                "trains, a number or a text, which steps may change then."
+            )
 
     def require_between_steps(self, name: str, instead: str) -> None:
         """Refuse to tell a step that is being traced what is known between the steps only.

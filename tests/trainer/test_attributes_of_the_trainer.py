@@ -1,0 +1,93 @@
+"""What users keep in the Trainer itself, and what steps reach of callbacks through it: read and changed as under Lightning."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import lightning
+import pytest
+import torch
+from beside_lightning import beside_lightning, loader, module_of, trainer_of
+
+import systolic
+
+T = torch.Tensor
+
+
+def nothing(module: Any) -> None:
+    del module
+
+
+def test_a_number_that_a_hook_sets_is_that_of_each_step() -> None:
+    def on_train_epoch_start(module: Any) -> None:
+        module.trainer.alpha = 1.0 / (1 + module.current_epoch)
+
+    def training_step(module: Any, batch: Any, i: int) -> T:
+        return module.loss(batch) * module.trainer.alpha
+
+    methods = {"on_train_epoch_start": on_train_epoch_start, "training_step": training_step}
+    module = beside_lightning(methods, lambda module: module.trainer.alpha, epochs=3)
+    assert len(module.trainer.compiles) <= 2, [one.reason for one in module.trainer.compiles]
+
+
+def test_a_step_changes_numbers_flags_and_texts() -> None:
+    def on_train_start(module: Any) -> None:
+        module.trainer.count, module.trainer.is_even, module.trainer.word = 0, False, ""
+
+    def training_step(module: Any, batch: Any, i: int) -> T:
+        module.trainer.count += 1
+        module.trainer.is_even = i % 2 == 0
+        module.trainer.word = "even" if module.trainer.is_even else "odd"
+        return module.loss(batch) * (1 + module.trainer.count % 3)
+
+    def on_train_batch_end(module: Any, *_: Any) -> None:
+        module.seen.append([module.trainer.count, module.trainer.is_even, module.trainer.word])
+
+    methods = {"on_train_start": on_train_start, "training_step": training_step, "on_train_batch_end": on_train_batch_end}
+    beside_lightning(methods, lambda module: module.seen)
+
+
+def test_a_new_attribute_is_refused() -> None:
+    def training_step(module: Any, batch: Any, i: int) -> T:
+        module.trainer.last = loss = module.loss(batch)
+        return loss
+
+    module = module_of(systolic, {"training_step": training_step}, nothing)
+    with pytest.raises(systolic.CaptureError, match=r"The step sets trainer\.last, which was not there before it"):
+        trainer_of(systolic).fit(module, loader(48, 1))
+
+
+@pytest.mark.parametrize("devices", [1, 4])
+def test_callbacks_that_a_step_finds_are_followed(devices: int) -> None:
+    def training_step(module: Any, batch: Any, i: int) -> T:
+        (weighs,) = [one for one in module.trainer.callbacks if hasattr(one, "alpha")]
+        weighs.count += 1
+        if weighs.name == "second":
+            return module.loss(batch) * weighs.alpha * 2
+        return module.loss(batch) * weighs.alpha
+
+    found = []
+    for library in (lightning, systolic):
+
+        class Weighs(library.Callback):
+            def __init__(self) -> None:
+                self.alpha, self.count, self.batches, self.name = 1.0, 0, 0, ""
+
+            def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+                self.alpha, self.name = 1 / (1 + trainer.current_epoch), ("first", "second", "third")[trainer.current_epoch]
+
+            def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
+                self.batches += 1
+                pl_module.seen.append([self.count, self.batches, self.alpha, self.name])
+
+        module = module_of(library, {"training_step": training_step}, nothing)
+        cores = devices if library is systolic else 1
+        trainer = trainer_of(library, max_epochs=3, callbacks=[Weighs()], devices=cores)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error" if library is systolic else "ignore")  # of PyTorch's to Lightning
+            trainer.fit(module, loader(48, 1, 16 // cores))
+        found.append((module.seen, [p.detach().double().sum().item() for p in module.parameters()]))
+    (their_rows, theirs), (rows, ours) = found
+    assert rows == their_rows
+    assert ours == pytest.approx(theirs, rel=2e-5)
