@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import lightning
@@ -91,3 +92,94 @@ def test_callbacks_that_a_step_finds_are_followed(devices: int) -> None:
     (their_rows, theirs), (rows, ours) = found
     assert rows == their_rows
     assert ours == pytest.approx(theirs, rel=2e-5)
+
+
+class Config:
+    """An object of a class like any other."""
+
+    def __init__(self) -> None:
+        self.alpha = 1.0
+
+
+class Holds:
+    """What a callback, a datamodule or a data set may hold."""
+
+    def fill(self) -> None:
+        self.alpha, self.alphas, self.table, self.config = 1.0, [1.0, 5.0], {"alpha": 1.0}, Config()
+
+    def change(self, epoch: int) -> None:
+        value = 1.0 / (1 + epoch)
+        self.alpha = self.alphas[0] = self.table["alpha"] = self.config.alpha = value
+
+
+READS: dict[str, Callable[[Any], float]] = {
+    "number": lambda held: held.alpha,
+    "list": lambda held: held.alphas[0],
+    "dict": lambda held: held.table["alpha"],
+    "object": lambda held: held.config.alpha,
+}
+PLACES: dict[str, Callable[[Any], Any]] = {
+    "callback": lambda trainer: next(one for one in trainer.callbacks if isinstance(one, Holds)),
+    "datamodule": lambda trainer: trainer.datamodule,
+    "data set": lambda trainer: trainer.train_dataloader.dataset,
+}
+
+
+def fitted(library: Any, place: str, read: str) -> Any:
+    """A module after three epochs, in each of which what it reads is something else."""
+
+    class HoldingCallback(library.Callback, Holds):
+        def __init__(self) -> None:
+            self.fill()
+
+    class HoldingData(library.LightningDataModule, Holds):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fill()
+
+        def train_dataloader(self) -> Any:
+            class Rows(torch.utils.data.TensorDataset, Holds):
+                pass
+
+            rows = Rows(*loader(48, 1).dataset.tensors)  # type: ignore[attr-defined]
+            rows.fill()
+            return torch.utils.data.DataLoader(rows, 16)
+
+    def on_train_epoch_start(module: Any) -> None:
+        PLACES[place](module.trainer).change(module.current_epoch)
+
+    def training_step(module: Any, batch: Any, i: int) -> T:
+        return module.loss(batch) * READS[read](PLACES[place](module.trainer))
+
+    methods = {"on_train_epoch_start": on_train_epoch_start, "training_step": training_step}
+    module = module_of(library, methods, nothing)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error" if library is systolic else "ignore")  # of PyTorch's to Lightning
+        trainer_of(library, max_epochs=3, callbacks=[HoldingCallback()]).fit(module, datamodule=HoldingData())
+    return module
+
+
+# of data sets, on which the loader's thread works meanwhile, numbers and texts are followed
+FOLLOWED = [("number", "data set"), *((read, place) for read in READS for place in ("callback", "datamodule"))]
+
+
+@pytest.mark.thin(3)
+@pytest.mark.parametrize(("read", "place"), FOLLOWED)
+def test_what_a_step_reaches_through_the_trainer_is_followed(read: str, place: str) -> None:
+    theirs, module = fitted(lightning, place, read), fitted(systolic, place, read)
+    for own, other in zip(module.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(own.detach(), other.detach(), rtol=2e-5, atol=2e-6)
+    assert len(module.trainer.compiles) <= 3, [one.reason for one in module.trainer.compiles]
+
+
+def test_settings_that_change_while_a_run_goes_on_are_followed() -> None:
+    def on_train_epoch_end(module: Any) -> None:
+        if module.current_epoch == 1:
+            module.trainer.fit_loop.max_epochs = 4
+
+    def training_step(module: Any, batch: Any, i: int) -> T:
+        return module.loss(batch) * (1 + module.current_epoch) / module.trainer.max_epochs
+
+    methods = {"on_train_epoch_end": on_train_epoch_end, "training_step": training_step}
+    module = beside_lightning(methods, lambda module: module.trainer.current_epoch, epochs=3)
+    assert len(module.trainer.compiles) == 2, [one.reason for one in module.trainer.compiles]

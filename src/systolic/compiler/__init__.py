@@ -21,6 +21,7 @@ from .capture import TrainState as TrainState
 from .capture import cells_of as cells_of
 from .capture import current_text as current_text
 from .capture import host as host
+from .capture import is_plain_object as is_plain_object
 from .capture import names_in as names_in
 from .capture import rank_in_step as rank_in_step
 from .capture import recorded as recorded

@@ -299,6 +299,10 @@ class Configured(Protocol):
         """Use another configuration from now on."""
         ...
 
+    def setting(self, name: str) -> Any:
+        """A field of the configuration, for whoever reads it, who may be a step."""
+        ...
+
 
 class _Setting:
     """A field of the configuration as an attribute of the Trainer; setting it replaces the configuration."""
@@ -308,7 +312,7 @@ class _Setting:
 
     def __get__(self, trainer: Configured | None, owner: type) -> Any:
         """The field of the run's configuration."""
-        return self if trainer is None else getattr(trainer.config, self._name)
+        return self if trainer is None else trainer.setting(self._name)
 
     def __set__(self, trainer: Configured, value: Any) -> None:
         """A run that is under way sees the new value, too."""

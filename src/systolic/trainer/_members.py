@@ -33,22 +33,22 @@ class TrainerMembers:
     @property
     def train_dataloader(self) -> Any:
         """The training loaders in the structure in which they were given, as the run uses them; None before fit."""
-        return self._run.shown_loaders.get(Stage.FIT)
+        return self._run.reads.loaders(self._run.shown_loaders.get(Stage.FIT))
 
     @property
     def val_dataloaders(self) -> Any:
         """The validation loaders in the structure in which they were given; None before validation."""
-        return self._run.shown_loaders.get(Stage.VALIDATE)
+        return self._run.reads.loaders(self._run.shown_loaders.get(Stage.VALIDATE))
 
     @property
     def test_dataloaders(self) -> Any:
         """The test loaders in the structure in which they were given; None before a test."""
-        return self._run.shown_loaders.get(Stage.TEST)
+        return self._run.reads.loaders(self._run.shown_loaders.get(Stage.TEST))
 
     @property
     def predict_dataloaders(self) -> Any:
         """The loaders to predict for in the structure in which they were given; None before a prediction."""
-        return self._run.shown_loaders.get(Stage.PREDICT)
+        return self._run.reads.loaders(self._run.shown_loaders.get(Stage.PREDICT))
 
     @property
     def logger(self) -> LoggerProtocol | None:
@@ -68,6 +68,10 @@ class TrainerMembers:
     @loggers.setter
     def loggers(self, loggers: Sequence[LoggerProtocol] | None) -> None:
         self._run.replace_loggers(list(loggers or ()))
+
+    def setting(self, name: str) -> Any:
+        """A field of the configuration, for whoever reads it, who may be a step."""
+        return self._run.reads.setting(name)
 
     @property
     def callbacks(self) -> list[Callback]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
+from torch.utils.data import DataLoader
 
 from ..callbacks import Callback, ProgressBar
-from ..compiler import Attributes, CaptureError, is_capture_thread, require_watched, user_line_of
+from ..compiler import Attributes, CaptureError, is_capture_thread, is_plain_object, require_watched, user_line_of
+from ..utilities._torch_internals import tree_leaves
 from ._stage import TrainerState
 
 if TYPE_CHECKING:
+    from ._config import TrainerConfig
     from ._reporting import Reporting
     from ._run import Run
     from ._trainer import Trainer
@@ -38,11 +41,19 @@ class StepReads:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._looks: dict[str, Callable[[], Hashable]] = {}
+        self._first: dict[str, Any] = {}  # settings that steps have read, as they were then
+        self._config: TrainerConfig | None = None
 
     @property
     def answers(self) -> tuple[Hashable, ...]:
         """The answers for the step that comes now, to all that steps have asked: each combination has a program."""
-        return tuple([look() for look in self._looks.values()])
+        answers = tuple([look() for look in self._looks.values()])
+        if self._config is None or self._config is self._run.config:
+            return answers
+        return answers + tuple([pair for pair in self._settings().items() if pair not in self._first.items()])
+
+    def _settings(self) -> dict[str, Any]:
+        return {name: getattr(self._run.config, name) for name in self._first}
 
     def state(self) -> TrainerState:
         """The state of the run: a step that reads it depends on the stage."""
@@ -57,11 +68,34 @@ class StepReads:
         return getattr(self._run, name)
 
     def object(self, item: C) -> C:
-        """A callback or a datamodule, or None, of which a step may read what it has found out: best scores, paths, counts."""
+        """A callback, datamodule or part of a loader, or None, of which a step may read what it has found out: scores, counts.
+
+        Of an object of a class of the user's all counts that the step reads. Of others numbers, texts and tensors; so of data
+        sets and samplers, on which the loader's thread works meanwhile.
+        """
         if item is not None and self._run.symbols is not None:
-            names = [name for name, value in vars(item).items() if isinstance(value, _SIMPLE)]
-            require_watched(type(item).__name__, item, names)
+            if is_plain_object(item):
+                require_watched(type(item).__name__, item)
+            else:
+                names = [name for name, value in vars(item).items() if isinstance(value, _SIMPLE)]
+                require_watched(type(item).__name__, item, names)
         return item
+
+    def loaders(self, loaders: C) -> C:
+        """A loader or several, of whose data sets and samplers a step may read."""
+        if self._run.symbols is not None:
+            for loader in tree_leaves(loaders):
+                if isinstance(loader, DataLoader):
+                    self.object(loader.dataset)
+                    self.object(loader.sampler)
+        return loaders
+
+    def setting(self, name: str) -> Any:
+        """A field of the configuration."""
+        value = getattr(self._run.config, name)
+        if self._run.symbols is not None and type(value) in _PLAIN and name not in self._first:
+            self._first[name], self._config = value, self._config or self._run.config
+        return value
 
     def callbacks(self) -> list[Callback]:
         """All callbacks. A step may read of them what it may read of one, but for bars, whose counts are another matter."""

@@ -16,34 +16,35 @@ class ObjectIsReadError(Exception):
 
     Attributes:
         name: what to call it.
-        attributes: those of its attributes that matter.
+        watched: the object, or those of its attributes that matter.
     """
 
-    def __init__(self, name: str, attributes: Attributes) -> None:
+    def __init__(self, name: str, watched: object) -> None:
         super().__init__(f"the step reads {name}, which was not watched")
-        self.name, self.attributes = name, attributes
+        self.name, self.watched = name, watched
 
 
-def require_watched(name: str, owner: object, attributes: Collection[str]) -> None:
+def require_watched(name: str, owner: object, attributes: Collection[str] | None = None) -> None:
     """Raise where the step that is being traced reads an object that may change without its notice; else nothing.
 
     Args:
         name: what to call the object in reasons for compiling.
         owner: the object.
-        attributes: what the step may read of it: numbers, text, tensors and containers.
+        attributes: what the step may read of it: numbers, text, tensors and containers; None for an object of the user's,
+            of which that counts which the step turns out to read.
 
     Raises:
         ObjectIsReadError: the engine traces the step again with these attributes watched.
     """
     if _known is not None and is_capture_thread() and id(owner) not in _known:
-        raise ObjectIsReadError(name, Attributes(owner, frozenset(attributes)))
+        raise ObjectIsReadError(name, owner if attributes is None else Attributes(owner, frozenset(attributes)))
 
 
 @contextlib.contextmanager
 def watching_objects(roots: Iterable[object]) -> Iterator[None]:
     """Inside the block, a step is traced of which these are the objects."""
     global _known
-    before, _known = _known, {id(root.owner) for root in roots if isinstance(root, Attributes)}
+    before, _known = _known, {id(root.owner) if isinstance(root, Attributes) else id(root) for root in roots}
     try:
         yield
     finally:

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Collection, MutableMapping
 from typing import Any
 
-from ..capture import Attributes, Captured, ObjectGraph, ObjectIsReadError, ObjectsHoldValuesError, Path, Scope
+from ..capture import Captured, ObjectGraph, ObjectIsReadError, ObjectsHoldValuesError, Path, Scope
 from ._other_objects import lists_in_place
 
 
@@ -22,7 +22,7 @@ class MoreWatched:
     def __init__(self) -> None:
         self.opened: dict[int, frozenset[str] | None] = {}
         self._kept_alive: list[object] = []  # an id may be another object's later
-        self._others: dict[str, Attributes] = {}
+        self._others: dict[str, object] = {}
         self._followed: dict[int, weakref.ref[object]] = {}
         self.read_places: set[Path] = set()
 
@@ -30,7 +30,7 @@ class MoreWatched:
         """Take up what a trace ended with."""
         if isinstance(error, ObjectIsReadError):
             names = (f"{error.name}{number}" for number in itertools.count(1))
-            self._others[next(name for name in names if name not in self._others)] = error.attributes
+            self._others[next(name for name in names if name not in self._others)] = error.watched
             return
         before = dict(self.opened)
         for item, attributes in error.attributes:
