@@ -27,7 +27,7 @@ class ArrayWrites:
 
     def __init__(self, arrays: Iterable[tuple[Path, np.ndarray[Any, Any]]]) -> None:
         self._before: list[tuple[Path, np.ndarray[Any, Any], np.ndarray[Any, Any]]] = [
-            (path, array, array.copy()) for path, array in arrays if array.nbytes <= _MAX_BYTES and not array.dtype.hasobject
+            (path, array, array.copy()) for path, array in arrays if array.nbytes <= _MAX_BYTES
         ]
 
     def require_none(self) -> None:
@@ -36,6 +36,7 @@ class ArrayWrites:
         Raises:
             CaptureError: names the array.
         """
+        # of an array of objects the bytes are their addresses, and those of before are alive
         written = [(path, array, old) for path, array, old in self._before if array.tobytes() != old.tobytes()]
         for _, array, old in written:
             array[...] = old

@@ -46,6 +46,7 @@ from ._memory_writes import share_memory
 from ._object_graph import Attribute, ObjectGraph, Path, Snapshot, copied, holds_the_same, restoring, set_at
 from ._op_origins import tracking_modules
 from ._op_policy import OpPolicy
+from ._other_threads import telling_other_threads
 from ._output_tree import OutputList, OutputTree
 from ._own_generators import standing_in
 from ._plain_contents import ObjectsHoldValuesError, PlainObjects
@@ -317,6 +318,7 @@ class _Tracing:
             self.first_settings.noted(),
             set_ups_asked(),
             refusing_iterators(self._existed),
+            telling_other_threads(),
             streams_after_the_step(),
             files_after_the_step(),
             watching(self.closed_over.sizes),
