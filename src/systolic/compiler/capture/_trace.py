@@ -20,6 +20,7 @@ from ..kernels import normalising_parts
 from ._array_writes import ArrayWrites
 from ._asked_numbers import NumberIsAskedError, traced_numbers
 from ._attribute_reads import AttributeReads
+from ._cached_functions import caches_left_alone
 from ._call import Call, Captured
 from ._clocks import clocks_told
 from ._closed_over import ClosedOverTensors
@@ -317,8 +318,7 @@ class _Tracing:
             self.plain_objects.reads_noted(),
             self.first_settings.noted(),
             set_ups_asked(),
-            refusing_iterators(self._existed),
-            telling_other_threads(),
+            _minding_the_host(self._existed),
             streams_after_the_step(),
             files_after_the_step(),
             watching(self.closed_over.sizes),
@@ -436,6 +436,13 @@ class _Tracing:
             yield self.every_object
         finally:
             now.put_back()
+
+
+@contextlib.contextmanager
+def _minding_the_host(existed: Callable[[object], bool]) -> Iterator[None]:
+    """Inside the block, what user code does to iterators, other threads and caches is refused, put off, or done outside."""
+    with refusing_iterators(existed), telling_other_threads(), caches_left_alone():
+        yield
 
 
 def _with_policy(function: Callable[..., Any], policy: OpPolicy) -> Callable[..., Any]:
