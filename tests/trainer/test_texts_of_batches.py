@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -264,3 +266,18 @@ def test_an_evaluation_step_is_one_program_or_runs_on_the_host(reads: bool, capl
     module = beside_lightning(methods, held, prepare=prepare, data=lambda count, seed, rows: named(2 * count, seed, rows // 2))
     assert len(module.trainer.compiles) <= 10, [one.reason for one in module.trainer.compiles]
     assert ("It reads batch[2][0]" in caplog.text) is reads
+
+
+def test_an_error_of_the_users_comes_at_once(tmp_path: Path) -> None:
+    calls = os.open(tmp_path / "calls", os.O_WRONLY | os.O_CREAT)  # what a failed trace leaves in Python's objects is put back
+
+    def training_step(module: Any, batch: Any, i: int) -> T:
+        os.write(calls, b"x")
+        module.seen.append(batch[2])
+        raise KeyError("mine")
+
+    module = module_of(systolic, {"training_step": training_step}, prepare)
+    with pytest.raises(KeyError, match="mine"):
+        trainer_of(systolic).fit(module, named(48, 1, 16))
+    os.close(calls)
+    assert (tmp_path / "calls").read_bytes() == b"x"

@@ -299,13 +299,14 @@ def _names(node: Node) -> list[str]:
 
 
 def _may_be_of_texts(error: Exception) -> bool:
-    """Whether a token in the place of a text may be the reason for an error: not for those of a trace."""
+    """Whether a token in the place of a text may be the reason for an error; any other error ends a step at once."""
+    if not isinstance(error, TypeError):
+        return False
     innermost = error.__traceback__
     while innermost is not None and innermost.tb_next is not None:
         innermost = innermost.tb_next
     of_ours = innermost is not None and innermost.tb_frame.f_code.co_filename.startswith(_OURS)
-    kind = type(error).__module__.partition(".")[0]
-    return kind not in ("systolic", "torch") and not of_ours and HostResult.__name__ not in str(error)
+    return not of_ours and HostResult.__name__ not in str(error)
 
 
 def _is_number(value: Any) -> bool:
