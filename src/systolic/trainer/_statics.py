@@ -42,7 +42,7 @@ class BatchStatics:
         self.changing: list[str] = []
         self._structures: dict[Hashable, _Structure] = {}
         self._current: Sequence[Any] = ()
-        self._tokens: _Tokens | None = None
+        self._tokens = _NO_TOKENS
 
     def enter(self, spec: BatchSpec, statics: Sequence[Any]) -> tuple[Any, Callable[[list[Any]], tuple[Any]]]:
         """Prepare for a batch.
@@ -55,7 +55,7 @@ class BatchStatics:
             A value that is equal for batches which differ in nothing that a trace read, numbers aside; and a function
             that makes the step's argument from the batch's tensors.
         """
-        self._current, self._tokens = statics, None
+        self._current, self._tokens = statics, _NO_TOKENS
         if not statics:
             if self.numbers:
                 self.numbers.clear()
@@ -87,7 +87,7 @@ class BatchStatics:
     def _token_for(self, place: int) -> GivenText | None:
         """A token for a text that no trace has read so far."""
         tokens = self._tokens
-        if tokens is None or place in tokens.read:
+        if place in tokens.read:
             return None
         tokens.given.add(place)
         return GivenText(lambda: self._current[place], lambda: tokens.note(place))
@@ -103,12 +103,12 @@ class BatchStatics:
             yield
         except Exception as error:
             # code in C takes no token for a text: it may have been the reason
-            if self._tokens is not None and self._tokens.given and _may_be_of_texts(error):
+            if self._tokens.given and _may_be_of_texts(error):
                 self._tokens.note(*self._tokens.given)
-            if self._tokens is None or not self._tokens.are_read:
+            if not self._tokens.are_read:
                 raise
             raise TextsAreReadError from error
-        if self._tokens is not None and self._tokens.are_read:
+        if self._tokens.are_read:
             raise TextsAreReadError
 
     def _note_trace(self, structure: _Structure, statics: Sequence[Any]) -> None:
@@ -165,6 +165,10 @@ class _Tokens:
         """The step reads these."""
         self.are_read = True
         self.read.update(places)
+
+
+_NO_TOKENS = _Tokens(set())
+"""Of steps that are not traced."""
 
 
 class BatchKey:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 C = TypeVar("C")
 
 _PLAIN = (bool, int, float, str, type(None))
-_SIMPLE = (bool, int, float, str, type(None), torch.Tensor)
+_SIMPLE = (*_PLAIN, torch.Tensor)
 
 
 def users_attributes(trainer: Trainer) -> Attributes | None:
@@ -50,10 +50,8 @@ class StepReads:
         answers = tuple([look() for look in self._looks.values()])
         if self._config is None or self._config is self._run.config:
             return answers
-        return answers + tuple([pair for pair in self._settings().items() if pair not in self._first.items()])
-
-    def _settings(self) -> dict[str, Any]:
-        return {name: getattr(self._run.config, name) for name in self._first}
+        now = {name: getattr(self._run.config, name) for name in self._first}
+        return answers + tuple([pair for pair in now.items() if pair not in self._first.items()])
 
     def state(self) -> TrainerState:
         """The state of the run: a step that reads it depends on the stage."""

@@ -74,11 +74,11 @@ def caches_left_alone() -> Iterator[None]:
     """Inside the block, cached functions of users and packages leave nothing of the trace in their caches."""
     places = _loaded.cached_functions()
     stand_ins: dict[int, _PastTheTrace] = {}
-    for owner, name, value in places:
-        cached = value.__func__ if type(value) is staticmethod else value
-        stand_in = stand_ins.setdefault(id(cached), _PastTheTrace(cached))
-        setattr(owner, name, staticmethod(stand_in) if type(value) is staticmethod else stand_in)
     try:
+        for owner, name, value in places:
+            cached = value.__func__ if type(value) is staticmethod else value
+            stand_in = stand_ins.setdefault(id(cached), _PastTheTrace(cached))
+            setattr(owner, name, staticmethod(stand_in) if type(value) is staticmethod else stand_in)
         yield
     finally:
         for owner, name, value in places:

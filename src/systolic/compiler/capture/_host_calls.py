@@ -180,10 +180,6 @@ class HostCalls:
         """Note a call that gets `result` before its arguments, to set it."""
         self.record(function, (Kept(result), *args), kwargs)
 
-    def given_itself(self, argument: Any) -> Any:
-        """An argument for a function of the user's: a container that is as before the step itself, to be changed by it."""
-        return Kept(argument) if self.holds_the_same(argument) else argument
-
     def need(self, function: Callable[..., Any]) -> None:
         """Have the trace begin again with a function called before the program, where that is possible."""
         self.parts.need(function)

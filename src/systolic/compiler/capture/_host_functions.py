@@ -14,6 +14,7 @@ from ...utilities._torch_internals import tree_leaves
 from ...utilities._typical_time import TypicalTime
 from .._capture_thread import only_in_capture, replaced
 from .._errors import CaptureError, is_user_frame
+from ._effects import Kept
 from ._host_calls import recording
 from ._host_parts import copied_contents, is_written, on_host, writes_to_arrays
 from ._host_result import HostResult
@@ -71,9 +72,13 @@ def host(function: Callable[P, R]) -> Callable[P, R]:
         if writes_to_arrays(kwargs):
             calls.need(function)
         result = HostResult(name, calls, function)
-        own = {key: calls.given_itself(value) for key, value in kwargs.items()}
-        copies = [place for place, one in enumerate((*args, *kwargs.values())) if calls.holds_the_same(one) is False]
-        calls.record_for(result, host_function, (function, cost, copies, *map(calls.given_itself, args)), own)
+        given = (*args, *kwargs.values())
+        as_before = list(map(calls.holds_the_same, given))
+        copies = [place for place, same in enumerate(as_before) if same is False]
+        # a container that is as before the step is given itself, to be changed by the function
+        kept = [Kept(one) if same else one for one, same in zip(given, as_before, strict=True)]
+        named = dict(zip(kwargs, kept[len(args) :], strict=True))
+        calls.record_for(result, host_function, (function, cost, copies, *kept[: len(args)]), named)
         return result
 
     return call

@@ -31,7 +31,8 @@ class StepResult:
         self._wanted = False
         self._result = program.captured.result
         # when somebody looks, the next batch may be at hand
-        self._texts = {id(text): current_text(text) for text in program.captured.texts}
+        texts = program.captured.texts
+        self._texts = {id(text): current_text(text) for text in texts} if texts else _NO_TEXTS
 
     def value(self) -> Any:
         """The returned structure, with DeviceTensors."""
@@ -90,5 +91,6 @@ class StepResult:
         return self._cells
 
 
+_NO_TEXTS: dict[int, str] = {}
 _FETCHED_ELEMENTS = 4096
 """Results up to this size are logged values; larger ones are outputs that nobody may want."""
