@@ -48,4 +48,5 @@ from ._stream import has_agreed_length as has_agreed_length
 from ._stream import part_of as part_of
 from ._stream import share_stream as share_stream
 from ._whole_spec import whole_spec as whole_spec
+from ._worker_checks import warn_of_workers as warn_of_workers
 from ._worker_states import seed_workers as seed_workers

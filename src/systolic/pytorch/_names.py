@@ -84,8 +84,10 @@ def home(module: str) -> types.ModuleType | None:
     """Systolic's module that does the work of one of Lightning's: what is set on Lightning's name is set there.
 
     Args:
-        module: without the package, such as "callbacks.timer".
+        module: without the package, such as "callbacks.timer"; of Lightning's two packages of utilities the common one counts.
     """
+    if module.startswith("fabric.utilities."):
+        module = module.removeprefix("fabric.")
     if module in MOVED:
         return sys.modules.get(f"systolic.{MOVED[module]}")  # the CLI, which is imported by those only who use it
     own = _PARTS.get(module, module)

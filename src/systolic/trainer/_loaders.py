@@ -21,7 +21,9 @@ from ..data import (
     share_loader,
     share_stream,
     warn_of_unlikely_loader,
+    warn_of_workers,
 )
+from ..distributed import host
 from ..utilities._overrides import overrides
 from ..utilities._torch_internals import tree_leaves, tree_map
 from . import _guests
@@ -149,6 +151,12 @@ def given_or_own(run: Run, stage: Stage, given: Any) -> Any:
     for loader in loaders.flattened if isinstance(loaders, CombinedLoader) else tree_leaves(loaders):
         if isinstance(loader, DataLoader):
             seed_workers(loader, run.processes.index)
+            warn_of_workers(
+                loader,
+                f"{stage.data}_dataloader",
+                processes=-(-run.processes.count // host().count),
+                reloads=run.config.reload_dataloaders_every_n_epochs > 0,
+            )
     return loaders
 
 

@@ -40,5 +40,9 @@ def suggested_max_num_workers(local_world_size: int) -> int:
     """
     if local_world_size < 1:
         raise ValueError(f"`local_world_size` should be >= 1. Received: {local_world_size}.")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // local_world_size - 1)
+    return max(1, _num_cpus_available() // local_world_size - 1)
+
+
+def _num_cpus_available() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
