@@ -131,3 +131,25 @@ def test_no_others_are_kept(methods: Methods) -> None:
     module = beside_lightning(methods, lambda module: [])
     assert len(module.trainer.compiles) == 1
     assert _norms(module) == [None] * 6
+
+
+class _Halving(torch.optim.SGD):
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        for parameter in (p for group in self.param_groups for p in group["params"] if p.grad is not None):
+            parameter.grad.mul_(0.5)
+
+
+def _halving(module: Any) -> torch.optim.Optimizer:
+    return _Halving(module.parameters(), 0.05)
+
+
+def _never(module: Any) -> torch.optim.Optimizer:
+    optimizer = torch.optim.SGD(module.parameters(), 0.01)
+    optimizer.zero_grad = lambda set_to_none=True: None
+    return optimizer
+
+
+@pytest.mark.parametrize("configure_optimizers", [_halving, _never])
+def test_an_optimizer_clears_them_its_own_way(configure_optimizers: Callable[..., Any]) -> None:
+    module = beside_lightning({"configure_optimizers": configure_optimizers}, _norms)
+    assert len(module.trainer.compiles) == 2

@@ -192,6 +192,8 @@ def let_go_of_gradients(run: Run, optimizer: torch.optim.Optimizer) -> None:
     """They are kept until here for hooks; as part of the state they would cost as much memory as the parameters."""
     if run.config.accumulate_grad_batches > 1 or run.hooks.module_hook("optimizer_zero_grad") is not None:
         return
+    if type(optimizer).zero_grad is not torch.optim.Optimizer.zero_grad or "zero_grad" in vars(optimizer):
+        return  # a method of its own may leave something of them for the next step
     for parameter in (p for group in optimizer.param_groups for p in group["params"]):
         parameter.grad = None
 

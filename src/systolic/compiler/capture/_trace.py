@@ -47,6 +47,7 @@ from ._memory_writes import share_memory
 from ._object_graph import Attribute, ObjectGraph, Path, Snapshot, copied, holds_the_same, restoring, set_at
 from ._op_origins import tracking_modules
 from ._op_policy import OpPolicy
+from ._mock_calls import counting_mocks
 from ._other_threads import telling_other_threads
 from ._output_tree import OutputList, OutputTree
 from ._own_generators import standing_in
@@ -441,7 +442,7 @@ class _Tracing:
 @contextlib.contextmanager
 def _minding_the_host(existed: Callable[[object], bool]) -> Iterator[None]:
     """Inside the block, what user code does to iterators, other threads and caches is refused, put off, or done outside."""
-    with refusing_iterators(existed), telling_other_threads(), caches_left_alone():
+    with refusing_iterators(existed), telling_other_threads(), counting_mocks(), caches_left_alone():
         yield
 
 
