@@ -9,7 +9,8 @@ from typing import Any
 import lightning
 import pytest
 import torch
-from beside_lightning import beside_lightning, loader, module_of, trainer_of
+from beside_lightning import beside_lightning, loader, module_of, plain, trainer_of
+from torch.utils.data import DataLoader, Dataset
 
 import systolic
 
@@ -49,14 +50,90 @@ def test_a_step_changes_numbers_flags_and_texts() -> None:
     beside_lightning(methods, lambda module: module.seen)
 
 
-def test_a_new_attribute_is_refused() -> None:
-    def training_step(module: Any, batch: Any, i: int) -> T:
-        module.trainer.last = loss = module.loss(batch)
-        return loss
+def _number(module: Any, loss: T, i: int) -> T:
+    module.trainer.last = i
+    return loss * (1 + module.trainer.last)
 
-    module = module_of(systolic, {"training_step": training_step}, nothing)
-    with pytest.raises(systolic.CaptureError, match=r"The step sets trainer\.last, which was not there before it"):
-        trainer_of(systolic).fit(module, loader(48, 1))
+
+def _tensor(module: Any, loss: T, i: int) -> T:
+    before = getattr(module.trainer, "last", None)
+    module.trainer.last = loss.detach()
+    return loss if before is None else loss * (1 + before)
+
+
+def _count(module: Any, loss: T, i: int) -> T:
+    if not hasattr(module.trainer, "last"):
+        module.trainer.last = 0
+    module.trainer.last += 1
+    return loss * (1 + module.trainer.last % 3)
+
+
+def _table(module: Any, loss: T, i: int) -> T:
+    if not hasattr(module.trainer, "last"):
+        module.trainer.last = {"n": 0, "mean": 0.0}
+    table = module.trainer.last
+    table["n"], table["mean"] = table["n"] + 1, table["mean"] * 0.9 + 0.1 * loss.detach()
+    return loss * (1 + table["mean"])
+
+
+@pytest.mark.parametrize("step", [_number, _tensor, _count, _table])
+def test_a_step_gives_it_a_new_attribute(step: Callable[[Any, T, int], T]) -> None:
+    def training_step(module: Any, batch: Any, i: int) -> T:
+        return step(module, module.loss(batch), i)
+
+    def on_train_batch_end(module: Any, *_: Any) -> None:
+        module.seen.append(plain(module.trainer.last))
+
+    methods = {"training_step": training_step, "on_train_batch_end": on_train_batch_end}
+    module = beside_lightning(methods, lambda module: module.seen)
+    assert len(module.trainer.compiles) <= 3, [one.reason for one in module.trainer.compiles]
+
+
+class Average:
+    """An object of a user's, which the Trainer keeps for a step."""
+
+    def __init__(self) -> None:
+        self.count, self.mean, self.seen = 0, torch.zeros(()), []
+
+
+def test_objects_that_the_user_keeps_in_it() -> None:
+    def on_train_start(module: Any) -> None:
+        module.trainer.average, module.trainer._losses = Average(), []
+
+    def training_step(module: Any, batch: Any, i: int) -> T:
+        loss, average = module.loss(batch), module.trainer.average
+        average.count += 1
+        average.mean = 0.9 * average.mean + 0.1 * loss.detach()
+        average.seen.append(loss.item())
+        module.trainer._losses.append(loss.detach())
+        return loss * (1 + average.mean * average.count)
+
+    def held(module: Any) -> Any:
+        average = module.trainer.average
+        return average.count, plain(average.mean), average.seen, plain(module.trainer._losses)
+
+    beside_lightning({"on_train_start": on_train_start, "training_step": training_step}, held)
+
+
+def test_a_data_set_that_a_step_asks_for_its_length_stays_on_the_host() -> None:
+    class Rows(Dataset[Any]):
+        def __init__(self) -> None:
+            self.x, self.y = torch.randn(48, 4), torch.randint(0, 3, (48,))
+
+        def __len__(self) -> int:
+            return len(self.x)
+
+        def __getitem__(self, index: int) -> Any:
+            return self.x[index], self.y[index]
+
+    def training_step(module: Any, batch: Any, i: int) -> T:
+        return module.loss(batch) / len(module.trainer.train_dataloader.dataset)
+
+    rows = Rows()
+    trainer = trainer_of(systolic)
+    trainer.fit(module_of(systolic, {"training_step": training_step}, nothing), DataLoader(rows, batch_size=16))
+    assert type(rows.x) is torch.Tensor
+    assert type(rows.y) is torch.Tensor
 
 
 @pytest.mark.parametrize("devices", [1, 4])

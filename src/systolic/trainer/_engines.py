@@ -152,13 +152,11 @@ def _compiled(run: Run, placement: Placement, step: Step, stage: Stage, results:
     if stage is Stage.FIT and not run.steps_on_host:
         # where they stand in the run: a callback may put another one there
         scope.places |= {f"optimizer{i}": (run.optimizers, i) for i in range(len(run.optimizers))}
-    of_trainer: dict[str, Attributes] = {}
+    of_trainer = {"trainer": users_attributes(run.trainer)}
+    scope.places["trainer"] = (of_trainer, "trainer")
 
     def used() -> Scope:
-        own = users_attributes(run.trainer)
-        if own is not None:
-            of_trainer["trainer"] = own
-            scope.places["trainer"] = (of_trainer, "trainer")
+        of_trainer["trainer"] = users_attributes(run.trainer)
         return scope
 
     engine = Engine(step, used, placement, CompileNotice(run, stage))

@@ -25,10 +25,9 @@ _PLAIN = (bool, int, float, str, type(None))
 _SIMPLE = (*_PLAIN, torch.Tensor)
 
 
-def users_attributes(trainer: Trainer) -> Attributes | None:
-    """Numbers, flags and texts that the user has set on a Trainer, for steps to read and change; None where there are none."""
-    names = [name for name, value in vars(trainer).items() if type(value) in _PLAIN and not name.startswith("_")]
-    return Attributes(trainer, frozenset(names)) if names else None
+def users_attributes(trainer: Trainer) -> Attributes:
+    """Attributes that the user has set on a Trainer, for steps to read and change; steps may set new ones."""
+    return Attributes(trainer, frozenset(vars(trainer)) - {"_run"})
 
 
 class StepReads:
@@ -66,26 +65,31 @@ class StepReads:
         return getattr(self._run, name)
 
     def object(self, item: C) -> C:
-        """A callback, datamodule or part of a loader, or None, of which a step may read what it has found out: scores, counts.
+        """A callback or datamodule, or None, of which a step may read what it has found out: scores, counts.
 
-        Of an object of a class of the user's all counts that the step reads. Of others numbers, texts and tensors; so of data
-        sets and samplers, on which the loader's thread works meanwhile.
+        Of an object of a class of the user's all counts that the step reads. Of others numbers, texts and tensors.
         """
         if item is not None and self._run.symbols is not None:
             if is_plain_object(item):
                 require_watched(type(item).__name__, item)
             else:
-                names = [name for name, value in vars(item).items() if isinstance(value, _SIMPLE)]
-                require_watched(type(item).__name__, item, names)
+                self._watch(item, _SIMPLE)
         return item
 
+    def _watch(self, item: object, kinds: tuple[type, ...]) -> None:
+        names = [name for name, value in vars(item).items() if isinstance(value, kinds)]
+        require_watched(type(item).__name__, item, names)
+
     def loaders(self, loaders: C) -> C:
-        """A loader or several, of whose data sets and samplers a step may read."""
+        """A loader or several, of whose data sets and samplers a step may read numbers and texts.
+
+        No tensors: the step's state lies on the devices, and the loader's thread makes batches of them meanwhile.
+        """
         if self._run.symbols is not None:
             for loader in tree_leaves(loaders):
                 if isinstance(loader, DataLoader):
-                    self.object(loader.dataset)
-                    self.object(loader.sampler)
+                    self._watch(loader.dataset, _PLAIN)
+                    self._watch(loader.sampler, _PLAIN)
         return loaders
 
     def setting(self, name: str) -> Any:
@@ -102,20 +106,6 @@ class StepReads:
             if not isinstance(one, ProgressBar):
                 self.object(one)
         return listed
-
-    def require_new_attribute_between_steps(self, name: str) -> None:
-        """Refuse a step that gives the Trainer an attribute that it had not: nobody watches it.
-
-        Raises:
-            CaptureError: a step is being traced.
-        """
-        if is_capture_thread():
-            raise CaptureError(
-                f"The step sets trainer.{name}, which was not there before it. A step is traced once, and would set it once.\n"
-                f"  used at {user_line_of()}\n"
-                f"Options: keep it in an attribute of the module, self.{name}; or give the Trainer the attribute before it "
-                "trains, a number or a text, which steps may change then."
-            )
 
     def require_between_steps(self, name: str, instead: str) -> None:
         """Refuse to tell a step that is being traced what is known between the steps only.

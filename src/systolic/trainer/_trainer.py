@@ -148,11 +148,6 @@ class Trainer(TrainerProperties, TrainerSettings):
         require_flags(arguments)
         self._run = Run(self, configuration(**barebones_arguments(arguments)))
 
-    def __setattr__(self, name: str, value: object) -> None:
-        if name not in vars(self) and not hasattr(type(self), name) and name != "_run":
-            self._run.reads.require_new_attribute_between_steps(name)
-        super().__setattr__(name, value)
-
     def fit(
         self,
         model: LightningModule,
