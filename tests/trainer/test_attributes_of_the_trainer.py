@@ -260,3 +260,17 @@ def test_settings_that_change_while_a_run_goes_on_are_followed() -> None:
     methods = {"on_train_epoch_end": on_train_epoch_end, "training_step": training_step}
     module = beside_lightning(methods, lambda module: module.trainer.current_epoch, epochs=3)
     assert len(module.trainer.compiles) == 2, [one.reason for one in module.trainer.compiles]
+
+
+def test_batches_of_two_sizes_keep_their_programs() -> None:
+    def on_fit_start(module: Any) -> None:
+        module.trainer.factor = 2.0
+
+    def validation_step(module: Any, batch: Any, i: int) -> None:
+        module.log("val_loss", module.loss(batch) * module.trainer.factor)
+
+    methods = {"on_fit_start": on_fit_start, "validation_step": validation_step}
+    module = beside_lightning(methods, lambda module: [], epochs=4)
+    assert len(module.trainer.compiles) == 3, [
+        one.reason for one in module.trainer.compiles
+    ]  # training, batches of 16 and of 4

@@ -50,7 +50,9 @@ def test_a_mock_that_wraps_a_method_belongs_to_the_step() -> None:
         return loss
 
     module = beside_lightning(
-        {"training_step": training_step}, lambda module: [module.watched.call_count, len(module.watched.call_args[0])], prepare=prepare
+        {"training_step": training_step},
+        lambda module: [module.watched.call_count, len(module.watched.call_args[0])],
+        prepare=prepare,
     )
     assert module.watched.call_count == 6
     assert len(module.trainer.compiles) == 1
@@ -79,4 +81,6 @@ def test_what_a_hook_in_the_step_tells_a_mock() -> None:
     def on_before_optimizer_step(module: Any, optimizer: Any) -> None:
         module.tracker.norm(torch.stack([p.grad.norm() for p in module.parameters()]).norm())
 
-    beside_lightning({"on_before_optimizer_step": on_before_optimizer_step}, lambda module: calls(module.tracker), prepare=prepare)
+    beside_lightning(
+        {"on_before_optimizer_step": on_before_optimizer_step}, lambda module: calls(module.tracker), prepare=prepare
+    )

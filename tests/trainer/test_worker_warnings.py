@@ -42,7 +42,9 @@ def test_too_few_workers_are_told_where_lightning_tells_them(call: str, cores: i
 
     def scenario(package: Package) -> Any:
         data = DataLoader(Read(), batch_size=2)
-        module = package.module(validation_step=_step, test_step=_step, predict_step=lambda self, batch, batch_idx: self(batch[0]))
+        module = package.module(
+            validation_step=_step, test_step=_step, predict_step=lambda self, batch, batch_idx: self(batch[0])
+        )
         given = [data, data] if call == "fit of two" else data
         if call == "fit of two":
             module.training_step = lambda batch, batch_idx: module.loss(batch[0]) + module.loss(batch[1])

@@ -156,7 +156,9 @@ def _compiled(run: Run, placement: Placement, step: Step, stage: Stage, results:
     scope.places["trainer"] = (of_trainer, "trainer")
 
     def used() -> Scope:
-        of_trainer["trainer"] = users_attributes(run.trainer)
+        own = users_attributes(run.trainer)
+        if own != of_trainer["trainer"]:  # to the guards of programs another object is another setting
+            of_trainer["trainer"] = own
         return scope
 
     engine = Engine(step, used, placement, CompileNotice(run, stage))

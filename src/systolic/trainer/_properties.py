@@ -177,7 +177,7 @@ class TrainerProperties(TrainerMembers):
     @property
     def callback_metrics(self) -> dict[str, torch.Tensor]:
         """Every logged value by name. Reading it waits for the last dispatched step."""
-        return self._run.reads.metrics("callback_metrics").metrics
+        return self._run.reads.metrics.of("callback_metrics")
 
     def add_callback_metrics(self, values: Mapping[str, torch.Tensor]) -> None:
         """Put values into `callback_metrics` without waiting for those that are on their way."""
@@ -186,12 +186,12 @@ class TrainerProperties(TrainerMembers):
     @property
     def logged_metrics(self) -> dict[str, torch.Tensor]:
         """The values for loggers, by the names that loggers see. Reading it waits for the last dispatched step."""
-        return self._run.reads.metrics("logged_metrics").logged
+        return self._run.reads.metrics.of("logged_metrics")
 
     @property
     def progress_bar_metrics(self) -> dict[str, float]:
         """The values that were logged with `prog_bar=True`, as numbers. Reading it waits for the last dispatched step."""
-        return self._run.reads.metrics("progress_bar_metrics").finished
+        return self._run.reads.metrics.of("progress_bar_metrics")
 
     @property
     def finished_metrics(self) -> dict[str, float]:

@@ -11,11 +11,11 @@ from torch.utils.data import DataLoader
 from ..callbacks import Callback, ProgressBar
 from ..compiler import Attributes, CaptureError, is_capture_thread, is_plain_object, require_watched, user_line_of
 from ..utilities._torch_internals import tree_leaves
+from ._metric_reads import MetricReads
 from ._stage import TrainerState
 
 if TYPE_CHECKING:
     from ._config import TrainerConfig
-    from ._reporting import Reporting
     from ._run import Run
     from ._trainer import Trainer
 
@@ -35,6 +35,9 @@ class StepReads:
 
     Args:
         run: the run.
+
+    Attributes:
+        metrics: answers for logged values.
     """
 
     def __init__(self, run: Run) -> None:
@@ -42,10 +45,12 @@ class StepReads:
         self._looks: dict[str, Callable[[], Hashable]] = {}
         self._first: dict[str, Any] = {}  # settings that steps have read, as they were then
         self._config: TrainerConfig | None = None
+        self.metrics = MetricReads(run)
 
     @property
     def answers(self) -> tuple[Hashable, ...]:
         """The answers for the step that comes now, to all that steps have asked: each combination has a program."""
+        self.metrics.refresh()
         answers = tuple([look() for look in self._looks.values()])
         if self._config is None or self._config is self._run.config:
             return answers
@@ -123,8 +128,3 @@ class StepReads:
                 f"value of the trace.\n  used at {user_line_of()}\nOptions: {instead}; or read it in a hook that runs between "
                 "the steps, such as on_train_batch_start, keep it in an attribute of the module, and read that."
             )
-
-    def metrics(self, name: str) -> Reporting:
-        """The values that were logged, by the name of the Trainer's member; waits for the last dispatched step."""
-        self.require_between_steps(f"trainer.{name}", "keep the value that the step has computed, before `self.log` gets it")
-        return self._run.reporting.settled()

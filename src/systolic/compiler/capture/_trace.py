@@ -44,10 +44,10 @@ from ._known_packages import SetUpIsAskedError, set_ups_asked
 from ._library_calls import LibraryIsAskedError, fails_in_library, function_that_failed
 from ._lookup_tables import LookupTables, TableIsAskedError, TableIsWrittenError
 from ._memory_writes import share_memory
+from ._mock_calls import counting_mocks
 from ._object_graph import Attribute, ObjectGraph, Path, Snapshot, copied, holds_the_same, restoring, set_at
 from ._op_origins import tracking_modules
 from ._op_policy import OpPolicy
-from ._mock_calls import counting_mocks
 from ._other_threads import telling_other_threads
 from ._output_tree import OutputList, OutputTree
 from ._own_generators import standing_in
