@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 from trainer.as_lightning import Package, require_same
 from trainer.three_ways import loader, quiet_trainer, regression, samples
 
@@ -78,3 +78,25 @@ def test_workers_that_persist_beside_loaders_that_do_not_are_told() -> None:
         return package.warned(lambda: trainer.fit(module), "persistent_workers", "pin_memory", "combination")
 
     assert require_same(scenario, ("lightning", "eager"))
+
+
+@pytest.mark.parametrize("has_length", [True, False])
+@pytest.mark.parametrize("call", ["fit", "validate", "test", "predict"])
+def test_the_length_of_a_stream_is_told(call: str, has_length: bool) -> None:
+    class Stream(IterableDataset[Any]):
+        def __iter__(self) -> Any:
+            return iter([samples(4)[index] for index in range(4)])
+
+    if has_length:
+        Stream.__len__ = lambda self: 4  # type: ignore[attr-defined]
+
+    def scenario(package: Package) -> Any:
+        module = package.module(
+            validation_step=_step, test_step=_step, predict_step=lambda self, batch, batch_idx: self(batch[0])
+        )
+        method = getattr(package.trainer(), call)
+        return package.warned(
+            lambda: method(module, DataLoader(Stream(), batch_size=2)), "Your `IterableDataset` has `__len__` defined."
+        )
+
+    assert require_same(scenario, ("lightning", "eager")) == has_length

@@ -48,7 +48,8 @@ class DeviceStatsMonitor(Callback):
             )
 
     def _log(self, trainer: DeviceTrainerLike, hook: str, step: int) -> None:
-        if trainer.sanity_checking or step % trainer.log_every_n_steps:
+        every = trainer.log_every_n_steps
+        if trainer.sanity_checking or every == 0 or step % every:
             return
         stats = self.stats(list(trainer.devices))
         for logger in trainer.loggers:

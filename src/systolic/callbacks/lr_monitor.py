@@ -77,7 +77,7 @@ class LearningRateMonitor(Callback):
     def on_train_batch_start(self, trainer: TrainerLike, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Log what changes by the step, in the steps in which other metrics are logged."""
         step, every = trainer.batches_that_stepped, trainer.log_every_n_steps
-        due = trainer.should_stop or (every > 0 and (step + 1) % every == 0)
+        due = every > 0 and (trainer.should_stop or (step + 1) % every == 0)
         if not due or step == self._last_step_logged or self.logging_interval == "epoch":
             return
         self._last_step_logged = step  # accumulation takes several batches to one step

@@ -79,7 +79,7 @@ class ThroughputMonitor(Callback):
 
     def _start(self, trainer: DeviceTrainerLike, name: str) -> None:
         if name not in self._stages:
-            points = max(2, self.window_size // trainer.log_every_n_steps + 1)
+            points = max(2, self.window_size // max(1, trainer.log_every_n_steps) + 1)
             throughput = Throughput(self.available_flops, trainer.num_devices, points, self.separator)
             self._stages[name] = _Stage(throughput, time.perf_counter())
 
@@ -125,8 +125,8 @@ class ThroughputMonitor(Callback):
         self, trainer: DeviceTrainerLike, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Count a training batch."""
-        step, stage = trainer.global_step, self._stages["train"]
-        due = step % trainer.log_every_n_steps == 0 and step > 0 and step not in stage.reported
+        step, stage, every = trainer.global_step, self._stages["train"], trainer.log_every_n_steps
+        due = every > 0 and step % every == 0 and step > 0 and step not in stage.reported
         stage.reported = [step] if due else stage.reported  # under accumulation several batches have one step
         self._batch(trainer, pl_module, "train", outputs, batch, due)
 
@@ -187,5 +187,6 @@ class ThroughputMonitor(Callback):
     def _evaluated(
         self, trainer: DeviceTrainerLike, pl_module: LightningModule, name: str, outputs: object, batch: object
     ) -> None:
-        due = (self._stages[name].batches + 1) % trainer.log_every_n_steps == 0
+        every = trainer.log_every_n_steps
+        due = every > 0 and (self._stages[name].batches + 1) % every == 0
         self._batch(trainer, pl_module, name, outputs, batch, due)

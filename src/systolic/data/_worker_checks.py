@@ -1,4 +1,4 @@
-"""Warnings of what a loader's arguments for its workers will cost, before anything is read."""
+"""Warnings of what a loader's workers will cost or give twice, before anything is read."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import multiprocessing
 import warnings
 from typing import Any
 
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from ..exceptions import PossibleUserWarning
 from ..utilities.data import suggested_max_num_workers
 
 
 def warn_of_workers(loader: DataLoader[Any], name: str, *, processes: int, reloads: bool) -> None:
-    """Warn of too few workers for the machine's cores, and of workers that are started anew where that is slow or not safe.
+    """Warn of too few workers for the machine's cores, of workers that are started anew where that is slow or not safe, and of
+    those that may give samples twice.
 
     A loader over a TensorDataset is not asked to have workers: its samples are in memory already, and would be sent between
     processes.
@@ -24,6 +25,12 @@ def warn_of_workers(loader: DataLoader[Any], name: str, *, processes: int, reloa
         processes: how many processes of this run are on this machine, each with such a loader.
         reloads: whether the Trainer asks for new loaders between epochs.
     """
+    if isinstance(loader.dataset, IterableDataset) and hasattr(type(loader.dataset), "__len__"):
+        warnings.warn(
+            f"Your `IterableDataset` has `__len__` defined. The '{name}' takes it for the number of samples that all workers give "
+            "together: with several, each has to give samples of its own.",
+            stacklevel=4,
+        )
     context = loader.multiprocessing_context or multiprocessing
     most = suggested_max_num_workers(processes)
     if loader.num_workers > 0 and context.get_start_method() == "spawn" and not loader.persistent_workers:

@@ -20,7 +20,12 @@ _FACES = (
 MOVED = {"cli": "pytorch.cli"}
 """Modules of Lightning's that lie at another place here. What they need may not be installed."""
 
-_PARTS = {"core.datamodule": "core._datamodule", "core.module": "core._module", "core.hooks": "core._hooks"}
+_PARTS = {
+    "core.datamodule": "core._datamodule",
+    "core.module": "core._module",
+    "core.hooks": "core._hooks",
+    "utilities.registry": "trainer._installed_callbacks",
+}
 """Modules of Lightning's whose contents are, here, parts of a package."""
 
 _ELSEWHERE = {

@@ -10,7 +10,7 @@ _OFF: dict[str, Any] = {
     "enable_checkpointing": False,
     "logger": False,
     "enable_progress_bar": False,
-    "log_every_n_steps": None,
+    "log_every_n_steps": 0,
     "enable_model_summary": False,
     "num_sanity_val_steps": 0,
     "fast_dev_run": False,

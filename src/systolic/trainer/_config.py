@@ -249,7 +249,8 @@ def _checked(quick: int, **given: Any) -> dict[str, Any]:
         "prefetch_batches": 0,
     }
     given = {**given, **_length(quick, given), **_validation(quick, given), **_limits(quick, given)}
-    given["log_every_n_steps"] = require_integer("log_every_n_steps", given["log_every_n_steps"] or 50, 1)
+    every = given["log_every_n_steps"]
+    given["log_every_n_steps"] = 50 if every is None else require_integer("log_every_n_steps", every, 0)
     for name, minimum in minima.items():
         require_integer(name, given[name], minimum)
     return given

@@ -30,6 +30,7 @@ from ..loggers import DummyLogger, LoggerProtocol, TensorBoardLogger, require_lo
 from ..utilities._overrides import overrides
 from ..utilities.rank_zero import rank_zero_info
 from . import _guests
+from ._installed_callbacks import installed_callbacks
 
 if TYPE_CHECKING:
     from ..utilities._jax_internals import Device
@@ -93,7 +94,7 @@ def callbacks(
     quick: int,
     max_time: float | None = None,
 ) -> list[Callback]:
-    """The user's callbacks and the default ones; checkpoints last."""
+    """The user's callbacks, the default ones and those of installed packages; checkpoints last."""
     listed: list[Any] = list(given) if isinstance(given, (list, tuple)) else [] if given is None else [given]
     for callback in listed:
         _require_callback(_guests.callback(callback))
@@ -111,6 +112,10 @@ def callbacks(
         )
     if not quick and checkpointing is not False and not any(isinstance(c, Checkpoint) for c in listed):
         listed.append(ModelCheckpoint())
+    installed = installed_callbacks()
+    for callback in installed:
+        _require_callback(_guests.callback(callback))
+    listed += installed
     _require_own_keys(listed)
     return _ordered(listed)
 

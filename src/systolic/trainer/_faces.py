@@ -114,5 +114,5 @@ class LoggerFace:
     @property
     def should_update_logs(self) -> bool:
         """Whether loggers get the values of the next step."""
-        run = self._run
-        return (run.counters.batches_that_stepped + 1) % run.config.log_every_n_steps == 0 or run.should_stop
+        run, every = self._run, self._run.config.log_every_n_steps
+        return every > 0 and ((run.counters.batches_that_stepped + 1) % every == 0 or run.should_stop)

@@ -104,7 +104,8 @@ class Reporting:
         counters = run.counters
         counters.batches_that_stepped += updates
         run.progress.stepped_unreported = False
-        due = updates and counters.batches_that_stepped % run.config.log_every_n_steps == 0
+        every = run.config.log_every_n_steps
+        due = updates and every > 0 and counters.batches_that_stepped % every == 0
         now = time.monotonic()
         of_batch = self._host.take_batch() if self._host.of_batch else {}
         if due or now >= self._bar_due:
