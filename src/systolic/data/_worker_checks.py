@@ -27,8 +27,8 @@ def warn_of_workers(loader: DataLoader[Any], name: str, *, processes: int, reloa
     """
     if isinstance(loader.dataset, IterableDataset) and hasattr(type(loader.dataset), "__len__"):
         warnings.warn(
-            f"Your `IterableDataset` has `__len__` defined. The '{name}' takes it for the number of samples that all workers give "
-            "together: with several, each has to give samples of its own.",
+            f"Your `IterableDataset` has `__len__` defined. The '{name}' takes it for the number of samples that all workers "
+            "give together: with several, each has to give samples of its own.",
             stacklevel=4,
         )
     context = loader.multiprocessing_context or multiprocessing
