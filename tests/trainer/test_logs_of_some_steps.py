@@ -89,7 +89,10 @@ def _logged(library: Any, methods: dict[str, Method], path: Path, reads: bool, d
         trainer.fit(module, *loaders)
     written, rows = Path(logger.log_dir) / "metrics.csv", []
     if written.exists():
-        rows = [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(written.read_text().splitlines())]
+        rows = [
+            {name: float(value) for name, value in row.items() if value}
+            for row in csv.DictReader(written.read_text().splitlines())
+        ]
     bar = {name: value for name, value in trainer.progress_bar_metrics.items() if name != "v_num"}
     return rows, reader.read, plain(trainer.callback_metrics), plain(trainer.logged_metrics), bar
 
