@@ -10,7 +10,7 @@ from typing import Any
 import lightning
 import pytest
 import torch
-from beside_lightning import Method, loader, module_of, plain, require_equal, trainer_of
+from beside_lightning import Method, beside_lightning, loader, module_of, plain, require_equal, trainer_of
 
 import systolic
 
@@ -152,3 +152,32 @@ def test_no_steps_are_logged_with_zero(tmp_path: Path) -> None:
     theirs, ours = found
     assert theirs
     require_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("way", ["log", "log_dict", "detached", "epoch"])
+def test_what_was_logged_may_be_changed_in_place_afterwards(way: str) -> None:
+    def training_step(module: Any, batch: Any, i: int) -> torch.Tensor:
+        loss = module.loss(batch)
+        if way == "log_dict":
+            module.log_dict({"loss": loss}, on_step=True, on_epoch=True)
+        else:
+            module.log("loss", loss.detach() if way == "detached" else loss, on_step=way != "epoch", on_epoch=True)
+        loss += module.inner.weight.square().sum()
+        return loss
+
+    def validation_step(module: Any, batch: Any, i: int) -> None:
+        loss = module.loss(batch)
+        module.log("val_loss", loss)
+        loss += 5
+
+    beside_lightning({"training_step": training_step, "validation_step": validation_step}, lambda module: [])
+
+
+def test_names_of_stages_are_formatted_as_lightnings() -> None:
+    def on_validation_batch_end(module: Any, *_: Any) -> None:
+        state = module.trainer.state
+        module.log(f"loss of {state.stage}", 1.0)
+        module.seen.append([f"{state.fn}", str(state.stage), f"{state.status}", state.fn == "FIT", state.stage.value])
+
+    methods = {"validation_step": _validated, "on_validation_batch_end": on_validation_batch_end}
+    beside_lightning(methods, lambda module: module.seen)

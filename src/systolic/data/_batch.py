@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -13,6 +13,7 @@ import torch
 from ..exceptions import MisconfigurationException
 from ..utilities._containers import Opened, Rebuild, open_container
 from ..utilities._leaves import Same, is_array_of_numbers, is_sparse
+from ._batch_objects import open_object
 
 BatchLeaf: TypeAlias = torch.Tensor | np.ndarray
 
@@ -138,7 +139,7 @@ def describe(value: object, leaves: list[Any], is_leaf: Callable[[Any], bool]) -
     if is_leaf(value):
         leaves.append(value)
         return LEAF
-    opened = _open_sparse(value) if is_sparse(value) else open_container(value)
+    opened = _open_sparse(value) if is_sparse(value) else open_container(value) or open_object(value)
     if opened is None:
         return Static(value)
     children = tuple(describe(child, leaves, is_leaf) for child in opened.children)
@@ -153,7 +154,7 @@ def batch_size_of(batch: object) -> int:
     """
     leaves: list[Any] = []
     describe(batch, leaves, _is_numbers)
-    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)] or leaves
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)] or leaves or list(_tensors_in(batch))
     if not tensors:
         raise MisconfigurationException(
             f"The batch size cannot be told from a batch of type {type(batch).__name__}: expected a tensor or a numpy "
@@ -167,6 +168,15 @@ def batch_size_of(batch: object) -> int:
             stacklevel=2,
         )
     return sizes[0]
+
+
+def _tensors_in(value: object) -> Iterator[torch.Tensor]:
+    """Tensors of an object that is no container to us, and that can be iterated over: as batches of torch_geometric can."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Iterable) and not isinstance(value, str):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from _tensors_in(part)
 
 
 _ONLY_TENSORS: Final = frozenset({torch.Tensor})

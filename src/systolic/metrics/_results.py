@@ -146,7 +146,7 @@ class StepLog:
 
 
 def as_scalar(name: str, value: object) -> torch.Tensor:
-    """A logged value as a float32 scalar without gradient history.
+    """A logged value as a float32 scalar of its own, without gradient history: what was logged may be changed in place.
 
     Raises:
         ValueError: for anything that is not one number.
@@ -164,7 +164,7 @@ def as_scalar(name: str, value: object) -> torch.Tensor:
             f"self.log({name!r}, ...) expected a tensor with one element. Received: shape {tuple(value.shape)}. "
             "Log its mean, or each element under a name of its own."
         )
-    return value.detach().reshape(()).to(torch.float32)
+    return value.detach().reshape(()).to(torch.float32, copy=True)
 
 
 class Results:

@@ -127,7 +127,7 @@ class CheckpointConnector:
             model_connected: whether the Trainer has one.
         """
         nothing_to_load = model_provided or not model_connected
-        return _checkpoint_choice.choose(self._trainer, str(state_fn), ckpt_path, nothing_to_load)
+        return _checkpoint_choice.choose(self._trainer, TrainerFn(state_fn).value, ckpt_path, nothing_to_load)
 
 
 class AcceleratorConnector:

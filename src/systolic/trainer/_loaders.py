@@ -166,7 +166,7 @@ def _source(run: Run, stage: Stage, given: Any) -> str:
     if given is None and overrides(owner, stage.loader, base):
         return f"returned from `{type(owner).__name__}.{stage.loader}()`"
     fits = run.state.fn is TrainerFn.FITTING
-    return f"passed to `Trainer.{run.state.fn}({f'{stage.data}_dataloaders' if fits else 'dataloaders'}=...)`"
+    return f"passed to `Trainer.{run.state.fn.value}({f'{stage.data}_dataloaders' if fits else 'dataloaders'}=...)`"
 
 
 def _owner(run: Run) -> tuple[LightningModule | LightningDataModule, type]:

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum, StrEnum
+from enum import Enum
 from typing import Any
 
 
-class TrainerFn(StrEnum):
+class _Name(str, Enum):
+    """A text with a name, as Lightning's: equal to its text in any case, and formatted as `RunningStage.TRAINING`."""
+
+    def __eq__(self, other: object) -> bool:
+        return self.value.lower() == (other.value if isinstance(other, Enum) else str(other)).lower()
+
+    def __hash__(self) -> int:
+        return hash(self.value.lower())
+
+
+class TrainerFn(_Name):
     """The Trainer's method that runs: `trainer.state.fn`, with Lightning's names and values."""
 
     FITTING = "fit"
@@ -17,7 +27,7 @@ class TrainerFn(StrEnum):
     PREDICTING = "predict"
 
 
-class TrainerStatus(StrEnum):
+class TrainerStatus(_Name):
     """How that goes: `trainer.state.status`, with Lightning's names and values."""
 
     INITIALIZING = "initializing"
@@ -26,7 +36,7 @@ class TrainerStatus(StrEnum):
     INTERRUPTED = "interrupted"
 
 
-class RunningStage(StrEnum):
+class RunningStage(_Name):
     """Stage of that method: `trainer.state.stage`, with Lightning's names and values."""
 
     TRAINING = "train"

@@ -1,0 +1,67 @@
+"""Batches that are objects: of a user's class, of torch_geometric, and others whose tensors are attributes."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from types import FunctionType, MethodType, ModuleType, SimpleNamespace
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..utilities._containers import Opened
+
+_NO_BATCHES = (torch.Tensor, nn.Module, torch.optim.Optimizer, type, FunctionType, MethodType, ModuleType)
+_STORE = "torch_geometric.data"
+# of a store of torch_geometric: what belongs to the object that it is of, and does not change from batch to batch
+_PARENTS = frozenset({"_parent", "_key", "_cached_attr"})
+
+
+def open_object(value: Any) -> Opened | None:
+    """Take an object with tensors for attributes apart; None where it is none, or cannot be rebuilt.
+
+    As Lightning moves whatever has a method `to` to a device, such an object is data, and so is one that has tensors.
+    """
+    if isinstance(value, _NO_BATCHES) or not hasattr(value, "__dict__"):
+        return None
+    if _is_graph(type(value)):
+        return _open_graph(value)
+    own = vars(value)
+    if not own or any(one is value for one in own.values()):
+        return None
+    if not any(isinstance(one, torch.Tensor) for one in own.values()) and not callable(getattr(type(value), "to", None)):
+        return None
+    names, kind = tuple(own), type(value)
+    new = kind.__new__ if isinstance(value, SimpleNamespace) else object.__new__  # a constructor would ask for arguments
+
+    def rebuild(values: list[Any]) -> Any:
+        clone = new(kind)
+        clone.__dict__.update(zip(names, values, strict=True))
+        return clone
+
+    return Opened(names, list(own.values()), rebuild)
+
+
+@functools.cache
+def _is_graph(kind: type) -> bool:
+    """Whether a class is torch_geometric's, or made of one of its: its objects keep their attributes in stores."""
+    return any(base.__module__.startswith(_STORE) for base in kind.__mro__) and hasattr(kind, "stores")
+
+
+def _open_graph(value: Any) -> Opened:
+    """A graph, or a batch of graphs; besides its attributes the places at which the graphs of a batch begin."""
+    skeleton = copy.copy(value)
+    children: list[dict[str, Any]] = []
+    for store in skeleton.stores:
+        own = {name: one for name, one in vars(store).items() if name not in _PARENTS}
+        children.append(own)
+        vars(store).update(dict.fromkeys(own))
+
+    def rebuild(values: list[Any]) -> Any:
+        clone = copy.copy(skeleton)
+        for store, own in zip(clone.stores, values, strict=True):
+            vars(store).update(own)
+        return clone
+
+    return Opened(tuple(store._key for store in skeleton.stores), children, rebuild)
