@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import sympy
@@ -120,3 +122,21 @@ def is_of_draws(number: object) -> bool:
     if not isinstance(number, torch.SymInt) or not isinstance(number.node.shape_env, _AskingShapeEnv):
         return False
     return bool(number.node.expr.free_symbols & number.node.shape_env.drawn)
+
+
+@contextlib.contextmanager
+def numbers_copied_as_themselves() -> Iterator[None]:
+    """Inside the block, copies of symbolic numbers are the numbers, as they are of Python's own.
+
+    They have no rule for it: `copy.deepcopy` would copy all that hangs on one, which is the whole trace. Other threads have
+    symbols of traces of their own only.
+    """
+    kinds = [kind for kind in (torch.SymInt, torch.SymFloat, torch.SymBool) if "__deepcopy__" not in vars(kind)]
+    for kind in kinds:
+        kind.__deepcopy__ = lambda self, memo: self
+        kind.__copy__ = lambda self: self
+    try:
+        yield
+    finally:
+        for kind in kinds:
+            del kind.__deepcopy__, kind.__copy__

@@ -65,6 +65,7 @@ from ._memory_writes import traced_set, traced_swap
 from ._packed_sequences import looking_at_positions
 from ._rng_numbering import numbering_draws
 from ._script_modules import scripts_as_written
+from ._symbols import numbers_copied_as_themselves
 from ._traced_arrays import arrays_of_tensors, tensor_behind, traced_array
 
 SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -189,6 +190,7 @@ def capturing() -> Iterator[None]:
         stack.enter_context(arrays_of_tensors(on_the_host))
         stack.enter_context(tensors_of_values())
         stack.enter_context(metrics_hashed_by_identity())
+        stack.enter_context(numbers_copied_as_themselves())
         yield
 
 
