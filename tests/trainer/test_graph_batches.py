@@ -53,7 +53,9 @@ def test_batches_of_graphs(kind: str) -> None:
     pooled, make = (_convolved, _graph) if kind == "graphs" else (_crossed, _bipartite)
 
     def prepare(module: Any) -> None:
-        module.graph = GCNConv(4, 4) if kind == "graphs" else HeteroConv({(a, "to", b): SAGEConv((4, 4), 4) for a, b in ("ab", "ba")})
+        module.graph = (
+            GCNConv(4, 4) if kind == "graphs" else HeteroConv({(a, "to", b): SAGEConv((4, 4), 4) for a, b in ("ab", "ba")})
+        )
         module.head = nn.Linear(4, 4)
 
     def training_step(module: Any, batch: Any, i: int) -> T:

@@ -20,7 +20,9 @@ def _classified(**options: Any) -> torchmetrics.MetricCollection:
 
 
 def _doubles(**options: Any) -> torchmetrics.MetricCollection:
-    return torchmetrics.MetricCollection([torchmetrics.MeanMetric(), torchmetrics.SumMetric()], **options).set_dtype(torch.float64)
+    return torchmetrics.MetricCollection([torchmetrics.MeanMetric(), torchmetrics.SumMetric()], **options).set_dtype(
+        torch.float64
+    )
 
 
 @pytest.mark.parametrize("devices", [1, 4])

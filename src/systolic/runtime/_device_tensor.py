@@ -6,7 +6,7 @@ import contextlib
 import copy
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, SupportsIndex, cast
+from typing import Any, NoReturn, SupportsIndex, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -240,10 +240,30 @@ def _exchange_attributes(a: object, b: object) -> None:
     a.__dict__, b.__dict__ = b.__dict__, a.__dict__
 
 
+def _is_held_by_a_graph(tensor: torch.Tensor) -> bool:
+    """Whether besides its object only a graph of user code's refers to a parameter (`p.clone()` that was kept), which then can
+    no longer go backward: its gradient would be of the old value, and go to the new one. PyTorch's swap does the same.
+    """
+    if _uses(tensor) != 2 or not (tensor.is_leaf and tensor.requires_grad):
+        return False
+    node = torch.autograd.graph.get_gradient_edge(tensor).node
+    if _uses(tensor) != 2:  # the node was made by the question
+        return False
+    node.register_prehook(_refuse_old_graph)
+    return True
+
+
+def _refuse_old_graph(gradients: object) -> NoReturn:
+    raise RuntimeError(
+        "backward() reached a parameter through what was computed of it before a step: its value has moved since. Compute the "
+        "loss after the step, or detach what is kept (`p.detach().clone()`)."
+    )
+
+
 def _swap(tensor: torch.Tensor, replacement: torch.Tensor) -> None:
     # a swap takes the gradient along with the old memory, to an object that nobody keeps
     grad, tensor.grad = tensor.grad, None
-    if weakref.getweakrefs(tensor) and _uses(tensor) == 1:
+    if weakref.getweakrefs(tensor) and (_uses(tensor) == 1 or _is_held_by_a_graph(tensor)):
         # PyTorch declines here, because a weak reference does not move along. It shall not: the object stays the same
         # (recurrent modules refer weakly to their weights)
         tensor.__class__, replacement.__class__ = replacement.__class__, tensor.__class__

@@ -158,11 +158,22 @@ class TrainStep(Step):
 
 
 class EvaluationStep(Step):
-    """validation_step, test_step or predict_step, without gradients."""
+    """validation_step, test_step or predict_step, without gradients unless a hook has switched them on."""
+
+    _records = False
+
+    def grad_mode(self) -> tuple[str, ...]:
+        """What besides the loader selects the program: forces are gradients, and modules of molecules want them in validation.
+
+        With `Trainer(inference_mode=True)` nobody can switch them on, as in PyTorch.
+        """
+        self._records = torch.is_grad_enabled() and not self.run.config.inference_mode
+        return ("with gradients",) if self._records else ()
 
     def __call__(self, batch: Any, batch_idx: Any, epoch: Any, global_step: Any) -> dict[str, Any]:
         """Run the step; returns the user's output and the values to report."""
-        with torch.no_grad(), self.entered(batch, Symbols(epoch, global_step, batch_idx)) as (batch, log):
+        recorded = torch.set_grad_enabled(self._records)
+        with recorded, self.entered(batch, Symbols(epoch, global_step, batch_idx)) as (batch, log):
             return {"output": self.users(batch, batch_idx), "logged": log.finish(), **self.left(batch)}
 
 

@@ -58,7 +58,7 @@ from ._slots import Slot as Slot
 from ._slots import let_go as let_go
 from ._slots import take_gradients as take_gradients
 from ._slots import with_same_memory as with_same_memory
-from ._speculation import Answer as Answer
+from ._speculation import KnownAnswer as KnownAnswer
 from ._speculation import Speculation as Speculation
 from ._step_draws import AnyDraw as AnyDraw
 from ._step_draws import StepDraws as StepDraws

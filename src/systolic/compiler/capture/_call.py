@@ -22,7 +22,7 @@ from ._object_graph import Attribute, ObjectGraph, Path
 from ._output_tree import OutputTree
 from ._size_reads import SizeReads
 from ._slots import Slot
-from ._speculation import Answer, Speculation
+from ._speculation import KnownAnswer, Speculation
 from ._step_draws import AnyDraw
 from ._symbols import HostExpression, Number
 
@@ -130,7 +130,7 @@ class Call:
     appended: frozenset[int] = frozenset()
     unread: frozenset[Attribute] = frozenset()
     values: Callable[[], list[torch.Tensor]] | None = None
-    forced: tuple[Answer | None, ...] = ()
+    forced: tuple[KnownAnswer, ...] = ()
     decides_text: bool = False
     askers: tuple[Asker, ...] = ()
     plain_ints: bool = False

@@ -65,6 +65,26 @@ class Speculation:
 
 
 @dataclass(frozen=True)
+class KnownAnswer:
+    """The answer to a question that a program asked, for a trace that asks the same one at the same place of its own.
+
+    Attributes:
+        answer: None where only the question is known.
+        line: where it was asked.
+        is_number: whether an integer was asked for, and not whether a condition holds.
+    """
+
+    answer: Answer | None
+    line: str
+    is_number: bool
+
+    @classmethod
+    def to(cls, question: Speculation, answer: Answer | None) -> KnownAnswer:
+        """An answer to a program's question."""
+        return cls(answer, question.line, question.number is not None)
+
+
+@dataclass(frozen=True)
 class _Asked:
     atom: sympy.Basic
     nodes: dict[sympy.Basic, fx.Node]
@@ -81,10 +101,10 @@ class Oracle:
     Args:
         inputs: the values of the graph's tensor placeholders, in order; asked for when there is a question. None where nobody
             has them: then only questions whose other answer raises are answered.
-        forced: answers to the first questions, where a program has found them out; None where it could not.
+        forced: answers to the first questions, as far as a program has found them out.
     """
 
-    def __init__(self, inputs: Callable[[], Sequence[torch.Tensor]] | None, forced: Sequence[Answer | None] = ()) -> None:
+    def __init__(self, inputs: Callable[[], Sequence[torch.Tensor]] | None, forced: Sequence[KnownAnswer] = ()) -> None:
         self._inputs = inputs
         self._forced = list(forced)
         self._given: Sequence[torch.Tensor] | None = None
@@ -121,30 +141,41 @@ class Oracle:
 
     def _integer(self, expression: sympy.Basic) -> sympy.Basic:
         nodes, varies = self._sources(expression)
-        value = sympy.Integer(int(self._answer(expression, nodes, varies)))
+        line = user_line_of() if varies else ""
+        known = self._known(line, is_number=True) if varies else None
+        value = sympy.Integer(int(self._evaluated(expression, nodes) if known is None else known))
         if varies:
             asked = sympy.Eq(expression, value, evaluate=False)
             size = int(value) if asks_for_size() else None
-            self._asked.append(_Asked(asked, nodes, user_line_of(), True, expression, size))
+            self._asked.append(_Asked(asked, nodes, line, True, expression, size))
         return value
 
     def _atom(self, atom: sympy.Basic, go_on: bool | None = None) -> sympy.Basic:
         """The answer to a condition: the known one, else the one to go on, else that of this batch's values."""
         nodes, varies = self._sources(atom)
-        answer = bool(self._answer(atom, nodes, varies, go_on))
-        if varies:
-            self._asked.append(_Asked(atom, nodes, user_line_of(), answer, only_raises=answer is go_on))
+        if not varies:
+            return sympy.true if self._evaluated(atom, nodes) else sympy.false
+        line = user_line_of()
+        known = self._known(line, is_number=False)
+        chosen = go_on if known is None else known
+        answer = bool(self._evaluated(atom, nodes) if chosen is None else chosen)
+        self._asked.append(_Asked(atom, nodes, line, answer, only_raises=answer is go_on))
         return sympy.true if answer else sympy.false
 
-    def _answer(
-        self, expression: sympy.Basic, nodes: dict[sympy.Basic, fx.Node], varies: bool, go_on: bool | None = None
-    ) -> Any:
-        if not varies:
-            return self._evaluated(expression, nodes)
-        asked = len(self._asked)
-        known = self._forced[asked] if asked < len(self._forced) else None
-        answer = go_on if known is None else known
-        return self._evaluated(expression, nodes) if answer is None else answer
+    def _known(self, line: str, is_number: bool) -> Answer | None:
+        """The answer that a program has found to the question that comes now; None where it has none.
+
+        A trace may ask otherwise than the program's: where an integer could stay a symbol on the way that the program took,
+        it may not on this one. From there on the program's answers are to questions that nobody asks.
+        """
+        place = len(self._asked)
+        if place >= len(self._forced):
+            return None
+        known = self._forced[place]
+        if (known.line, known.is_number) != (line, is_number):
+            del self._forced[place:]
+            return None
+        return known.answer
 
     def _evaluated(self, expression: sympy.Basic, nodes: dict[sympy.Basic, fx.Node]) -> Any:
         values = [self._value(node) for node in nodes.values()]

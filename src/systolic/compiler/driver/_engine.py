@@ -16,12 +16,12 @@ import torch
 from ...distributed import counted_step
 from ...runtime import DeviceTensor, Placement
 from ..capture import (
-    Answer,
     Attribute,
     Call,
     Captured,
     GivenResults,
     Guards,
+    KnownAnswer,
     Number,
     ObjectGraph,
     ObjectIsReadError,
@@ -201,7 +201,7 @@ class Engine:
         if not program.raises:
             return None
 
-        def trace(forced: tuple[Answer | None, ...]) -> Captured:
+        def trace(forced: tuple[KnownAnswer, ...]) -> Captured:
             with CAPTURE_LOCK:
                 return self._captured(leaves, rebuild, numbers, self._roots(), values_of(leaves), forced, given)
 
@@ -377,7 +377,7 @@ class Engine:
         numbers: dict[str, Number],
         roots: MutableMapping[str, Any],
         of_leaves: Callable[[], list[torch.Tensor]] | None = None,
-        forced: tuple[Answer | None, ...] = (),
+        forced: tuple[KnownAnswer, ...] = (),
         given: GivenResults | None = None,
     ) -> Captured:
         fakes = [Kind(leaf) for leaf in leaves]

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .._errors import CaptureError
-from ..capture import Answer, Number, Speculation, UnwatchedIsReadError
+from ..capture import KnownAnswer, Number, Speculation, UnwatchedIsReadError
 from ..lowering import StepCheck
 
-Trace = Callable[[tuple[Answer | None, ...]], object]
+Trace = Callable[[tuple[KnownAnswer, ...]], object]
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,12 @@ class RunAgain:
     def error(self, check: StepCheck) -> Exception:
         """The error that the step's own code raises where a condition does not hold."""
         missed = self.speculations[check.place]
-        known = [None if one.number is not None else one.holds for one in self.speculations[: check.place]]
+        before = self.speculations[: check.place]
+        known = [KnownAnswer.to(one, None if one.number is not None else one.holds) for one in before]
         step = named(self.numbers)
         cause: Exception | None = None
         try:
-            self.trace((*known, not missed.holds))
+            self.trace((*known, KnownAnswer.to(missed, not missed.holds)))
         except (CaptureError, UnwatchedIsReadError) as error:
             cause = error
         except Exception as error:

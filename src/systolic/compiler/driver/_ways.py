@@ -14,7 +14,7 @@ from torch import fx
 
 from ...exceptions import MisconfigurationException
 from ...runtime import Placement
-from ..capture import Answer, Captured, GivenResult, GivenResults, HostPart, Speculation, copied_contents, on_host
+from ..capture import Captured, GivenResult, GivenResults, HostPart, KnownAnswer, Speculation, copied_contents, on_host
 from ..lowering import Checks, StepCheck
 from ._layout import outputs_of
 
@@ -34,7 +34,7 @@ class Misses:
 
     def __init__(self) -> None:
         self._found: list[Sequence[Speculation]] = []
-        self._answers: list[Answer] = []
+        self._answers: list[KnownAnswer] = []
         self._confirmed = -1
         self._formed: list[Captured] = []
         self.given = GivenResults()
@@ -92,7 +92,7 @@ class Misses:
             return f"a function of the host gives a result of another form at {self._formed[-1].parts[0].line}"
         return f"a value decides otherwise at {self._found[-1][-1].line}" if self._found else ""
 
-    def forced(self) -> tuple[Answer, ...]:
+    def forced(self) -> tuple[KnownAnswer, ...]:
         """Answers to the first questions of the batch's trace, as far as they are known."""
         return tuple(self._answers)
 
@@ -166,15 +166,15 @@ def _values(speculation: Speculation, computed: Sequence[Any], placement: Placem
     return [value.astype(wide if jnp.issubdtype(value.dtype, jnp.floating) else jnp.int64) for value in values]
 
 
-def _answers(speculations: Sequence[Speculation], failed: int, numbers: Iterator[int]) -> list[Answer]:
+def _answers(speculations: Sequence[Speculation], failed: int, numbers: Iterator[int]) -> list[KnownAnswer]:
     """The right answers up to the question that was answered wrongly, and to those of the same line right behind it.
 
     `sizes.tolist()` asks for several integers of one tensor; the devices have found all of them.
     """
-    found: list[Answer] = [next(numbers) if one.number is not None else one.holds for one in speculations]
+    found = [KnownAnswer.to(one, next(numbers) if one.number is not None else one.holds) for one in speculations]
     missed = speculations[failed]
     if missed.number is None:
-        return [*found[:failed], not missed.holds]
+        return [*found[:failed], KnownAnswer.to(missed, not missed.holds)]
     behind = takewhile(lambda one: one.number is not None and one.line == missed.line, speculations[failed:])
     return found[: failed + len(list(behind))]
 

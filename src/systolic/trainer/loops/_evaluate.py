@@ -66,7 +66,7 @@ class EvaluationLoop:
         run, stage = self._run, self.stage
         # a compiled step has no autograd in either mode
         eager = run.placement is None and run.config.inference_mode
-        with evaluation_mode(run, stage), torch.inference_mode() if eager else torch.no_grad():
+        with torch.inference_mode() if eager else torch.no_grad(), evaluation_mode(run, stage):
             shown = Stage.SANITY_CHECK if run.sanity_checking else stage
             with run.evaluating(shown, loaders), run.record.within(f"{stage.fn.value}: hooks, loaders, logging"):
                 run.hooks.both(stage.start)
@@ -99,7 +99,7 @@ class EvaluationLoop:
             run.evaluated.sharing = batch.sharing
             if starts:
                 call_on_batch(hooks, stage.batch_start, batch, run.placement, batch.index, *place)
-            result = engine.run(*runner.arguments(batch, index))
+            result = engine.run(*runner.arguments(batch, index, *self.step.grad_mode()))
             if run.is_shared:
                 self.together.dispatched()
             if runner.starves:

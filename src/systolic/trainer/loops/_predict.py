@@ -78,7 +78,7 @@ class PredictionLoop:
         run = self._run
         # a compiled step has no autograd in either mode
         eager = run.placement is None and run.config.inference_mode
-        with evaluation_mode(run, _STAGE), torch.inference_mode() if eager else torch.no_grad():
+        with torch.inference_mode() if eager else torch.no_grad(), evaluation_mode(run, _STAGE):
             self._run.hooks.both(_STAGE.start)
             self._run.hooks.both(_STAGE.epoch_start)
             yield
@@ -100,7 +100,7 @@ class PredictionLoop:
         batches = feed(loader, run.placement, depth=config.prefetch_batches, limit=limit, **options)
         for batch in runner.watched(batches):
             call_on_batch(hooks, _STAGE.batch_start, batch, run.placement, batch.index, *place)
-            result = runner.engine.run(*runner.arguments(batch, index))
+            result = runner.engine.run(*runner.arguments(batch, index, *self.step.grad_mode()))
             if runner.starves:
                 runner.pace(result)
             done = result.value()
