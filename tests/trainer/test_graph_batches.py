@@ -12,22 +12,21 @@ from torch import nn
 
 T = torch.Tensor
 
-pytest.importorskip("torch_geometric")
-from torch_geometric.data import Data, HeteroData
-from torch_geometric.loader import DataLoader
-from torch_geometric.nn import GCNConv, HeteroConv, SAGEConv, global_mean_pool
+graphs = pytest.importorskip("torch_geometric.data")
+loaders = pytest.importorskip("torch_geometric.loader")
+layers = pytest.importorskip("torch_geometric.nn")
 
 
-def _graph(seed: int) -> Data:
+def _graph(seed: int) -> Any:
     generator = torch.Generator().manual_seed(seed)
     ring = torch.arange(5)
     x, y = torch.randn(5, 4, generator=generator), torch.randint(0, 3, (1,), generator=generator)
-    return Data(x=x, edge_index=torch.stack([ring, (ring + 1) % 5]), y=y, name=f"graph {seed}")
+    return graphs.Data(x=x, edge_index=torch.stack([ring, (ring + 1) % 5]), y=y, name=f"graph {seed}")
 
 
-def _bipartite(seed: int) -> HeteroData:
+def _bipartite(seed: int) -> Any:
     generator = torch.Generator().manual_seed(seed)
-    found = HeteroData()
+    found = graphs.HeteroData()
     found["a"].x, found["b"].x = torch.randn(3, 4, generator=generator), torch.randn(2, 4, generator=generator)
     found["a", "to", "b"].edge_index = torch.tensor([[0, 1, 2], [0, 1, 0]])
     found["b", "to", "a"].edge_index = torch.tensor([[0, 1, 1], [2, 1, 0]])
@@ -36,16 +35,18 @@ def _bipartite(seed: int) -> HeteroData:
 
 
 def _data(make: Callable[[int], Any]) -> Callable[[int, int, int], Any]:
-    return lambda count, seed, batch_size: DataLoader([make(1000 * seed + i) for i in range(count)], batch_size=batch_size)
+    return lambda count, seed, batch_size: loaders.DataLoader(
+        [make(1000 * seed + i) for i in range(count)], batch_size=batch_size
+    )
 
 
 def _convolved(module: Any, batch: Any) -> T:
-    return global_mean_pool(module.graph(batch.x, batch.edge_index).relu(), batch.batch, size=batch.num_graphs)
+    return layers.global_mean_pool(module.graph(batch.x, batch.edge_index).relu(), batch.batch, size=batch.num_graphs)
 
 
 def _crossed(module: Any, batch: Any) -> T:
     found = module.graph(batch.x_dict, batch.edge_index_dict)["b"]
-    return global_mean_pool(found.relu(), batch["b"].batch, size=batch.num_graphs)
+    return layers.global_mean_pool(found.relu(), batch["b"].batch, size=batch.num_graphs)
 
 
 @pytest.mark.parametrize("kind", ["graphs", "of several kinds"])
@@ -54,7 +55,9 @@ def test_batches_of_graphs(kind: str) -> None:
 
     def prepare(module: Any) -> None:
         module.graph = (
-            GCNConv(4, 4) if kind == "graphs" else HeteroConv({(a, "to", b): SAGEConv((4, 4), 4) for a, b in ("ab", "ba")})
+            layers.GCNConv(4, 4)
+            if kind == "graphs"
+            else layers.HeteroConv({(a, "to", b): layers.SAGEConv((4, 4), 4) for a, b in ("ab", "ba")})
         )
         module.head = nn.Linear(4, 4)
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from beside_lightning import beside_lightning
 from torch.utils.data import DataLoader
 from trainer.three_ways import quiet_trainer
 
@@ -93,3 +94,27 @@ def test_equals_eager_pytorch(name: str) -> None:
     assert values == pytest.approx(expected, rel=1e-5, abs=1e-6)
     torch.testing.assert_close(compiled_weight, weight, rtol=1e-5, atol=1e-6)
     assert name in SEVERAL_PROGRAMS or programs == 1
+
+
+def _of_all_batches(module: Any) -> Any:
+    return module.trainer.fit_loop.epoch_loop.total_batch_idx
+
+
+def _of_steps(module: Any) -> Any:
+    return module.trainer.fit_loop.epoch_loop._batches_that_stepped
+
+
+def _of_the_epoch(module: Any) -> Any:
+    return module.trainer.fit_loop.epoch_loop.batch_idx
+
+
+@pytest.mark.parametrize("steps_per_dispatch", [1, 3])
+@pytest.mark.parametrize("number", [_of_all_batches, _of_steps, _of_the_epoch])
+def test_counters_of_the_loop_are_numbers_of_each_step(number: Callable[[Any], Any], steps_per_dispatch: int) -> None:
+    def training_step(module: Any, batch: Any, i: int) -> torch.Tensor:
+        factor = 2 if number(module) >= 4 else 1 + number(module)
+        module.log("number", float(number(module)), on_step=False, on_epoch=True)
+        return module.loss(batch) * factor
+
+    module = beside_lightning({"training_step": training_step}, lambda module: [], steps_per_dispatch=steps_per_dispatch)
+    assert len(module.trainer.compiles) <= 4, [one.reason for one in module.trainer.compiles]

@@ -33,7 +33,8 @@ def open_object(value: Any) -> Opened | None:
     if not any(isinstance(one, torch.Tensor) for one in own.values()) and not callable(getattr(type(value), "to", None)):
         return None
     names, kind = tuple(own), type(value)
-    new = kind.__new__ if isinstance(value, SimpleNamespace) else object.__new__  # a constructor would ask for arguments
+    # of a user's class it might ask for arguments
+    new: Any = SimpleNamespace.__new__ if isinstance(value, SimpleNamespace) else object.__new__
 
     def rebuild(values: list[Any]) -> Any:
         clone = new(kind)

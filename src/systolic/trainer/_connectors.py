@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from . import _checkpoint_choice, _checkpoints, _guests
 from ._hooks import HookTable
 from ._requeue import newest_checkpoint, next_checkpoint
-from ._stage import Stage
+from ._stage import Stage, TrainerFn
 
 if TYPE_CHECKING:
     from ..core import LightningDataModule, LightningModule

@@ -165,6 +165,7 @@ def _source(run: Run, stage: Stage, given: Any) -> str:
     owner, base = _owner(run)
     if given is None and overrides(owner, stage.loader, base):
         return f"returned from `{type(owner).__name__}.{stage.loader}()`"
+    assert run.state.fn is not None, "loaders are looked up for a call"
     fits = run.state.fn is TrainerFn.FITTING
     return f"passed to `Trainer.{run.state.fn.value}({f'{stage.data}_dataloaders' if fits else 'dataloaders'}=...)`"
 

@@ -115,6 +115,9 @@ class FitLoopLimits:
     @property
     def total_batch_idx(self) -> int:
         """The number of the training batch, counted over all epochs; -1 before the first."""
+        run = self._trainer.run
+        if run.symbols is not None and self._trainer.training:
+            return run.reads.counter("batches_seen")
         return self.batch_progress.total.ready - 1
 
     def setup_data(self) -> None:

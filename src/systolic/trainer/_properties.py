@@ -141,7 +141,7 @@ class TrainerProperties(TrainerMembers):
     @property
     def batches_that_stepped(self) -> int:
         """Batches after which an optimizer stepped: the step of loggers. Several optimizers may step in one batch."""
-        return self._run.counters.batches_that_stepped
+        return self._run.reads.counter("batches_that_stepped")
 
     @property
     def fit_loop(self) -> FitLoopLimits:

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 
-class _Name(str, Enum):
+class _Name(str, Enum):  # noqa: UP042  # a StrEnum is formatted as its text
     """A text with a name, as Lightning's: equal to its text in any case, and formatted as `RunningStage.TRAINING`."""
 
     def __eq__(self, other: object) -> bool:

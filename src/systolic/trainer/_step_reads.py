@@ -69,6 +69,12 @@ class StepReads:
             self._looks[name] = lambda: getattr(self._run, name)
         return getattr(self._run, name)
 
+    def counter(self, name: str) -> int:
+        """A counter of the run: "batches_that_stepped" or "batches_seen". To a step it is a number of its program."""
+        if self._run.symbols is not None:
+            require_watched("counters", self._run.counters, ("batches_that_stepped", "batches_seen"))
+        return getattr(self._run.counters, name)
+
     def object(self, item: C) -> C:
         """A callback or datamodule, or None, of which a step may read what it has found out: scores, counts.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import sympy
@@ -131,12 +132,12 @@ def numbers_copied_as_themselves() -> Iterator[None]:
     They have no rule for it: `copy.deepcopy` would copy all that hangs on one, which is the whole trace. Other threads have
     symbols of traces of their own only.
     """
+    itself = {"__deepcopy__": lambda self, memo: self, "__copy__": lambda self: self}
     kinds = [kind for kind in (torch.SymInt, torch.SymFloat, torch.SymBool) if "__deepcopy__" not in vars(kind)]
-    for kind in kinds:
-        kind.__deepcopy__ = lambda self, memo: self
-        kind.__copy__ = lambda self: self
+    for kind, (name, method) in product(kinds, itself.items()):
+        setattr(kind, name, method)
     try:
         yield
     finally:
-        for kind in kinds:
-            del kind.__deepcopy__, kind.__copy__
+        for kind, name in product(kinds, itself):
+            delattr(kind, name)
