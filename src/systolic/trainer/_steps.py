@@ -163,7 +163,7 @@ class EvaluationStep(Step):
     _records = False
 
     def grad_mode(self) -> tuple[str, ...]:
-        """What besides the loader selects the program: forces are gradients, and modules of molecules want them in validation.
+        """Key of the program besides the loader: forces are gradients, and modules of molecules want them in validation.
 
         With `Trainer(inference_mode=True)` nobody can switch them on, as in PyTorch.
         """

@@ -73,17 +73,49 @@ for _name in _READING:
 
 
 @contextlib.contextmanager
-def metrics_hashed_by_identity() -> Iterator[None]:
-    """Inside the block, the hash of a torchmetrics metric reads no lists.
+def metrics_only_append() -> Iterator[None]:
+    """Inside the block, the hash of a torchmetrics metric and a call of it read no lists.
 
-    Its own is made of its states, and whatever walks modules asks for it: `parameters()`, `modules()`, `named_parameters()`.
+    Its own hash is made of its states, and whatever walks modules asks for it: `parameters()`, `modules()`, `named_parameters()`.
+    A call (`self.auroc(preds, target)`) copies the states of all batches, computes with those of this one in their places, and
+    puts both together: with lists that grow it would be another program for each batch.
     """
     torchmetrics = sys.modules.get("torchmetrics")
     if torchmetrics is None:
         yield
         return
-    with replaced(torchmetrics.Metric, "__hash__", object.__hash__):
+    metric = torchmetrics.Metric
+    set_aside, put_together = _states_of_calls(metric._copy_state_dict, metric._reduce_states)
+    with (
+        replaced(metric, "__hash__", object.__hash__),
+        replaced(metric, "_copy_state_dict", set_aside),
+        replaced(metric, "_reduce_states", put_together),
+    ):
         yield
+
+
+def _states_of_calls(copied: Callable[..., Any], reduced: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The methods by which a metric sets its states aside, and adds those of a batch to them; lists themselves, not copies."""
+
+    def set_aside(metric: Any) -> dict[str, Any]:
+        lists = _lists_of(metric)
+        for name in lists:
+            setattr(metric, name, [])  # the metric empties it for the batch
+        return copied(metric) | lists
+
+    def put_together(metric: Any, before: dict[str, Any]) -> None:
+        of_batch = _lists_of(metric)
+        lists = {name: before[name] for name in of_batch if isinstance(before.get(name), list)}
+        reduced(metric, before | {name: [] for name in lists})
+        for name, whole in lists.items():
+            whole.extend(of_batch[name])
+            setattr(metric, name, whole)
+
+    return set_aside, put_together
+
+
+def _lists_of(metric: Any) -> dict[str, list[Any]]:
+    return {name: found for name in metric._defaults if isinstance(found := getattr(metric, name), list)}
 
 
 class GrownLists:

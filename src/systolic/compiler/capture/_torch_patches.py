@@ -52,7 +52,7 @@ from ._checkpointing import marking_recomputations
 from ._custom_ops import called_with_writes
 from ._decided import decided_at_once, hashed, instances_of_pythons
 from ._functional_calls import calling_straight
-from ._grown_lists import metrics_hashed_by_identity
+from ._grown_lists import metrics_only_append
 from ._host_calls import call_of_first, deferred_handle, deferred_print, formatted, shown
 from ._host_expressions import moduli_of_reals
 from ._host_functions import on_the_host
@@ -189,7 +189,7 @@ def capturing() -> Iterator[None]:
         stack.enter_context(noting_looked_up_rows())
         stack.enter_context(arrays_of_tensors(on_the_host))
         stack.enter_context(tensors_of_values())
-        stack.enter_context(metrics_hashed_by_identity())
+        stack.enter_context(metrics_only_append())
         stack.enter_context(numbers_copied_as_themselves())
         yield
 
