@@ -152,9 +152,14 @@ REFUSED = {"training_epoch_end", "validation_epoch_end", "test_epoch_end"}
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
 def test_hooks_that_lightning_refuses_are_refused(name: str) -> None:
-    module = type("Old", (Line,), {name: lambda self, outputs: None})()
-    with pytest.raises(L.MisconfigurationException, match=rf"`Old.{name}` is a hook that Lightning 2.0 removed.*Instead, "):
-        trainer(compile=False).fit(module, batches(1))
+    step = {"validation_step": lambda self, batch, batch_idx: None, "test_step": lambda self, batch, batch_idx: None}
+    module = type("Old", (Line,), {name: lambda self, outputs: None, **step})()
+    told = rf"`Old.{name}` is a hook that Lightning 2.0 removed.*Instead, "
+    refusing = {"training_epoch_end": ["fit"], "validation_epoch_end": ["fit", "validate"], "test_epoch_end": ["test"]}[name]
+    for call in ("fit", "validate", "test"):
+        found = pytest.raises(L.MisconfigurationException, match=told) if call in refusing else pytest.warns(match=told)
+        with found:
+            getattr(trainer(compile=False), call)(module, batches(1))
 
 
 @pytest.mark.parametrize("name", sorted(set(REMOVED_HOOKS) - REFUSED))

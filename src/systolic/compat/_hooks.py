@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from torch import nn
 
@@ -34,8 +34,8 @@ REMOVED_HOOKS = {
 }
 """By hook: what to write instead."""
 
-_REFUSED = frozenset({"training_epoch_end", "validation_epoch_end", "test_epoch_end"})
-"""Those whose name is an error in Lightning, too. A module may have the others for itself, and runs under Lightning so."""
+_REFUSED = {f"{stage}_epoch_end": f"{stage}_step" for stage in ("training", "validation", "test")}
+"""Those whose name is an error in Lightning, too, where the step runs. A module may have the others for itself."""
 
 _OLD_ARGUMENTS = {
     **dict.fromkeys((*_REFUSED, "training_step_end", "validation_step_end", "test_step_end"), 1),
@@ -60,12 +60,13 @@ REMOVED_PARAMETERS = {
 """By method and parameter: what to write instead."""
 
 
-def require_current_hooks(model: nn.Module, base: type[nn.Module]) -> None:
+def require_current_hooks(model: nn.Module, base: type[nn.Module], steps: Collection[str]) -> None:
     """Warn of methods that nobody calls any more; raise for those that Lightning refuses, and for parameters nobody passes.
 
     Args:
         model: the user's module.
         base: LightningModule, whose own methods are up to date.
+        steps: of the methods that will run, as in "training_step".
 
     Raises:
         MisconfigurationException: names the method and says what to write instead.
@@ -75,7 +76,7 @@ def require_current_hooks(model: nn.Module, base: type[nn.Module]) -> None:
         if not callable(method) or not _takes(method, _OLD_ARGUMENTS.get(name, 0)):
             continue
         told = f"`{type(model).__name__}.{name}` is a hook that Lightning 2.0 removed; it is not called. Instead, {instead}."
-        if name in _REFUSED:
+        if _REFUSED.get(name) in steps:
             raise MisconfigurationException(told)
         warnings.warn(f"{told} If it is a method of your own, ignore this.", PossibleUserWarning, stacklevel=4)
     for (name, parameter), instead in REMOVED_PARAMETERS.items():

@@ -23,7 +23,7 @@ from ..callbacks import (
     Timer,
 )
 from ..checkpoint import is_remote
-from ..compat import lightnings, require_current_hooks
+from ..compat import lightnings
 from ..core import CLASS_PATH_KEY, LightningDataModule, LightningModule
 from ..exceptions import CollidingHyperparametersError, MisconfigurationException
 from ..loggers import DummyLogger, LoggerProtocol, TensorBoardLogger, require_logger
@@ -192,11 +192,9 @@ def watches_metrics(callback: Callback) -> bool:
 
 
 def require_module(model: Any) -> None:
-    """Raise for anything that is no LightningModule, and for one that counts on hooks which are gone."""
-    if isinstance(model, LightningModule):
-        require_current_hooks(model, LightningModule)
-        return
-    raise TypeError(f"`model` must be a `LightningModule` of systolic or of Lightning, got `{type(model).__name__}`.")
+    """Raise for anything that is no LightningModule."""
+    if not isinstance(model, LightningModule):
+        raise TypeError(f"`model` must be a `LightningModule` of systolic or of Lightning, got `{type(model).__name__}`.")
 
 
 def logged_hyperparameters(owners: list[LightningModule | LightningDataModule]) -> Any:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .._collector import collector_paused
-from ..compat import explain_torch_xla
+from ..compat import explain_torch_xla, require_current_hooks
 from ..compiler import VaryingNumbers
 from ..compiler import recorded as after_step
 from ..core import LightningDataModule, LightningModule, Ties
@@ -233,8 +233,9 @@ class Run:
         """
         assert self.call is not None, "a run is of a call"
         _defaults.require_module(self.module)
-        fits = self.call.stage is Stage.FIT
-        require_steps(self.module, (Stage.FIT, Stage.VALIDATE) if fits else (self.call.stage,))
+        stages = (Stage.FIT, Stage.VALIDATE) if self.call.stage is Stage.FIT else (self.call.stage,)
+        require_current_hooks(self.module, LightningModule, [stage.step for stage in stages])
+        require_steps(self.module, stages)
         explain_torch_xla(self.module, self.config.platform)
         with exits_on_ctrl_c(), recorded(self):
             yield from self._running(self.call)
