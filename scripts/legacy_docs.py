@@ -93,8 +93,8 @@ HOOKS_HEADER = """
 ## Hooks
 
 Methods of a LightningModule that Lightning called before version 2.0. Nobody calls them now. A module with
-`training_epoch_end`, `validation_epoch_end` or `test_epoch_end` is refused where the step runs to which it belongs, as by Lightning; the
-others are a warning.
+`training_epoch_end`, `validation_epoch_end` or `test_epoch_end` is refused where its step runs, as by Lightning; the others
+are a warning.
 Parameters that nobody passes are refused.
 
 | method | instead |

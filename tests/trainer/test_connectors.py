@@ -168,3 +168,22 @@ def test_a_callback_that_is_missing_when_training_goes_on() -> None:
         return asked(1), asked(1, 0)
 
     assert require_same(scenario) == (True, False)
+
+
+@pytest.mark.parametrize("sampler", [True, False])
+def test_what_language_model_repositories_ask_for(sampler: bool) -> None:
+    def scenario(package: Package) -> Any:
+        found = []
+
+        def configure_optimizers(self: Any) -> Any:
+            found.append(type(self.trainer.fit_loop._data_source.instance).__name__)
+            found.append(self.trainer._accelerator_connector.use_distributed_sampler)
+            return torch.optim.SGD(self.parameters(), 0.1)
+
+        for data in (loader(4), None):
+            methods = {} if data is not None else {"train_dataloader": lambda self: loader(4)}
+            module = package.module(configure_optimizers=configure_optimizers, **methods)
+            package.trainer(use_distributed_sampler=sampler).fit(module, data)
+        return found
+
+    assert require_same(scenario)[:2] == ["DataLoader", sampler]

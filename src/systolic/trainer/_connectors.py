@@ -151,6 +151,11 @@ class AcceleratorConnector:
         return self._trainer.strategy
 
     @property
+    def use_distributed_sampler(self) -> bool:
+        """The Trainer's argument."""
+        return self._trainer.config.use_distributed_sampler
+
+    @property
     def is_distributed(self) -> bool:
         """Whether several processes run."""
         return self._trainer.strategy.num_processes > 1

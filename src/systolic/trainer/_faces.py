@@ -24,6 +24,13 @@ class DataSource:
     def __init__(self, run: Run, stage: Stage) -> None:
         self._run, self._stage = run, stage
 
+    @property
+    def instance(self) -> Any:
+        """The loaders that were given, or the module or datamodule that makes them."""
+        run = self._run
+        given = run.given.get(self._stage)
+        return given if given is not None else run.datamodule or run.module
+
     def is_defined(self) -> bool:
         """Whether there are loaders: given, or of a module or datamodule that overrides their hook."""
         run = self._run

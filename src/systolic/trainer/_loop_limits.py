@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import _lightning_loops
-from ._faces import ValidationInFit
+from ._faces import DataSource, ValidationInFit
 from ._loop_progress import LoopProgress
 from ._stage import Stage
 
@@ -129,6 +129,11 @@ class FitLoopLimits:
     def state_dict(self) -> dict[str, Any]:
         """Progress of all loops of fit, as Lightning's checkpoints hold it."""
         return _lightning_loops.fit_loop(self._trainer.run, None)
+
+    @property
+    def _data_source(self) -> DataSource:
+        """Under Lightning's name: where the training loaders come from."""
+        return DataSource(self._trainer.run, Stage.FIT)
 
     @property
     def val_loop(self) -> ValidationInFit:

@@ -76,7 +76,7 @@ for _name in _READING:
 def metrics_only_append() -> Iterator[None]:
     """Inside the block, the hash of a torchmetrics metric and a call of it read no lists.
 
-    Its own hash is made of its states, and whatever walks modules asks for it: `parameters()`, `modules()`, `named_parameters()`.
+    Its own hash is made of its states, and whatever walks modules asks for it: `parameters()`, `modules()`.
     A call (`self.auroc(preds, target)`) copies the states of all batches, computes with those of this one in their places, and
     puts both together: with lists that grow it would be another program for each batch.
     """

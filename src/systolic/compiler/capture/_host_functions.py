@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ParamSpec, TypeVar
 
+import torch
+
 from ...utilities._torch_internals import tree_leaves
 from ...utilities._typical_time import TypicalTime
 from .._capture_thread import only_in_capture, replaced
@@ -30,8 +32,8 @@ def host(function: Callable[P, R]) -> Callable[P, R]:
 
     It is called after every step, in order, with that step's values as ordinary CPU tensors without gradients, of the global
     batch. Each step then waits for its values; one line says what a call costs. What it returns can be logged by `self.log`,
-    with the means, names and options that any value has, and printed; the step cannot compute with it. Outside of compiled
-    steps it is called at once.
+    with the means, names and options that any value has, and printed. Where the step computes with it, the function is called
+    between a program that gives its arguments and one that takes its result. Outside of compiled steps it is called at once.
 
     Args:
         function: takes tensors, in containers too, and anything else.
@@ -40,7 +42,7 @@ def host(function: Callable[P, R]) -> Callable[P, R]:
         A function with the same signature; in a compiled step its result is a stand-in for the value.
 
     Raises:
-        CaptureError: the step computes with the result.
+        CaptureError: the step makes of the result what no program can take.
 
     Example:
         >>> import torch, systolic
@@ -162,3 +164,13 @@ def put_off(calls: Sequence[LibraryCall]) -> Iterator[None]:
     finally:
         for scope, name, original in reversed(changed):
             scope[name] = original
+
+
+_sobol_numbers = host(torch.quasirandom.SobolEngine.draw)
+
+
+@contextlib.contextmanager
+def quasirandom_on_the_host() -> Iterator[None]:
+    """Inside the block, numbers of a Sobol engine are those of each step: it counts in Python, and computes on the host."""
+    with replaced(torch.quasirandom.SobolEngine, "draw", _sobol_numbers):
+        yield

@@ -36,7 +36,7 @@ from ._grown_lists import GrownLists
 from ._hook_tables import hook_effects, share_hooks
 from ._host_calls import HostCalls, TextIsKeyError
 from ._host_draws import HostDraws
-from ._host_functions import files_after_the_step, put_off
+from ._host_functions import files_after_the_step, put_off, quasirandom_on_the_host
 from ._host_parts import HostParts
 from ._host_result import HostResultIsNeededError
 from ._iterators import refusing_iterators
@@ -442,7 +442,10 @@ class _Tracing:
 @contextlib.contextmanager
 def _minding_the_host(existed: Callable[[object], bool]) -> Iterator[None]:
     """Inside the block, what user code does to iterators, other threads and caches is refused, put off, or done outside."""
-    with refusing_iterators(existed), telling_other_threads(), counting_mocks(), caches_left_alone():
+    with contextlib.ExitStack() as stack:
+        for one in (refusing_iterators(existed), telling_other_threads(), counting_mocks(), caches_left_alone()):
+            stack.enter_context(one)
+        stack.enter_context(quasirandom_on_the_host())
         yield
 
 
