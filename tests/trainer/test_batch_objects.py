@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,6 +42,33 @@ class Stated:
         self.inner: Any = None
 
 
+class Slots:
+    """One without a `__dict__`."""
+
+    __slots__ = ("names", "unset", "x", "y")
+
+    def __init__(self, x: T, y: T, names: list[str]) -> None:
+        self.x, self.y, self.names = x, y, names
+
+
+class Listed(Sequence[T]):
+    """A sequence of a user's, whose tensors are in a list."""
+
+    def __init__(self, x: T, y: T, names: list[str]) -> None:
+        self.items, self.names = [x, y], names
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.items[place]
+
+    @property
+    def x(self) -> T:
+        """The first."""
+        return self.items[0]
+
+
 def _of_class(x: T, y: T, names: list[str]) -> Any:
     return Rows(x, y, names)
 
@@ -59,6 +86,11 @@ def _nested(x: T, y: T, names: list[str]) -> Any:
 def _parts(batch: Any) -> tuple[T, T]:
     if isinstance(batch, dict):
         return batch["rows"].inner.x / 3 + batch["rows"].x * 0, batch["rows"].inner.y
+    if isinstance(batch, Slots):
+        return batch.x, batch.y
+    if isinstance(batch, Listed):
+        x, y = batch
+        return x, y
     return batch.x + 0.1 * batch.more["double"] * batch.more["count"], batch.y
 
 
@@ -75,7 +107,7 @@ def _loader(make: Callable[..., Any]) -> Callable[..., DataLoader[Any]]:
     return data
 
 
-@pytest.mark.parametrize("make", [_of_class, _namespace, _nested])
+@pytest.mark.parametrize("make", [_of_class, _namespace, _nested, Slots, Listed])
 def test_their_tensors_are_inputs_of_one_program(make: Callable[..., Any]) -> None:
     def training_step(module: Any, batch: Any, i: int) -> T:
         loss = module.loss(_parts(batch))

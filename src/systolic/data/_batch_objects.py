@@ -23,25 +23,45 @@ def open_object(value: Any) -> Opened | None:
 
     As Lightning moves whatever has a method `to` to a device, such an object is data, and so is one that has tensors.
     """
-    if isinstance(value, _NO_BATCHES) or not hasattr(value, "__dict__"):
+    kind = type(value)
+    if isinstance(value, _NO_BATCHES) or kind.__module__ == "builtins":
         return None
-    if _is_graph(type(value)):
+    if _is_graph(kind):
         return _open_graph(value)
-    own = vars(value)
+    own = _attributes(value)
     if not own or any(one is value for one in own.values()):
         return None
-    if not any(isinstance(one, torch.Tensor) for one in own.values()) and not callable(getattr(type(value), "to", None)):
+    if not any(map(_has_tensors, own.values())) and not callable(getattr(kind, "to", None)):
         return None
-    names, kind = tuple(own), type(value)
+    names = tuple(own)
     # of a user's class it might ask for arguments
     new: Any = SimpleNamespace.__new__ if isinstance(value, SimpleNamespace) else object.__new__
 
     def rebuild(values: list[Any]) -> Any:
         clone = new(kind)
-        clone.__dict__.update(zip(names, values, strict=True))
+        for name, one in zip(names, values, strict=True):
+            object.__setattr__(clone, name, one)
         return clone
 
     return Opened(names, list(own.values()), rebuild)
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """The attributes that an object has for itself, in `__slots__`, too."""
+    names = (name for base in type(value).__mro__ for name in _slots(base))
+    return {name: getattr(value, name) for name in names if hasattr(value, name)} | getattr(value, "__dict__", {})
+
+
+def _slots(kind: type) -> tuple[str, ...]:
+    found = vars(kind).get("__slots__", ())
+    named = (found,) if isinstance(found, str) else tuple(found)
+    return tuple(name for name in named if not name.startswith("__"))
+
+
+def _has_tensors(value: object) -> bool:
+    """Whether a value is a tensor, or a list or dict with one."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else (value,)
+    return any(isinstance(one, torch.Tensor) for one in inner)
 
 
 @functools.cache
