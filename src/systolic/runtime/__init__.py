@@ -31,6 +31,7 @@ from ._device_tensor import move_in_place as move_in_place
 from ._device_tensor import replace_value as replace_value
 from ._device_tensor import send_changes as send_changes
 from ._device_tensor import set_data as set_data
+from ._device_tensor import tensors_returned as tensors_returned
 from ._device_tensor import wait_for as wait_for
 from ._dimension_order import place_of as place_of
 from ._dtypes import jax_dtype as jax_dtype

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from ...distributed import counted_step
-from ...runtime import DeviceTensor, Placement
+from ...runtime import DeviceTensor, Placement, tensors_returned
 from ..capture import (
     Attribute,
     Call,
@@ -122,7 +122,7 @@ class Engine:
         self._appended, self._read, self._unread = set[int](), set[int](), set[Attribute]()
         self._more = MoreWatched()
         self._tables = TableChoice()
-        self._runs, self._made_at = 0, list[int]()
+        self._runs, self._returned, self._made_at = 0, tensors_returned(), list[int]()
         self.last_numbers: list[Number] = []
         self.watch = CheckWatch(placement)
         self.settles = self.only_shows = self.is_capturing = False
@@ -222,6 +222,8 @@ class Engine:
     def _find(
         self, signature: Signature, numbers: dict[str, Number], drawn: StepDraws, misses: Misses = NO_MISSES
     ) -> tuple[_Entry, list[Number]] | None:
+        if self._returned != tensors_returned():  # another run of these objects may have ended meanwhile
+            self._returned, self._entries = tensors_returned(), [e for e in self._entries if e.program.has_its_state()]
         for position, entry in enumerate(self._entries):
             captured = entry.program.captured
             decides = captured.speculations or captured.parts

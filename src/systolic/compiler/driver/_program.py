@@ -79,6 +79,13 @@ class Program:
         """Whether a step is over when the devices have it: it changes no Python objects, and keeps nothing of its batch."""
         return not (self.captured.effects or self.captured.texts or self.waits or self.before)
 
+    def has_its_state(self) -> bool:
+        """Whether the state's tensors lie in the program's buffers: the end of another run of the same module moves them."""
+        own, slots = set(map(id, self.buffers)), self.captured.slots
+        used = {one.slot for one in self.captured.inputs if isinstance(one, SlotInput)} | self.captured.slot_outputs.keys()
+        cells = [tensor._cell for tensor in (slots[slot].tensor for slot in used) if isinstance(tensor, DeviceTensor)]
+        return len(cells) == len(used) and all(isinstance(cell, Cell) and id(cell.buffer) in own for cell in cells)
+
     def arguments(self, leaves: Sequence[Any], numbers: Sequence[Number]) -> tuple[Any, ...]:
         """Arguments of the compiled function for these inputs."""
         for buffer in self.buffers:
