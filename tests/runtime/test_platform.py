@@ -166,12 +166,24 @@ def test_a_number_of_cores_from_the_environment_is_respected() -> None:
     assert finished.stdout.split() == ["[CpuDevice(id=5)]", "6"], finished.stderr
 
 
+def test_more_cores_later() -> None:
+    """JAX starts again, with threads for all of them; what lies on the old ones can be read, and computed with there."""
+    threads = max(16, len(os.sched_getaffinity(0)))
+    code = "x = jax.numpy.ones(4); print(len(find('cpu', 2)), len(find('cpu', 8)), len(find('cpu', 1)), float((x * 2).sum())); "
+    words = in_a_fresh_process(code + POOL).stdout.split()
+    assert words[:5] == ["2", "8", "1", "8.0", "8"]
+    assert int(words[5]) >= threads
+
+
 @pytest.mark.tables
-def test_jax_already_started_with_fewer_cores() -> None:
-    finished = in_a_fresh_process("jax.devices(); find('cpu', 8)")
+@pytest.mark.parametrize("told", ["flag", "configuration"])
+def test_a_number_of_cores_that_the_user_chose_stays(told: str) -> None:
+    chosen = "jax.config.update('jax_num_cpu_devices', 2); " if told == "configuration" else ""
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"} if told == "flag" else {}
+    finished = in_a_fresh_process(f"{chosen}jax.devices(); find('cpu', 8)", **flags)
     assert finished.returncode != 0
     error = finished.stderr.splitlines()[-1]
-    assert "devices=8 asks for 8 simulated CPU cores, but JAX was already started with 1" in error
+    assert "devices=8 asks for 8 simulated CPU cores, but JAX was already started with 2" in error
     assert "--xla_force_host_platform_device_count=8" in error
     assert "restart the kernel" in error
 

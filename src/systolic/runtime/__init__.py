@@ -44,5 +44,6 @@ from ._platform import Devices as Devices
 from ._platform import find_devices as find_devices
 from ._platform import processor_count as processor_count
 from ._prefetch import Prefetcher as Prefetcher
+from ._restart import devices_of_now as devices_of_now
 from ._transfers import observers as observers
 from ._transfers import observing as observing

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import jax
@@ -15,6 +15,7 @@ from jax.sharding import PartitionSpec, Sharding
 from jax.typing import DTypeLike
 
 from ..distributed import process_count
+from ..exceptions import MisconfigurationException
 from ..sharding import (
     DATA_PARALLEL,
     StateEntry,
@@ -177,8 +178,13 @@ class Placement:
             move_in_place(tensor, cell)
 
     def cells(self, tensors: Sequence[torch.Tensor], entries: Sequence[StateEntry]) -> list[Cell]:
-        """Cells where the values of tensors of the state lie."""
+        """Cells where the values of tensors of the state lie.
+
+        Raises:
+            MisconfigurationException: they lie on other devices, as those of a run that has not ended do.
+        """
         cells = [_cell(tensor) for tensor in tensors]
+        self._require_own(cells, entries)
         if not self.moves_state:
             return cells
         for cell, entry in zip(cells, entries, strict=True):
@@ -188,6 +194,17 @@ class Placement:
                 with jax.enable_x64(True):  # without, JAX copies the half of an int64 array, and still calls it one
                     cell.buffer.array = jax.device_put(cell.buffer.array, wanted)
         return cells
+
+    def _require_own(self, cells: Sequence[Cell], entries: Sequence[StateEntry]) -> None:
+        own = set(self.devices)
+        for cell, entry in zip(cells, entries, strict=True):
+            found = cell.buffer.array.sharding.device_set
+            if found != own:
+                raise MisconfigurationException(
+                    f"{entry.name} lies on {_named(found)}, and this run uses {_named(own)}. Another run or a function of "
+                    "systolic.jit has it, and has not ended. Give this one the same `devices`, let it have a copy of the "
+                    "module (copy.deepcopy), or start it when the other has ended."
+                )
 
     def batch_sharding(self, shape: Sequence[int]) -> Sharding:
         """How a tensor of a batch lies: split along its first dimension where that divides, else whole everywhere."""
@@ -240,3 +257,9 @@ class AbstractPlacement(Placement):
     def describe(self, shape: Sequence[int], dtype: DTypeLike) -> jax.ShapeDtypeStruct:
         """A tensor of a batch, by its shape and JAX dtype."""
         return jax.ShapeDtypeStruct(tuple(shape), dtype, sharding=self.batch_sharding(shape))
+
+
+def _named(devices: Collection[Device]) -> str:
+    """A few of some devices, for messages."""
+    texts = sorted(map(str, devices))
+    return ", ".join(texts[:4]) + (f" and {len(texts) - 4} more" if len(texts) > 4 else "")

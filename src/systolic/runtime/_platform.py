@@ -8,7 +8,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import jax
@@ -20,6 +20,7 @@ from ..hardware import chip_files, no_tpu
 from ..utilities._entries import Entry, see
 from ..utilities._suggest import suggest
 from ._backends import gpu_files, jax_devices
+from ._restart import choose_cores, may_start_again, start_again
 
 if TYPE_CHECKING:
     from ..utilities._jax_internals import Device
@@ -160,16 +161,24 @@ _NO_GPU = (
 def _cpu_devices(wanted: int | list[int] | None, request: Devices) -> list[Device]:
     needed = 1 if wanted is None else wanted if isinstance(wanted, int) else max(wanted) + 1
     _create_cores(needed)
-    with _threads_for(_cores_by_flag() or _cores_by_configuration()):
-        available = local_devices(_processors())
+    available = _local_processors()
+    if needed > len(available) and _cores_by_flag() is None and may_start_again():
+        start_again(needed)
+        available = _local_processors()
     if needed > len(available):
         raise MisconfigurationException(
             f"devices={request!r} asks for {needed} simulated CPU cores, but JAX was already started with "
-            f"{len(available)} in this process, and their number cannot change then. Ask for the larger number first, "
-            f'start the process with XLA_FLAGS="--xla_force_host_platform_device_count={needed}", or restart the kernel.'
+            f"{len(available)} in this process, and cannot start again: XLA_FLAGS or JAX's configuration says how many there "
+            "are, or this process has other devices, or talks to others. Ask for the larger number first, start the process with "
+            f'XLA_FLAGS="--xla_force_host_platform_device_count={needed}", or restart the kernel.'
             f"{see(Entry.SIMULATED_CORES)}"
         )
     return [available[0]] if wanted is None else _select(available, wanted, request, "cpu")
+
+
+def _local_processors() -> list[Device]:
+    with _threads_for(_cores_by_flag() or _cores_by_configuration()):
+        return local_devices(_processors())
 
 
 @contextmanager
@@ -218,10 +227,8 @@ def _create_cores(count: int) -> None:
     """Tell JAX how many CPU devices to make; too late when it has started, which the caller then reports."""
     if count <= _cores_by_configuration() or _cores_by_flag() is not None:
         return
-    try:
-        jax.config.update("jax_num_cpu_devices", count)
-    except RuntimeError:
-        return
+    with suppress(RuntimeError):
+        choose_cores(count)
 
 
 def _select(available: Sequence[Device], wanted: int | list[int] | None, request: Devices, platform: str) -> list[Device]:

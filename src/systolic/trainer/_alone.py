@@ -9,7 +9,7 @@ import torch
 
 from ..data import Processes
 from ..distributed import local_devices, process_count, process_index
-from ..runtime import Placement
+from ..runtime import Placement, devices_of_now
 from ._config import TrainerConfig
 from ._state_layout import state_layout
 
@@ -44,7 +44,7 @@ def make_placement(run: Run) -> Placement | None:
     # with what was trained before: a second fit would draw the first one's numbers again
     seed = (torch.initial_seed() + run.counters.batches_seen + number) % 2**31
     return run.placement_type(
-        config.devices,
+        devices_of_now(config.devices),
         seed=seed,
         sync_batchnorm=config.sync_batchnorm,
         matmul_precision=config.matmul_precision,
