@@ -169,7 +169,7 @@ def _cpu_devices(wanted: int | list[int] | None, request: Devices) -> list[Devic
         raise MisconfigurationException(
             f"devices={request!r} asks for {needed} simulated CPU cores, but JAX was already started with "
             f"{len(available)} in this process, and cannot start again: XLA_FLAGS or JAX's configuration says how many there "
-            "are, or it has other devices, or talks to other processes. Ask for the larger number first, start the process with "
+            "are, or it has other devices, or talks to others. Ask for the larger number first, start the process with "
             f'XLA_FLAGS="--xla_force_host_platform_device_count={needed}", or restart the kernel.'
             f"{see(Entry.SIMULATED_CORES)}"
         )
