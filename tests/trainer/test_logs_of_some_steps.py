@@ -181,3 +181,37 @@ def test_names_of_stages_are_formatted_as_lightnings() -> None:
 
     methods = {"validation_step": _validated, "on_validation_batch_end": on_validation_batch_end}
     beside_lightning(methods, lambda module: module.seen)
+
+
+_CUTOFFS: dict[str, Any] = {
+    "list": lambda module: module.cutoffs.tolist(),
+    "made in the step": lambda module: torch.tensor([5, 10], device=module.device).tolist(),
+    "item": lambda module: [one.item() for one in module.cutoffs],
+    "int": lambda module: [int(one) for one in module.cutoffs],
+    "tensors": lambda module: list(module.cutoffs),
+}
+
+
+@pytest.mark.parametrize("by", ["log", "log_dict"])
+@pytest.mark.parametrize("name", _CUTOFFS)
+def test_names_that_are_made_of_values(name: str, by: str) -> None:
+    def logged(module: Any, loss: torch.Tensor, stem: str) -> torch.Tensor:
+        for place, cutoff in enumerate(_CUTOFFS[name](module)):
+            if by == "log":
+                module.log(f"{stem}_{cutoff}", loss + place)
+            else:
+                module.log_dict({stem + "_" + str(cutoff): loss + place})
+        return loss
+
+    def training_step(module: Any, batch: Any, i: int) -> torch.Tensor:
+        return logged(module, module.loss(batch), "recall")
+
+    def validation_step(module: Any, batch: Any, i: int) -> None:
+        logged(module, module.loss(batch), "val_recall")
+
+    def prepare(module: Any) -> None:
+        module.register_buffer("cutoffs", torch.tensor([5, 10]))
+
+    methods = {"training_step": training_step, "validation_step": validation_step}
+    module = beside_lightning(methods, lambda module: sorted(module.trainer.callback_metrics), prepare=prepare)
+    assert len(module.trainer.compiles) <= 4, [one.reason for one in module.trainer.compiles]

@@ -118,3 +118,24 @@ def test_counters_of_the_loop_are_numbers_of_each_step(number: Callable[[Any], A
 
     module = beside_lightning({"training_step": training_step}, lambda module: [], steps_per_dispatch=steps_per_dispatch)
     assert len(module.trainer.compiles) <= 4, [one.reason for one in module.trainer.compiles]
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_steps_of_manual_optimization_count_at_once(own: bool) -> None:
+    def training_step(module: Any, batch: Any, i: int) -> None:
+        optimizer = module.optimizers()
+        for _ in range(1 + i % 2):
+            optimizer.zero_grad()
+            steps = module.global_step if own else module.trainer.global_step
+            loss = module.loss(batch) * (1 + 0.1 * steps)
+            module.manual_backward(loss)
+            optimizer.step()
+        module.log("steps", float(module.global_step))
+        module.log("late", 1.0 if module.global_step > 5 else 0.0)
+        module.seen.append(module.global_step)
+
+    def prepare(module: Any) -> None:
+        module.automatic_optimization = False
+
+    module = beside_lightning({"training_step": training_step}, lambda module: module.seen, prepare=prepare)
+    assert module.seen[-1] == module.trainer.global_step == 8

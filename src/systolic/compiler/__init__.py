@@ -26,6 +26,7 @@ from .capture import names_in as names_in
 from .capture import rank_in_step as rank_in_step
 from .capture import recorded as recorded
 from .capture import recorded_by_all as recorded_by_all
+from .capture import require_plain_text as require_plain_text
 from .capture import require_watched as require_watched
 from .capture import scope_of as scope_of
 from .capture import scope_with_globals as scope_with_globals

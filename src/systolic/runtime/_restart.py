@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import jax
-import jax.extend.backend
 
-from ..utilities._jax_internals import backends
+from ..distributed import process_count
+from ..utilities._jax_internals import backends, clear_backends
 from ._backends import jax_devices
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def may_start_again() -> bool:
     It can where nobody has told it how many there are, it has started no other platform, and the process talks to no others.
     """
     told: int = jax.config.jax_num_cpu_devices  # pyright: ignore[reportAttributeAccessIssue]
-    return told in _chosen and set(backends()) <= {"cpu"} and not jax.distributed.is_initialized()
+    return told in _chosen and set(backends()) <= {"cpu"} and process_count() == 1
 
 
 def start_again(cores: int) -> None:
@@ -51,13 +51,13 @@ def start_again(cores: int) -> None:
     Args:
         cores: how many; more than there are.
     """
-    jax.extend.backend.clear_backends()
+    clear_backends()
     choose_cores(cores)
 
 
 def devices_of_now(devices: Sequence[Device]) -> list[Device]:
     """The same devices by their numbers, where JAX has started again since they were found."""
-    if not devices or devices[0].platform != "cpu" or jax.distributed.is_initialized():
+    if not devices or devices[0].platform != "cpu" or process_count() > 1:
         return list(devices)
     now = jax_devices("cpu")
     return list(devices) if devices[0].client is now[0].client else [now[device.id] for device in devices]

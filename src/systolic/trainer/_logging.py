@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..compiler import HostResult, recorded_by_all, tensor_behind
+from ..compiler import HostResult, recorded_by_all, require_plain_text, tensor_behind
 from ..exceptions import MisconfigurationException
 from ..metrics import LogEntry, LogOptions, is_metric, metrics_of
 from ..metrics._results import as_scalar
@@ -20,6 +20,7 @@ def log_value(run: Run, name: str, value: Any, options: LogOptions) -> None:
     """Record a logged value, in the step that is running or, from a hook on the host, at once."""
     if not isinstance(name, str):
         raise MisconfigurationException(f"The name of a logged value must be a string. Received: {name!r}.")
+    require_plain_text(name)
     if "/dataloader_idx_" in name:
         raise MisconfigurationException(
             f"You called `self.log` with the key `{name}`, which is what values of several loaders are called: such an "

@@ -136,7 +136,9 @@ class TrainerProperties(TrainerMembers):
     def global_step(self) -> Any:
         """Optimizer steps so far; inside a compiled step a number that stays variable."""
         run = self._run
-        return run.symbols.global_step if run.symbols is not None else run.counters.global_step
+        if run.symbols is None:
+            return run.counters.global_step
+        return run.symbols.global_step + run.module_state.manual_steps  # those of this step count, as in Lightning
 
     @property
     def batches_that_stepped(self) -> int:

@@ -20,7 +20,12 @@ class EvaluatedLoaders:
 
 @dataclass
 class ModuleState:
-    """State that the module's own methods keep during a run, outside of what a step reads."""
+    """State that the module's own methods keep during a run, outside of what a step reads.
+
+    Attributes:
+        manual_steps: how often the step that runs, or is traced, has called `optimizer.step()`.
+        toggled: which parameters required gradients before `toggle_optimizer`.
+    """
 
     manual_steps: int = 0
     toggled: dict[torch.nn.Parameter, bool] = field(default_factory=dict)

@@ -180,14 +180,14 @@ class EvaluationStep(Step):
 def _manual(step: Step, batch: Any, batch_idx: Any, log: StepLog) -> dict[str, Any]:
     """Manual optimization: the user's method does it all, and its optimizer steps are counted."""
     state = step.run.module_state
-    before = state.manual_steps
+    state.manual_steps = 0
     output = step.users(batch, batch_idx)
     if output is not None and not isinstance(output, torch.Tensor | Mapping):
         raise MisconfigurationException(
             "In manual optimization `training_step` must return a Tensor or have no return value, or return a dict for hooks. "
             f"Received: {_described(output)}."
         )
-    steps = state.manual_steps - before
+    steps, state.manual_steps = state.manual_steps, 0
     return {"output": _detached(output, None), "logged": log.finish(), "steps": steps, **step.left(batch)}
 
 

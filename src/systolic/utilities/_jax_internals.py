@@ -45,6 +45,7 @@ from jax.experimental.compilation_cache import compilation_cache as compilation_
 # the order of an array's dimensions in memory; programs keep the order of the arrays that they are given
 from jax.experimental.layout import Format as Format
 from jax.experimental.layout import Layout as Layout
+from jax.extend.backend import clear_backends as clear_backends
 
 # the type of what `jax.devices()` lists
 from jaxlib._jax import Device as Device

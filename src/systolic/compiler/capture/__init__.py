@@ -26,6 +26,7 @@ from ._host_calls import DeferredObject as DeferredObject
 from ._host_calls import rank_in_step as rank_in_step
 from ._host_calls import recorded as recorded
 from ._host_calls import recorded_by_all as recorded_by_all
+from ._host_calls import require_plain_text as require_plain_text
 from ._host_functions import host as host
 from ._host_parts import HostPart as HostPart
 from ._host_result import HostResult as HostResult

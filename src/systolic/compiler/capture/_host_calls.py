@@ -22,7 +22,7 @@ from typing import Any, NoReturn, TypeGuard
 
 import torch
 
-from ...utilities._torch_internals import free_unbacked_symbols, tree_leaves
+from ...utilities._torch_internals import _disable_current_modes, free_unbacked_symbols, tree_leaves
 from ...utilities.rank_zero import FirstOnly
 from .._capture_thread import is_capture_thread
 from .._errors import CaptureError, DataDependentError, is_user_frame, user_line_of
@@ -191,7 +191,7 @@ class HostCalls:
     def mark(self, value: object, convert: Callable[[Any], str]) -> str:
         """Text that stands for a value, until there is one."""
         if self._decides_text and (_is_whole(value) or _is_known(value)):
-            return convert(float(value) if isinstance(value, torch.SymFloat) else int(value))
+            return _text_of_known(value, convert)
         names = _names_of_function()
         self._formatted.append(_Formatted(value, convert, user_line_of(), not _WORK_ON_TEXT.isdisjoint(names)))
         if not (_WORK_ON_TEXT - _ON_MORE if self._only_shows else _ALIGN_TEXT).isdisjoint(names):
@@ -311,6 +311,15 @@ def has_marks(text: str) -> bool:
     return _MARK.search(text) is not None
 
 
+def _text_of_known(value: Any, convert: Callable[[Any], str]) -> str:
+    """Text of a number that is asked for; of a tensor as PyTorch shows one."""
+    if not isinstance(value, torch.Tensor):
+        return convert(float(value) if isinstance(value, torch.SymFloat) else int(value))
+    number = int(value)
+    with _disable_current_modes():
+        return convert(torch.full(tuple(value.shape), number, dtype=value.dtype))
+
+
 def recorded(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
     """Have a function called after every step that is being traced now; at once where none is."""
     _record(function, args, kwargs, by_all=False)
@@ -327,6 +336,17 @@ def _record(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
         function(*args, **kwargs)
     else:
         calls.record(function, args, kwargs, by_all=by_all)
+
+
+def require_plain_text(name: str) -> None:
+    """Have a step traced again with its values asked for, where a text that names something is made of one.
+
+    Args:
+        name: under which the host keeps something: of a logged value.
+    """
+    calls = recording()
+    if calls is not None:
+        calls.require_no_name((name,))
 
 
 def rank_in_step(own: int) -> int:

@@ -232,6 +232,12 @@ def _function(_: object, function: Callable[..., Any], types: object, args: tupl
 
 
 def _ufunc(_: object, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    if any(type(array) is np.ndarray for array in kwargs.get("out", ())):
+        raise ArrayIsWrittenError(
+            f"The step has numpy.{ufunc.__name__} write values of the step, or numbers that it drew, into an array of NumPy's, "
+            f"which would happen once, in the trace.\n  used at {user_line_of()}\n"
+            "Options: make a new array, `array = array + values` and not `array += values`; or compute with torch."
+        )
     if "out" in kwargs:  # for a function with several results it has several
         (kwargs["out"],) = kwargs["out"] if len(kwargs["out"]) == 1 else (kwargs["out"],)
     if method != "__call__":
