@@ -90,6 +90,8 @@ class Numbered(list[Any]):
 class Graph:
     """Like a PyG batch: an object with tensors inside and a `to` method."""
 
+    name = ""
+
     def __init__(self) -> None:
         self.x = X
 
@@ -142,15 +144,26 @@ def test_sizes_of_registered_mappings_tell_batches_apart() -> None:
 
 
 def test_what_is_no_tensor_travels_untouched() -> None:
-    graph, opaque = Graph(), object()
+    opaque = object()
     words, dates = np.array(["a", "b"]), np.array(["2020-01-01"], dtype="datetime64[D]")
-    batch = [1, 2.5, True, "name", b"bytes", None, {1, 2}, graph, opaque, words, dates, torch.float32, X]
+    batch = [1, 2.5, True, "name", b"bytes", None, {1, 2}, opaque, words, dates, torch.float32, X]
     leaves, spec = flatten_batch(batch)
     assert leaves == [X]
     assert spec.num_leaves == 1
     again = unflatten_batch(spec, leaves)
     assert all(part is original for part, original in zip(again, batch, strict=True))
     assert spec.statics == batch[:-1]
+
+
+def test_an_object_with_tensors_is_made_again() -> None:
+    graph = Graph()
+    graph.name = "a"
+    again, new = replaced([graph, X])
+    assert type(again[0]) is Graph
+    assert again[0] is not graph
+    assert again[0].x is new[0]
+    assert again[0].name == "a"
+    assert graph.x is X
 
 
 @pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.int64, np.float16, np.float32, np.complex64])

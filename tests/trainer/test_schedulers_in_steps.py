@@ -121,8 +121,6 @@ def test_each_step_reads_its_own(name: str, interval: str, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "read",
     [
-        lambda m: m.trainer.callback_metrics,
-        lambda m: m.trainer.logged_metrics,
         lambda m: m.trainer.fit_loop.epoch_loop.batch_progress,
         lambda m: m.trainer.fit_loop.epoch_progress,
     ],

@@ -33,7 +33,12 @@ def test_names_and_values_are_lightnings(name: str) -> None:
     states = pytest.importorskip("lightning.pytorch.trainer.states")
     ours = {"TrainerFn": TrainerFn, "RunningStage": RunningStage}[name]
     assert {m.name: m.value for m in ours} == {m.name: m.value for m in getattr(states, name)}
-    assert all(ours(m.value) == m.value == str(ours(m.value)) for m in getattr(states, name))
+    for theirs in getattr(states, name):
+        mine = ours(theirs.value)
+        assert mine == theirs.value
+        assert mine == theirs.value.upper()
+        assert (str(mine), f"{mine}", mine.value) == (str(theirs), f"{theirs}", theirs.value)
+        assert mine in {theirs.value}
 
 
 def test_state_says_what_lightnings_says_at_every_batch() -> None:

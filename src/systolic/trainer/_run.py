@@ -327,7 +327,7 @@ class Run:
         self.hooks.callbacks_of_stage("teardown", fn)
         call_owner(self, self.module, "teardown", stage=fn)
         self.profiler.describe()
-        self.profiler.teardown(fn)
+        self.profiler.teardown(fn.value)
         for callback in self.config.callbacks:
             del callback.log, callback.log_dict
         try:
