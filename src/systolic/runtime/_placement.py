@@ -181,7 +181,7 @@ class Placement:
         """Cells where the values of tensors of the state lie.
 
         Raises:
-            MisconfigurationException: they lie on other devices, as those of a run that has not ended do.
+            MisconfigurationException: they lie with others on other devices, as the state of a run that has not ended does.
         """
         cells = [_cell(tensor) for tensor in tensors]
         self._require_own(cells, entries)
@@ -199,7 +199,7 @@ class Placement:
         own = set(self.devices)
         for cell, entry in zip(cells, entries, strict=True):
             found = cell.buffer.array.sharding.device_set
-            if found != own:
+            if found != own and cell.offset >= 0:  # what has a buffer for itself is brought here
                 raise MisconfigurationException(
                     f"{entry.name} lies on {_named(found)}, and this run uses {_named(own)}. Another run or a function of "
                     "systolic.jit has it, and has not ended. Give this one the same `devices`, let it have a copy of the "
