@@ -84,3 +84,22 @@ def test_what_a_hook_in_the_step_tells_a_mock() -> None:
     beside_lightning(
         {"on_before_optimizer_step": on_before_optimizer_step}, lambda module: calls(module.tracker), prepare=prepare
     )
+
+
+def test_a_mock_that_a_step_resets() -> None:
+    def prepare(module: Any) -> None:
+        module.__dict__["tracker"] = mock.Mock()
+
+    def training_step(module: Any, batch: Any, i: int) -> T:
+        module.tracker(i)
+        module.tracker.reset_mock()
+        module.tracker(i, "kept")
+        return module.loss(batch)
+
+    def on_train_batch_end(module: Any, *_: Any) -> None:
+        module.tracker()
+        module.seen.append([module.tracker.call_count, [call.args for call in module.tracker.call_args_list]])
+
+    methods = {"training_step": training_step, "on_train_batch_end": on_train_batch_end}
+    module = beside_lightning(methods, lambda module: [one[0] for one in module.seen], prepare=prepare)
+    assert module.seen[-1] == [2, [(2, "kept"), ()]]

@@ -22,10 +22,16 @@ def counting_mocks() -> Iterator[None]:
     if mocks is None:
         yield
         return
-    note = mocks.CallableMixin._increment_mock_call
+    note, forget = mocks.CallableMixin._increment_mock_call, mocks.NonCallableMock.reset_mock
 
     def later(mock: object, /, *args: Any, **kwargs: Any) -> None:
         recorded(note, mock, *args, **kwargs)
 
-    with replaced(mocks.CallableMixin, "_increment_mock_call", later):
+    def forget_later(mock: object, /, *args: Any, **kwargs: Any) -> None:
+        recorded(forget, mock, *args, **kwargs)
+
+    with (
+        replaced(mocks.CallableMixin, "_increment_mock_call", later),
+        replaced(mocks.NonCallableMock, "reset_mock", forget_later),
+    ):
         yield
