@@ -30,6 +30,7 @@ def test_a_mock_of_the_module_is_called_in_every_step(devices: int) -> None:
         loss = module.loss(batch)
         module.tracker(loss, i)
         module.tracker.client.log(loss.detach() * 2, i, step=module.global_step)
+        module.tracker.named(function=i, args=2)
         return loss * module.answers(i)
 
     def held(module: Any) -> Any:

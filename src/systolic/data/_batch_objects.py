@@ -18,7 +18,7 @@ _STORE = "torch_geometric.data"
 _PARENTS = frozenset({"_parent", "_key", "_cached_attr"})
 
 
-def open_object(value: Any) -> Opened | None:
+def open_object(value: object) -> Opened | None:
     """Take an object with tensors for attributes apart; None where it is none, or cannot be rebuilt.
 
     As Lightning moves whatever has a method `to` to a device, such an object is data, and so is one that has tensors.
@@ -46,7 +46,7 @@ def open_object(value: Any) -> Opened | None:
     return Opened(names, list(own.values()), rebuild)
 
 
-def _attributes(value: Any) -> dict[str, Any]:
+def _attributes(value: object) -> dict[str, Any]:
     """The attributes that an object has for itself, in `__slots__`, too."""
     names = (name for base in type(value).__mro__ for name in _slots(base))
     return {name: getattr(value, name) for name in names if hasattr(value, name)} | getattr(value, "__dict__", {})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import itertools
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, SupportsIndex, cast
@@ -225,19 +224,18 @@ def move_in_place(tensor: torch.Tensor, cell: Cell) -> None:
     _swap(tensor, replacement)
 
 
-_brought_back = itertools.count()
-_last_brought_back = -1
+_brought_back = 0
 
 
 def tensors_returned() -> int:
     """A number that is another one when a tensor has left the devices meanwhile: a program may know where it lay."""
-    return _last_brought_back
+    return _brought_back
 
 
 def bring_back(tensor: DeviceTensor) -> None:
     """Turn a DeviceTensor object into an ordinary CPU tensor that holds the current value."""
-    global _last_brought_back  # noqa: PLW0603  # whoever ends a run tells all engines of the process
-    _last_brought_back = next(_brought_back)
+    global _brought_back  # noqa: PLW0603  # whoever ends a run tells all engines of the process
+    _brought_back += 1
     plain = to_plain(tensor)
     if isinstance(tensor._cell, Cell):
         tensor._cell.forget(tensor)

@@ -113,8 +113,7 @@ def replace_optimizers(run: Run, optimizers: Sequence[torch.optim.Optimizer]) ->
                 "Return all of them in `configure_optimizers`, and choose in `training_step` with manual optimization, or call "
                 "fit again."
             )
-        # host sync: what the old ones hold becomes ordinary tensors; other programs know the module's where they were
-        release_engines([*run.engines.values(), *run.state_programs], failing=False)
+        engine.release()  # host sync: what the old ones hold becomes ordinary tensors
         run.optimizers[:] = optimizers  # the step finds them in this list
     else:
         run.optimizers = list(optimizers)

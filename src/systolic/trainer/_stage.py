@@ -12,7 +12,7 @@ class _Name(str, Enum):  # noqa: UP042  # a StrEnum is formatted as its text
     """A text with a name, as Lightning's: equal to its text in any case, and formatted as `RunningStage.TRAINING`."""
 
     def __eq__(self, other: object) -> bool:
-        return self.value.lower() == (other.value if isinstance(other, Enum) else str(other)).lower()
+        return self.value.lower() == str(other.value if isinstance(other, Enum) else other).lower()
 
     def __hash__(self) -> int:
         return hash(self.value.lower())

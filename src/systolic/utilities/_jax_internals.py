@@ -45,6 +45,8 @@ from jax.experimental.compilation_cache import compilation_cache as compilation_
 # the order of an array's dimensions in memory; programs keep the order of the arrays that they are given
 from jax.experimental.layout import Format as Format
 from jax.experimental.layout import Layout as Layout
+
+# lets JAX start again, with more simulated cores; what lies on the old ones stays there
 from jax.extend.backend import clear_backends as clear_backends
 
 # the type of what `jax.devices()` lists

@@ -320,12 +320,12 @@ def _text_of_known(value: Any, convert: Callable[[Any], str]) -> str:
         return convert(torch.full(tuple(value.shape), number, dtype=value.dtype))
 
 
-def recorded(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+def recorded(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
     """Have a function called after every step that is being traced now; at once where none is."""
     _record(function, args, kwargs, by_all=False)
 
 
-def recorded_by_all(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+def recorded_by_all(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
     """The same, in all processes, whatever user code has asked before: what counts and decides is the same everywhere."""
     _record(function, args, kwargs, by_all=True)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 from .._capture_thread import replaced
 from ._host_calls import recorded
@@ -22,16 +22,7 @@ def counting_mocks() -> Iterator[None]:
     if mocks is None:
         yield
         return
-    note, forget = mocks.CallableMixin._increment_mock_call, mocks.NonCallableMock.reset_mock
-
-    def later(mock: object, /, *args: Any, **kwargs: Any) -> None:
-        recorded(note, mock, *args, **kwargs)
-
-    def forget_later(mock: object, /, *args: Any, **kwargs: Any) -> None:
-        recorded(forget, mock, *args, **kwargs)
-
-    with (
-        replaced(mocks.CallableMixin, "_increment_mock_call", later),
-        replaced(mocks.NonCallableMock, "reset_mock", forget_later),
-    ):
+    with contextlib.ExitStack() as stack:
+        for owner, name in ((mocks.CallableMixin, "_increment_mock_call"), (mocks.NonCallableMock, "reset_mock")):
+            stack.enter_context(replaced(owner, name, functools.partial(recorded, getattr(owner, name))))
         yield

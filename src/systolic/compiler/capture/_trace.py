@@ -442,10 +442,13 @@ class _Tracing:
 @contextlib.contextmanager
 def _minding_the_host(existed: Callable[[object], bool]) -> Iterator[None]:
     """Inside the block, what user code does to iterators, other threads and caches is refused, put off, or done outside."""
-    with contextlib.ExitStack() as stack:
-        for one in (refusing_iterators(existed), telling_other_threads(), counting_mocks(), caches_left_alone()):
-            stack.enter_context(one)
-        stack.enter_context(quasirandom_on_the_host())
+    with (
+        refusing_iterators(existed),
+        telling_other_threads(),
+        counting_mocks(),
+        caches_left_alone(),
+        quasirandom_on_the_host(),
+    ):
         yield
 
 
