@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
+from ...utilities._torch_internals import FUNCTIONAL_MODE, get_dispatch_mode
 from .._capture_thread import replaced
 from ._host_calls import recorded
 
@@ -24,5 +26,12 @@ def counting_mocks() -> Iterator[None]:
         return
     with contextlib.ExitStack() as stack:
         for owner, name in ((mocks.CallableMixin, "_increment_mock_call"), (mocks.NonCallableMock, "reset_mock")):
-            stack.enter_context(replaced(owner, name, functools.partial(recorded, getattr(owner, name))))
+            stack.enter_context(replaced(owner, name, functools.partial(_note, getattr(owner, name))))
         yield
+
+
+def _note(method: Callable[..., None], /, *args: Any, **kwargs: Any) -> None:
+    if get_dispatch_mode(FUNCTIONAL_MODE) is None:  # below the step's own operations, whose values mean nothing to the host
+        method(*args, **kwargs)
+    else:
+        recorded(method, *args, **kwargs)
