@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 from loggers.log_readers import read_csv
 from trainer.runs import Line, batches, trainer
+from trainer.three_ways import loader, regression
 
 import systolic as L
 from systolic.callbacks import DeviceStatsMonitor
@@ -37,7 +39,8 @@ def test_values_are_bytes_under_the_allocators_names() -> None:
 
 def test_simulated_cores_log_the_process() -> None:
     before = DeviceStatsMonitor().stats(list(jax.devices("cpu")))
-    assert set(before) == {"cpu/resident_bytes", "cpu/peak_resident_bytes"}
+    machine = {"cpu_percent", "cpu_vm_percent", "cpu_swap_percent"}  # Lightning's
+    assert set(before) - machine == {"cpu/resident_bytes", "cpu/peak_resident_bytes"}
     held = bytearray(200 * 2**20)
     held[:: 2**12] = b"x" * len(held[:: 2**12])  # a page counts when it was written to
     after = DeviceStatsMonitor().stats(list(jax.devices("cpu")))
@@ -89,3 +92,27 @@ def test_steps_are_batches_with_several_optimizers(tmp_path) -> None:
 def test_needs_a_logger() -> None:
     with pytest.raises(L.MisconfigurationException, match="`DeviceStatsMonitor` callback with a `Trainer` that has no logger"):
         trainer(callbacks=[DeviceStatsMonitor()]).fit(Line(), batches(2))
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # Lightning's
+def test_names_of_the_processors_are_lightnings(tmp_path) -> None:
+    lightning = pytest.importorskip("lightning.pytorch")
+    pytest.importorskip("psutil")
+    found = []
+    for package in (lightning, L):
+        logger = package.loggers.CSVLogger(tmp_path / package.__name__)
+        run = package.Trainer(
+            accelerator="cpu", devices=1, max_epochs=1, logger=logger, callbacks=[package.callbacks.DeviceStatsMonitor()],
+            log_every_n_steps=1, enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False,
+        )  # fmt: skip
+        run.fit(regression(package.LightningModule)(), loader(8))
+        found.append({name for name in read_csv(logger.log_dir) if "cpu_" in name})
+    assert found[0] == found[1]
+    assert len(found[0]) == 6
+
+
+def test_numbers_of_the_processors_need_psutil(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "psutil" else real(name, *rest))
+    with pytest.raises(ModuleNotFoundError, match="pip install psutil"):
+        trainer(logger=L.loggers.CSVLogger("logs"), callbacks=[DeviceStatsMonitor(cpu_stats=True)]).fit(Line(), batches(2))

@@ -255,10 +255,47 @@ def with_a_module(P: Any) -> Any:
     return Model(Inner(4), 0.1)
 
 
+def built_by_another(P: Any) -> Any:
+    """Holds the other one's arguments, too, in the place of its own where names are equal."""
+
+    class Inner(P.LightningModule):
+        def __init__(self, width: int = 1, depth: int = 2, kind: str = "a") -> None:
+            super().__init__()
+            self.save_hyperparameters(ignore="kind")
+
+    class Outer(P.LightningModule):
+        def __init__(self, lr: float, width: int = 7) -> None:
+            super().__init__()
+            self.inner = Inner(width=3)
+
+    class Script:
+        def __init__(self, seed: int) -> None:
+            super().__init__()
+            self.outer = Outer(0.1)
+
+    return Script(1).outer.inner
+
+
+def that_builds_another(P: Any) -> Any:
+    class Inner(P.LightningModule):
+        def __init__(self, width: int = 1) -> None:
+            super().__init__()
+            self.save_hyperparameters()
+
+    class Outer(P.LightningModule):
+        def __init__(self, lr: float, width: int = 7) -> None:
+            super().__init__()
+            self.inner = Inner(width=3)
+            self.save_hyperparameters()
+
+    return Outer(0.1)
+
+
 ROWS: list[Callable[[Any], Any]] = [
     everything, changed_before, named, twice, ignored, ignored_by_one_name, ignored_in_a_subclass, saved_by_the_base_class,
     in_a_method, in_a_given_frame, of_a_dataclass, one_dict, one_namespace, a_dict_that_is_no_argument, a_dict_and_names,
     an_empty_dict, without_arguments, not_for_loggers, changed_afterwards, never, data_module, with_a_module,
+    built_by_another, that_builds_another,
 ]  # fmt: skip
 
 
@@ -302,23 +339,6 @@ def test_an_unknown_name_is_refused() -> None:
 
     with pytest.raises(ValueError, match=r"names of arguments of __init__ \(lr\). Received: 'rate'"):
         Model(0.1)
-
-
-def test_a_module_that_another_one_builds_keeps_its_own_arguments() -> None:
-    class Inner(L.LightningModule):
-        def __init__(self, width: int = 1, depth: int = 2) -> None:
-            super().__init__()
-            self.save_hyperparameters()
-
-    class Outer(L.LightningModule):
-        def __init__(self, lr: float, width: int = 7) -> None:
-            super().__init__()
-            self.inner = Inner(width=3)
-            self.save_hyperparameters()
-
-    outer = Outer(0.1)
-    assert outer.inner.hparams == {"width": 3, "depth": 2}
-    assert outer.hparams == {"lr": 0.1, "width": 7}
 
 
 class Config:

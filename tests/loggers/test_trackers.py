@@ -15,6 +15,7 @@ import torch
 from loggers.test_logger_contract import TRACKERS
 from loggers.test_logger_contract import offline as offline
 from loggers.tracker_readers import comet_parameters, mlflow_parameters, wandb_config, wandb_records
+from torch.utils.data import DataLoader
 
 import systolic as L
 from systolic.loggers import CometLogger, MLFlowLogger, WandbLogger
@@ -223,3 +224,53 @@ def test_without_its_package_the_error_says_what_to_install(cls: type, monkeypat
 def test_importing_loggers_imports_no_tracker() -> None:
     code = "import sys, systolic; print([m for m in ('wandb', 'mlflow', 'comet_ml') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # Lightning's
+def test_runs_begin_before_setup_and_that_of_wandb_first(tmp_path: Path) -> None:
+    """As in Lightning: `setup` may log, and what TensorBoard writes is synchronized with a run of wandb that is there."""
+
+    def seen(package: Any) -> list[str]:
+        order: list[str] = []
+
+        class Kept(package.loggers.CSVLogger):  # type: ignore[misc]
+            @property
+            def experiment(self) -> Any:
+                order.append(type(self).__name__)
+                return super().experiment
+
+        WandbLogger = type(
+            "WandbLogger", (package.loggers.WandbLogger,), {"experiment": property(lambda self: order.append("w"))}
+        )
+
+        class Model(package.LightningModule):  # type: ignore[misc]
+            def setup(self, stage: str) -> None:
+                order.append("module")
+
+            def test_step(self, batch: Any, batch_idx: int) -> None: ...
+
+        class Data(package.LightningDataModule):  # type: ignore[misc]
+            def prepare_data(self) -> None:
+                order.append("prepare")
+
+            def setup(self, stage: str) -> None:
+                order.append("data")
+
+            def test_dataloader(self) -> Any:
+                return DataLoader(torch.zeros(2, 1))
+
+        loggers = [Kept(tmp_path), WandbLogger(save_dir=tmp_path, offline=True)]
+        trainer = package.Trainer(accelerator="cpu", devices=1, logger=loggers, enable_progress_bar=False)
+        trainer.test(Model(), datamodule=Data())
+        return list(dict.fromkeys(order))[:5]  # Lightning asks twice
+
+    pytest.importorskip("wandb")
+    assert seen(L) == seen(pytest.importorskip("lightning.pytorch")) == ["prepare", "w", "Kept", "data", "module"]
+
+
+def test_mlflow_that_cannot_choose_how_to_send_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("mlflow")
+    monkeypatch.setattr("systolic.loggers.mlflow._MLFLOW_SYNCHRONOUS_AVAILABLE", False)
+    MLFlowLogger(save_dir=str(tmp_path))
+    with pytest.raises(ModuleNotFoundError, match=r"synchronous=False\) needs mlflow>=2.8.0"):
+        MLFlowLogger(save_dir=str(tmp_path), synchronous=False)

@@ -49,9 +49,9 @@ class Log(Profiler):
         return self.events.count(("start", action))
 
 
-def test_simple_measures_and_reports(capsys: pytest.CaptureFixture[str]) -> None:
+def test_simple_measures_and_reports(caplog: pytest.LogCaptureFixture) -> None:
     trainer(profiler="simple").fit(Hooked(), batches(3))
-    out = capsys.readouterr().out
+    out = "\n".join(caplog.messages)
     assert "FIT Profiler Report" in out
     for name in ROWS:
         assert name in out

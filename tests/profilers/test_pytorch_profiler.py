@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,35 @@ def test_short_runs_are_recorded_whole(batches: int, tmp_path: Path, recwarn: py
     ours, theirs = steps(L), steps(lightning)
     assert ours[1] == theirs[1] == (batches < 5)
     assert ours[0] == (batches if batches < 5 else 3)
+
+
+@pytest.mark.parametrize(("training", "validation"), [(7, 6), (7, 2), (3, 6), (5, 5), (7, 0)])
+def test_validation_counts_by_itself_as_in_lightning(training: int, validation: int, tmp_path: Path) -> None:
+    def seen(package: Any) -> tuple[set[str], list[str]]:
+        """Kinds of steps among the events that are kept, and of the traces."""
+
+        class Model(small(package.LightningModule).__class__):  # type: ignore[misc]
+            def validation_step(self, batch: Any, batch_idx: int) -> None:
+                self.layer(batch[0])
+
+        folder = tmp_path / package.__name__
+        profiler = package.profilers.PyTorchProfiler(dirpath=folder, filename="ops")
+        trainer = package.Trainer(
+            accelerator="cpu", devices=1, max_epochs=1, logger=False, profiler=profiler, enable_checkpointing=False,
+            enable_progress_bar=False, enable_model_summary=False, default_root_dir=tmp_path, limit_val_batches=validation,
+            num_sanity_val_steps=2,
+        )  # fmt: skip
+        loaders = [DataLoader(TensorDataset(torch.ones(4 * batches, 4)), 4) for batches in (training, 6)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            trainer.fit(Model(), *loaders)
+        kinds = ("training_step", "validation_step")
+        events = {kind for kind in kinds for event in profiler.function_events or () if event.name.endswith(f".{kind}")}
+        traces = [kind for file in sorted(folder.glob("*.json")) for kind in kinds if kind in file.name]
+        return events, sorted(traces)
+
+    lightning = pytest.importorskip("lightning.pytorch")
+    assert seen(L) == seen(lightning)
 
 
 REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [

@@ -106,3 +106,35 @@ def test_an_index_beside_it_is_refused() -> None:
     model = regression(L.LightningModule, training_step=lambda self, dataloader_iter, batch_idx: None)()
     with pytest.raises(L.MisconfigurationException, match=r"Received: `training_step\(self, dataloader_iter, batch_idx\)`"):
         quiet_trainer().fit(model, loader())
+
+
+@pytest.mark.parametrize("loaders", [1, 2])
+@pytest.mark.parametrize("stage", ["train", "validation", "test", "predict"])
+def test_hooks_before_the_step_know_the_batch_before(stage: str, loaders: int) -> None:
+    """The step has not read its batch by then."""
+
+    def scenario(package: Package) -> Any:
+        seen: list[Any] = []
+
+        def number(batch: Any) -> Any:
+            return None if batch is None else [float(part.sum()) for part in torch.utils._pytree.tree_leaves(batch)]
+
+        def start(self: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+            seen.append(("start", number(batch), batch_idx, dataloader_idx))
+
+        def end(self: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+            seen.append(("end", number(batch), batch_idx, dataloader_idx))
+
+        def step(self: Any, dataloader_iter: Any) -> Any:
+            batch, _, _ = next(dataloader_iter)
+            return self.loss(batch[0] if stage == "train" and loaders > 1 else batch)
+
+        name = {"train": "training"}.get(stage, stage)
+        hooks = {f"{name}_step": step, f"on_{stage}_batch_start": start, f"on_{stage}_batch_end": end}
+        model, data = package.module(**hooks), [loader(8), loader(8, seed=2)][:loaders]
+        trainer = package.trainer(max_epochs=2)
+        call = {"train": trainer.fit, "validation": trainer.validate}.get(stage) or getattr(trainer, stage)
+        call(model, data if loaders > 1 else data[0])
+        return seen
+
+    require_same(scenario)

@@ -19,7 +19,8 @@ from trainer.runs import Line, batches, trainer
 
 import systolic as L
 from systolic.callbacks import BatchSizeFinder, LearningRateFinder
-from systolic.callbacks.batch_size_finder import is_out_of_memory, search
+from systolic.callbacks.batch_size_finder import search
+from systolic.utilities.memory import is_oom_error
 from systolic.callbacks.lr_finder import LRFinder
 from systolic.tuner import Tuner
 
@@ -201,6 +202,15 @@ class Wide(L.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
+def test_two_fields_of_one_name_are_told_and_both_are_set() -> None:
+    module = Wide()
+    module.batch_size = 3
+    finder = BatchSizeFinder(init_val=8, max_trials=1, steps_per_trial=1)
+    with pytest.warns(UserWarning, match="`model.batch_size` and `model.hparams.batch_size` are mutually exclusive"):
+        trainer(callbacks=[finder], max_steps=1, max_epochs=-1).fit(module)
+    assert module.batch_size == module.hparams.batch_size == finder.optimal_batch_size
+
+
 # defect 6: a batch that does not fit ends the trial, not the search
 @pytest.mark.parametrize("mode", ["power", pytest.param("binsearch", marks=pytest.mark.slow)])
 def test_batch_size_by_what_the_compiler_says(mode: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -225,11 +235,11 @@ def test_batch_size_by_what_the_compiler_says(mode: str, caplog: pytest.LogCaptu
 def test_errors_about_memory_are_recognised() -> None:
     with pytest.raises(jax.errors.JaxRuntimeError) as told:
         jnp.zeros((2**46,), jnp.uint8).block_until_ready()
-    assert is_out_of_memory(told.value)
+    assert is_oom_error(told.value)
     with pytest.raises(RuntimeError) as host:
         torch.empty(2**60, dtype=torch.uint8)
-    assert is_out_of_memory(host.value)
-    assert not is_out_of_memory(RuntimeError("shapes do not match"))
+    assert is_oom_error(host.value)
+    assert not is_oom_error(RuntimeError("shapes do not match"))
 
 
 # defect 6: memory that runs out while a step runs

@@ -9,8 +9,8 @@ from typing import Any
 from ..core import LightningModule
 from ..exceptions import MisconfigurationException, OutOfMemoryError
 from ..utilities._host_memory import available_bytes
-from ..utilities._out_of_memory import is_out_of_memory
 from ..utilities._suggest import suggest
+from ..utilities.memory import is_oom_error
 from ..utilities.rank_zero import rank_zero_info
 from ._attributes import holders, set_everywhere, value_of
 from ._protocol import DeviceTrainerLike
@@ -104,7 +104,7 @@ class BatchSizeFinder(Callback):
                 trainer.tuning.reload_data()
                 trainer.tuning.trial(self._steps_per_trial, [], memory_limit=limit)
             except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error):
+                if not is_oom_error(error):
                     set_everywhere(found, self._name, before)
                     raise
                 return False
@@ -139,6 +139,13 @@ class BatchSizeFinder(Callback):
             raise MisconfigurationException(
                 f"The batch size finder looked for {self._name!r} in the module, its hparams and the datamodule, and found "
                 f"none. Add the attribute and use it in `{tuning.loader_method}`, or name it with `batch_arg_name`."
+            )
+        module = trainer.lightning_module
+        if self._name in vars(module) and self._name in module.hparams:
+            warnings.warn(
+                f"Field `model.{self._name}` and `model.hparams.{self._name}` are mutually exclusive! Both are set to the size "
+                "that is found. Remove the one that the loader does not read.",
+                stacklevel=2,
             )
         return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from ..core import LightningModule
@@ -22,15 +23,17 @@ class DeviceStatsMonitor(Callback):
     Names are `DeviceStatsMonitor.<hook>/<device>/<value>`, for instance
     `DeviceStatsMonitor.on_train_batch_end/tpu:0/bytes_in_use`; values are `bytes_in_use`, `peak_bytes_in_use`,
     `bytes_limit`, `largest_alloc_size` (bytes) and `num_allocs`, as far as the device's allocator counts them. Simulated
-    cores have no memory of their own: there the process's `cpu/resident_bytes` and `cpu/peak_resident_bytes` are logged.
+    cores have no memory of their own: there the process's `cpu/resident_bytes` and `cpu/peak_resident_bytes` are logged, and
+    Lightning's `cpu_percent`, `cpu_vm_percent` and `cpu_swap_percent` of the machine where psutil is installed.
 
     Logs every `log_every_n_steps` steps; asking does not wait for the devices.
 
     Args:
-        cpu_stats: also log the process's memory (True), never (False), or only where it is the devices' memory (None).
+        cpu_stats: also log these of the host (True), never (False), or only where its memory is the devices' (None).
 
     Raises:
         MisconfigurationException: the Trainer has no logger.
+        ModuleNotFoundError: `cpu_stats=True`, and psutil is not installed.
 
     Example:
         >>> import systolic as L
@@ -45,6 +48,13 @@ class DeviceStatsMonitor(Callback):
         if stage == "fit" and not trainer.loggers:
             raise MisconfigurationException(
                 "Cannot use `DeviceStatsMonitor` callback with a `Trainer` that has no logger: pass Trainer(logger=True)."
+            )
+
+        if self._cpu_stats and not _has_psutil():
+            raise ModuleNotFoundError(
+                "`DeviceStatsMonitor` cannot log CPU stats as `psutil` is not installed: pip install psutil, or leave out "
+                "cpu_stats=True.",
+                name="psutil",
             )
 
     def _log(self, trainer: DeviceTrainerLike, hook: str, step: int) -> None:
@@ -70,6 +80,7 @@ class DeviceStatsMonitor(Callback):
         if self._cpu_stats or (self._cpu_stats is None and not found):
             found["cpu/resident_bytes"] = float(resident_bytes())
             found["cpu/peak_resident_bytes"] = float(peak_resident_bytes())
+            found |= get_cpu_stats() if _has_psutil() else {}
         return found
 
     def on_train_batch_start(self, trainer: DeviceTrainerLike, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
@@ -117,3 +128,22 @@ class DeviceStatsMonitor(Callback):
     ) -> None:
         """Log after a test step was started."""
         self._log(trainer, "on_test_batch_end", batch_idx + 1)
+
+
+def get_cpu_stats() -> dict[str, float]:
+    """How busy the machine's processors are since the last call, and how full its memory and swap space, in percent.
+
+    Raises:
+        ModuleNotFoundError: psutil is not installed.
+    """
+    import psutil
+
+    return {
+        "cpu_vm_percent": psutil.virtual_memory().percent,
+        "cpu_percent": psutil.cpu_percent(),
+        "cpu_swap_percent": psutil.swap_memory().percent,
+    }
+
+
+def _has_psutil() -> bool:
+    return importlib.util.find_spec("psutil") is not None

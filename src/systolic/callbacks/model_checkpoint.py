@@ -62,7 +62,7 @@ class ModelCheckpoint(Checkpoint):
         enable_version_counter: Append `-v1`, `-v2`, ... rather than replace an existing file.
 
     Attributes:
-        written: When this `fit` wrote the newest file that training can go on from, by `time.monotonic()`, and its path.
+        written: When this `fit` wrote the newest file that training can go on from, by `time.perf_counter()`, and its path.
     """
 
     CHECKPOINT_JOIN_CHAR = "-"
@@ -127,7 +127,7 @@ class ModelCheckpoint(Checkpoint):
         self._newest_path = ""
         self._newest_step = 0
         self._last_step_saved = 0  # nothing to save before the first step
-        self._last_time_checked = time.monotonic()
+        self._last_time_checked = 0.0
         self._waits_for_metric = False
         self._validated = False
         self._told_of_unknown = False
@@ -440,7 +440,7 @@ class ModelCheckpoint(Checkpoint):
             self._last_step_saved, self._newest_path, self._newest_step = before
             raise
         if not self.save_weights_only:
-            self.written = (time.monotonic(), path)
+            self.written = (time.perf_counter(), path)
         for logger in trainer.loggers:
             logger.after_save_checkpoint(self)
 

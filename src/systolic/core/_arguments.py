@@ -17,31 +17,33 @@ def calling_frame() -> types.FrameType:
     return frame.f_back.f_back
 
 
-def init_arguments(owner: object, frame: types.FrameType) -> dict[str, Any]:
+def init_arguments(owner: object, frame: types.FrameType, kind: type) -> dict[str, Any]:
     """The arguments of every `__init__` of `owner` on the stack, the outermost (most derived) last.
 
-    Lightning takes those of any module whose `__init__` is running: the hyperparameters of a module that another one builds
-    then hold the other one's arguments, too, in the place of its own where names are equal. Here each has its own.
+    As in Lightning those of any module whose `__init__` is running count: the hyperparameters of a module that another one
+    builds hold the other one's arguments, too, in the place of its own where names are equal.
 
     Args:
         owner: the object that is being built; of a dataclass the fields count.
         frame: where to begin: the frame of `__init__`, or of a method that it calls.
+        kind: the class of objects that have hyperparameters.
     """
     if dataclasses.is_dataclass(owner):
         return {field.name: getattr(owner, field.name) for field in dataclasses.fields(owner) if field.init}
     found: dict[str, Any] = {}
     current: types.FrameType | None = frame
-    while current is not None and not _initializes(owner, current):
+    while current is not None and _initialized(current) is not owner:
         current = current.f_back
-    while current is not None and _initializes(owner, current):
+    while current is not None and isinstance(_initialized(current), kind):
         found.update(_arguments(current))
         current = current.f_back
     return found
 
 
-def _initializes(owner: object, frame: types.FrameType) -> bool:
+def _initialized(frame: types.FrameType) -> object:
+    """The object whose `__init__` a frame is of, or None."""
     code = frame.f_code
-    return code.co_name == "__init__" and code.co_argcount > 0 and frame.f_locals.get(code.co_varnames[0]) is owner
+    return frame.f_locals.get(code.co_varnames[0]) if code.co_name == "__init__" and code.co_argcount > 0 else None
 
 
 def _arguments(frame: types.FrameType) -> dict[str, Any]:

@@ -98,7 +98,7 @@ class HyperparametersMixin:
             return
         skipped = {ignore} if isinstance(ignore, str) else {name for name in ignore or () if isinstance(name, str)}
         given = given_to(self)
-        found = init_arguments(self, frame or calling_frame()) if given is None else given
+        found = init_arguments(self, frame or calling_frame(), HyperparametersMixin) if given is None else given
         values = {name: value for name, value in found.items() if name not in skipped}
         chosen, self._hparams_name = _chosen(args, values)
         self._keep(_as_container(chosen))

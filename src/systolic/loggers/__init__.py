@@ -1,6 +1,6 @@
 """Loggers: where the values of `self.log` and the hyperparameters go."""
 
-from ._protocol import LoggerProtocol, begin_experiment, finalize, require_logger
+from ._protocol import LoggerProtocol, begin_experiments, finalize, require_logger
 from .comet import CometLogger
 from .csv_logs import CSVLogger
 from .logger import DummyLogger, Logger
@@ -17,7 +17,7 @@ __all__ = [
     "MLFlowLogger",
     "TensorBoardLogger",
     "WandbLogger",
-    "begin_experiment",
+    "begin_experiments",
     "finalize",
     "require_logger",
 ]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import sys
+
+from packaging.version import Version
 
 
 def require_package(module: str, package: str, logger: str) -> None:
@@ -22,3 +25,18 @@ def require_package(module: str, package: str, logger: str) -> None:
         raise ModuleNotFoundError(
             f"{logger} needs {package}, which is not installed. Install it with `pip install {package}`.", name=module
         )
+
+
+def is_at_least(version: str, *distributions: str) -> bool:
+    """Whether one of some distributions is installed, in this version or a later one.
+
+    Args:
+        version: such as "2.8.0".
+        distributions: names under which the package is published.
+    """
+    for name in distributions:
+        try:
+            return Version(importlib.metadata.version(name)) >= Version(version)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return False

@@ -75,9 +75,17 @@ class LoggerProtocol(Protocol):
         ...
 
 
-def begin_experiment(logger: LoggerProtocol) -> object:
-    """Experiment of a logger, which a tracker begins when it is first asked for; None for a logger without one."""
-    return getattr(logger, "experiment", None)
+def begin_experiments(loggers: Sequence[LoggerProtocol]) -> None:
+    """Begin the experiments of loggers, which a tracker begins when it is first asked for; some loggers have none.
+
+    A run of wandb begins first: what writes for TensorBoard afterwards is synchronized with it. The class is told by its
+    name, which Lightning's own logger has, too.
+
+    Args:
+        loggers: the loggers.
+    """
+    for logger in sorted(loggers, key=lambda logger: type(logger).__name__ != "WandbLogger"):
+        getattr(logger, "experiment", None)
 
 
 def require_logger(candidate: object) -> LoggerProtocol:

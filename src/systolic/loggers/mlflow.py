@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..distributed import is_main_process
 from ._model_log import CheckpointCallback, LogModel, ModelLog, SavedCheckpoint
-from ._packages import require_package
+from ._packages import is_at_least, require_package
 from ._protocol import as_dict
 from ._values import flatten, plain, prefixed, scalar
 from ._yaml import dump_yaml
@@ -27,6 +27,7 @@ LOCAL_FILE_URI_PREFIX = "file:"
 
 _LONGEST_PARAMETER = 250
 _PARAMETERS_AT_ONCE = 100
+_MLFLOW_SYNCHRONOUS_AVAILABLE = is_at_least("2.8.0", "mlflow", "mlflow-skinny")
 _STATUS = {"success": "FINISHED", "finished": "FINISHED", "failed": "FAILED"}
 
 
@@ -46,7 +47,8 @@ class MLFlowLogger(Logger):
         prefix: text to put before every metric's name, with a `-` between.
         artifact_location: where an experiment that is made keeps artifacts.
         run_id: the run to go on with.
-        synchronous: False lets MLflow send in a thread of its own, so that training never waits for a server.
+        synchronous: False lets MLflow send in a thread of its own, so that training never waits for a server; mlflow 2.8 or
+            later.
 
     Raises:
         ModuleNotFoundError: MLflow is not installed.
@@ -73,6 +75,11 @@ class MLFlowLogger(Logger):
         synchronous: bool | None = None,
     ) -> None:
         require_package("mlflow", "mlflow", type(self).__name__)
+        if synchronous is not None and not _MLFLOW_SYNCHRONOUS_AVAILABLE:
+            raise ModuleNotFoundError(
+                f"{type(self).__name__}(synchronous={synchronous}) needs mlflow>=2.8.0: pip install --upgrade mlflow.",
+                name="mlflow",
+            )
         self._experiment_name = experiment_name
         self._experiment_id: str | None = None
         self._tracking_uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or f"{LOCAL_FILE_URI_PREFIX}{save_dir}"

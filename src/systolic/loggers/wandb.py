@@ -121,18 +121,21 @@ class WandbLogger(Logger):
             )
             return wandb.run
         if self._offline:
-            os.environ["WANDB_MODE"] = "offline"
+            os.environ["WANDB_MODE"] = "dryrun"  # as Lightning sets it; wandb takes it for "offline"
         run = wandb.init(**self._wandb_init)
-        axis = "global_step" if self._wandb_init.get("sync_tensorboard") else STEP
-        if axis == STEP:
-            run.define_metric(STEP)
-            run.define_metric("*", step_metric=STEP, step_sync=True)
+        define_metric = getattr(run, "define_metric", None)  # a disabled run of some versions has none
+        if define_metric is None:
+            return run
+        if self._wandb_init.get("sync_tensorboard"):
+            define_metric("*", step_metric="global_step")
         else:
-            run.define_metric("*", step_metric=axis)
+            define_metric(STEP)
+            define_metric("*", step_metric=STEP, step_sync=True)
         return run
 
     def __getstate__(self) -> dict[str, Any]:
-        # a run cannot be copied; the copy goes on with the same one, by its id
+        # a run cannot be copied; the copy goes on with the same one, by its id, which a run has once it has begun
+        _ = self.experiment
         state = {**vars(self), "_experiment": None, "_id": self.version}
         return {**state, "_wandb_init": {**self._wandb_init, "id": self.version}}
 

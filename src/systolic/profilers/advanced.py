@@ -17,7 +17,7 @@ class AdvancedProfiler(Profiler):
 
     Args:
         dirpath: where the report is written; default: the Trainer's `log_dir`.
-        filename: write the report there (".txt" is appended) instead of printing it.
+        filename: write the report there (".txt" is appended) instead of logging it.
         line_count_restriction: how many functions to list per action: a number of them, or a part of all (0.0 to 1.0).
         dump_stats: also write the raw profile of each action into `dirpath`, for tools that read `.prof` files.
 

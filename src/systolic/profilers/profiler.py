@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from rich.console import Console
-
 from ..diagnostics import Started
 from ..utilities._private import make_directories
+from ..utilities.rank_zero import rank_zero_info
 
 
 class Profiler(ABC):
@@ -26,7 +25,7 @@ class Profiler(ABC):
 
     Args:
         dirpath: where `describe` writes; default: the Trainer's `log_dir`.
-        filename: write the report there (".txt" is appended) instead of printing it.
+        filename: write the report there (".txt" is appended) instead of logging it.
 
     Example:
         >>> class Counting(Profiler):
@@ -91,7 +90,7 @@ class Profiler(ABC):
         return ""
 
     def describe(self) -> None:
-        """Print the report, or write it where a `filename` was given."""
+        """Log the report, or write it where a `filename` was given."""
         summary = self.summary()
         if summary:
             self._prepare_streams()
@@ -107,7 +106,7 @@ class Profiler(ABC):
             self._output_file = self._path(".txt").open("a")
             self._write_stream = self._output_file.write
         else:
-            self._write_stream = _print
+            self._write_stream = rank_zero_info
 
     def _close_streams(self) -> None:
         self._write_stream = None
@@ -147,10 +146,6 @@ class Profiler(ABC):
         """The last part of that path, under the name by which profilers written for Lightning ask for it."""
         parts = [part for part in (self._stage, self.filename, action_name) if part]
         return re.sub(r'[\\/:*?"<>|\s_]+', "_", "-".join(parts) or "profile") + extension
-
-
-def _print(text: str) -> None:
-    Console(soft_wrap=True).print(text, markup=False, highlight=False)
 
 
 class PassThroughProfiler(Profiler):

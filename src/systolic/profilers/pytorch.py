@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from ..exceptions import MisconfigurationException
 from ..utilities._suggest import suggest
 from .profiler import Profiler
 
-_STEP_OF = {"fit": "training_step", "validate": "validation_step", "test": "test_step", "predict": "predict_step"}
+_STEPS = ("training_step", "validation_step", "test_step", "predict_step")
 _PERIOD = 5
 """Steps of the default schedule: one left out, one to warm up, three recorded."""
 _TABLE_ARGUMENTS = set(inspect.signature(EventList.table).parameters) - {"self", "sort_by", "row_limit"}
@@ -35,12 +36,13 @@ class PyTorchProfiler(Profiler):
     A compiled step is one XLA program, of which PyTorch sees the call only: for what the devices do take `XLAProfiler`. With
     `Trainer(compile=False)` the ops of the step are PyTorch's, and all here.
 
-    Steps of the stage count for the schedule (training steps in `fit`, and not the validation's). By default the first two are
-    left out, and three recorded; `schedule=None` records all, as do runs of fewer than five steps.
+    Each kind of step counts for the schedule by itself, once: in `fit` training's steps and validation's, without those of the
+    sanity check. By default the first two are left out, and three recorded; `schedule=None` records all, as do loops of fewer
+    than five steps.
 
     Args:
         dirpath: where files go; default: the Trainer's `log_dir`.
-        filename: write the table there (".txt" is appended) instead of printing it.
+        filename: write the table there (".txt" is appended) instead of logging it.
         group_by_input_shapes: a row for each combination of shapes; with `record_shapes=True`.
         emit_nvtx: False; NVTX ranges are for ops that PyTorch runs on a GPU.
         export_to_chrome: write a trace for Chrome, Perfetto and TensorBoard.
@@ -61,7 +63,7 @@ class PyTorchProfiler(Profiler):
         ''
     """
 
-    STEP_FUNCTIONS = frozenset(_STEP_OF.values())
+    STEP_FUNCTIONS = frozenset(_STEPS)
     AVAILABLE_SORT_KEYS = frozenset({
         "cpu_time", "cuda_time", "cpu_time_total", "cuda_time_total", "cpu_memory_usage", "cuda_memory_usage",
         "self_cpu_memory_usage", "self_cuda_memory_usage", "count",
@@ -101,21 +103,25 @@ class PyTorchProfiler(Profiler):
         self._metric: str = profiler_kwargs.pop("metric", "self_cpu_time_total")
         self._options = {"activities": [torch.profiler.ProfilerActivity.CPU], **profiler_kwargs}
         self._by_default = "schedule" not in profiler_kwargs
-        self._schedule = self._options.pop("schedule", torch.profiler.schedule(wait=1, warmup=1, active=3))
-        if self._schedule is not None:
-            _require_schedule(self._schedule)
+        schedule = self._options.pop("schedule", torch.profiler.schedule(wait=1, warmup=1, active=3))
+        if schedule is not None:
+            _require_schedule(schedule)
+        self._schedule = None if schedule is None else _ScheduleByStep(schedule)
         if self._export_to_flame_graph:
             self._options["with_stack"] = True
         self._options.setdefault("on_trace_ready", self._write)
         self.profiler: torch.profiler.profile | None = None
         self.function_events: EventList | None = None
         self._open: dict[str, record_function] = {}
+        self._step: str | None = None
 
     def start(self, action_name: str) -> None:
         """An action begins; the first starts PyTorch's profiler."""
         if is_capture_thread():  # would become part of the program
             return
         if self.profiler is None:
+            if self._schedule is not None:
+                self._schedule.begin(self._stage)
             self.profiler = torch.profiler.profile(**self._options, schedule=self._schedule)
             self.profiler.start()
             self.function_events = None
@@ -128,17 +134,21 @@ class PyTorchProfiler(Profiler):
         opened = self._open.pop(action_name, None)
         if opened is not None:
             opened.__exit__(None, None, None)
-        if self.profiler is not None and action_name.endswith(f".{_STEP_OF.get(self._stage or '')}"):
+        step = action_name.rpartition(".")[2]
+        if self.profiler is not None and step in self.STEP_FUNCTIONS:
+            self._step = step
+            if self._schedule is not None:
+                self._schedule.done(step)
             self.profiler.step()
 
     def expect_steps(self, step: str, count: int | float) -> None:
         """Record all of a run that the default schedule would leave out."""
-        if not self._by_default or count >= _PERIOD or step != _STEP_OF.get(self._stage or ""):
+        if not self._by_default or not 0 < count < _PERIOD:
             return
         self._by_default = False
         warnings.warn(
-            f"PyTorchProfiler: {count} batches are not enough steps to properly record traces by the default schedule, so all "
-            "of them are recorded.",
+            f"PyTorchProfiler: {count} batches of {step} are not enough steps to properly record traces by the default "
+            "schedule, so all of them are recorded.",
             stacklevel=2,
         )
         self._schedule = None
@@ -157,7 +167,7 @@ class PyTorchProfiler(Profiler):
         if self.dirpath is None:
             warnings.warn("PyTorchProfiler wrote no trace: it has no `dirpath`, and the run has no directory.", stacklevel=2)
             return
-        path = self._path("", _STEP_OF.get(self._stage or ""))
+        path = self._path("", self._step)
         if self._export_to_chrome:
             torch.profiler.tensorboard_trace_handler(str(path.parent), path.name)(profiler)
         if self._export_to_flame_graph:
@@ -195,6 +205,51 @@ class PyTorchProfiler(Profiler):
     def __getstate__(self) -> dict[str, Any]:
         # what is recorded belongs to this process
         return {**vars(self), "profiler": None, "function_events": None, "_open": {}}
+
+
+class _ScheduleByStep:
+    """A schedule that each kind of step goes through once, by its own count: PyTorch counts all of them together.
+
+    Args:
+        schedule: says for a number of steps what to do next.
+    """
+
+    def __init__(self, schedule: Callable[[int], ProfilerAction]) -> None:
+        self._schedule = schedule
+        self.begin(None)
+
+    def begin(self, stage: str | None) -> None:
+        """Count anew.
+
+        Args:
+            stage: "fit", "validate", "test" or "predict": in fit the validation before training does not count.
+        """
+        self._step: str | None = None
+        self._counts, self._recorded, self._before = Counter[str](), set[str](), ProfilerAction.NONE
+        self._waits_for_training = stage == "fit"
+
+    def done(self, step: str) -> None:
+        """A step has ended, of which PyTorch is told next."""
+        self._step = step
+        self._waits_for_training &= step != "training_step"
+        if not self._waits_for_training:
+            self._counts[step] += 1
+
+    def __call__(self, steps: int) -> ProfilerAction:
+        """PyTorch's question for what to do in the next step.
+
+        Args:
+            steps: how many there were, of all kinds.
+        """
+        if self._step is None or self._step in self._recorded:
+            return ProfilerAction.NONE
+        action = self._schedule(self._counts[self._step])
+        if self._before is ProfilerAction.RECORD and action is ProfilerAction.WARMUP:
+            action = ProfilerAction.RECORD  # of a loop that another one interrupts: PyTorch does not go back to warming up
+        if action is ProfilerAction.RECORD_AND_SAVE:
+            self._recorded.add(self._step)
+        self._before = action
+        return action
 
 
 def _require_sort_key(key: str, known: frozenset[str]) -> str:

@@ -18,7 +18,7 @@ class SimpleProfiler(Profiler):
 
     Args:
         dirpath: where the report is written; default: the Trainer's `log_dir`.
-        filename: write the report there (".txt" is appended) instead of printing it.
+        filename: write the report there (".txt" is appended) instead of logging it.
         extended: also report the number of calls and the share of the whole time.
 
     Raises:

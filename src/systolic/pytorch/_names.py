@@ -25,6 +25,8 @@ _PARTS = {
     "core.module": "core._module",
     "core.hooks": "core._hooks",
     "utilities.registry": "trainer._installed_callbacks",
+    "tuner.batch_size_scaling": "callbacks.batch_size_finder",
+    "accelerators.cpu": "callbacks.device_stats_monitor",
 }
 """Modules of Lightning's whose contents are, here, parts of a package."""
 

@@ -37,9 +37,9 @@ def keep_programs_of_all(processor: str) -> None:
     def compile_and_keep(
         backend: Any, module: Any, devices: Any, options: Any, callbacks: Sequence[Any], name: str, key: str
     ) -> Any:
-        began = time.monotonic()
+        began = time.perf_counter()
         executable = compile_and_write(backend, module, devices, options, callbacks, name, key)
-        seconds = time.monotonic() - began
+        seconds = time.perf_counter() - began
         worth_it = not callbacks and seconds >= jax.config.values["jax_persistent_cache_min_compile_time_secs"]
         if process_index() and worth_it and _is_ours_to_write(devices):
             _write(key, name, executable, backend, seconds)

@@ -163,6 +163,11 @@ class TrainerMembers:
         """Under Lightning's name, by which libraries ask for the cluster."""
         return AcceleratorConnector(self._run.trainer)
 
+    @property
+    def _detect_anomaly(self) -> bool:
+        """Under Lightning's name, by which callbacks ask whether every step is looked at."""
+        return self._run.config.detect_anomaly
+
     def print(self, *args: Any, **kwargs: Any) -> None:
         """Print once, above the progress bar."""
         self._run.print(*args, **kwargs)

@@ -114,10 +114,10 @@ class _Keeper:
         """Note the memory in use, and write when it is time to; neither waits for the devices."""
         run = self._run
         run.record.memory(_memory_in_use(run))
-        if self._writes and time.monotonic() >= self._due:
-            began = time.monotonic()
+        if self._writes and time.perf_counter() >= self._due:
+            began = time.perf_counter()
             self._write("running", "")
-            now = time.monotonic()
+            now = time.perf_counter()
             pause = min(_LONGEST_BETWEEN_WRITES, max(run.record.elapsed(), 1.0))
             self._due = now + max(pause, (now - began) / _SHARE_OF_TIME)
 

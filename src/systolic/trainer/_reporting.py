@@ -106,7 +106,7 @@ class Reporting:
         run.progress.stepped_unreported = False
         every = run.config.log_every_n_steps
         due = updates and every > 0 and counters.batches_that_stepped % every == 0
-        now = time.monotonic()
+        now = time.perf_counter()
         of_batch = self._host.take_batch() if self._host.of_batch else {}
         if due or now >= self._bar_due:
             self._bar_due = now + _BAR_REFRESH_SECONDS

@@ -20,7 +20,7 @@ from ..core import LightningDataModule, LightningModule, Ties
 from ..core._hparams import drop_what_cannot_be_pickled
 from ..data import BatchPadder, Processes, Sharing, batch_size_of
 from ..distributed import is_main_process, process_count, process_index
-from ..loggers import LoggerProtocol, begin_experiment, finalize
+from ..loggers import LoggerProtocol, begin_experiments, finalize
 from ..metrics import LogOptions, Results, StepLog
 from ..optim import LightningOptimizer, LRSchedulerConfig, read_configuration, require_compilable, steps_on_host
 from ..profilers import PassThroughProfiler, Profiler
@@ -294,14 +294,12 @@ class Run:
         if datamodule is not None:
             datamodule.trainer = self.trainer
         prepare_data(self)
+        if self.config.profiler is not None:
+            self.config.profiler.setup(fn.value, local_rank=self.trainer.local_rank, log_dir=self.config.log_dir)
+        begin_experiments(self.writers)  # user code in `setup` may write to them
         if datamodule is not None:
             with told(self, f"{type(datamodule).__name__}.setup"):
                 call_owner(self, datamodule, "setup", stage=fn)
-        if self.config.profiler is not None:
-            self.config.profiler.setup(fn.value, local_rank=self.trainer.local_rank, log_dir=self.config.log_dir)
-        for logger in self.writers:
-            if logger.version is None:  # a tracker's, which has one when its run begins; checkpoints are named by it
-                begin_experiment(logger)
         self.hooks.callbacks_of_stage("setup", fn)
         with told(self, f"{type(module).__name__}.setup and configure_model"):
             call_owner(self, module, "setup", stage=fn)

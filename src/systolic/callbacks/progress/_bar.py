@@ -13,7 +13,7 @@ class Bar:
     Args:
         label: What is going on.
         total: How many batches there will be; infinite when unknown.
-        now: The time, by `time.monotonic()`.
+        now: The time, by `time.perf_counter()`.
 
     Attributes:
         done: How many batches are done.

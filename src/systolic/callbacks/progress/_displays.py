@@ -85,7 +85,7 @@ class TerminalDisplay:
 
     def compile_start(self, message: str, expected: float | None = None) -> None:
         """Show a spinner that turns while the main thread is busy, from its first turn on: most traces are shorter."""
-        self._compiling, self._busy = _Doing(message, time.monotonic(), expected), None
+        self._compiling, self._busy = _Doing(message, time.perf_counter(), expected), None
         if self._ticker is None:
             self._ticker = Ticker(_SPIN_EVERY_S, self._draw)
 
@@ -144,7 +144,7 @@ class TerminalDisplay:
 
 @dataclass(frozen=True)
 class _Doing:
-    """Something that takes a while: since when, by `time.monotonic()`, and the seconds that an earlier run took for it."""
+    """Something that takes a while: since when, by `time.perf_counter()`, and the seconds that an earlier run took for it."""
 
     message: str
     since: float
@@ -153,7 +153,7 @@ class _Doing:
 
     def clock(self) -> str:
         """`, 12 s of about 43 s`."""
-        return f", {time.monotonic() - self.since:.0f} s" + (f" of {said}" if (said := _about(self.expected)) else "")
+        return f", {time.perf_counter() - self.since:.0f} s" + (f" of {said}" if (said := _about(self.expected)) else "")
 
 
 class LineDisplay:
@@ -163,7 +163,7 @@ class LineDisplay:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._last_line = time.monotonic()
+        self._last_line = time.perf_counter()
         self._compiling: _Doing | None = None
         self._announcer: Ticker | None = None
         self._announced: _Doing | None = None
@@ -171,7 +171,7 @@ class LineDisplay:
 
     def tick(self, bars: Sequence[Bar], metrics: str, *, final: bool) -> None:
         """Tell how far the running bar is, unless something was told a moment ago or is about to be."""
-        if final or time.monotonic() - self._last_line < self.interval:
+        if final or time.perf_counter() - self._last_line < self.interval:
             return
         bar = bars[-1]
         total = f"/{bar.total}" if math.isfinite(bar.total) else ""
@@ -183,7 +183,7 @@ class LineDisplay:
 
     def compile_start(self, message: str, expected: float | None = None) -> None:
         """Say that it takes long, if it does: a log that stands still looks like a program that hangs."""
-        self._compiling = _Doing(message, time.monotonic(), expected)
+        self._compiling = _Doing(message, time.perf_counter(), expected)
         if self._announcer is None:
             self._announced = None
             self._announcer = Ticker(_PATIENCE_S, self._announce)
@@ -202,7 +202,7 @@ class LineDisplay:
 
     def busy(self, message: str, seconds: float, usual: bool) -> None:
         """Say what takes long, the same at most once a minute; steps that take less than that are nothing to tell."""
-        now = time.monotonic()
+        now = time.perf_counter()
         since_told = now - self._told.get(message, -math.inf)
         if not message or self._announcer is not None or since_told < _LINE_EVERY_S or (usual and seconds < _LINE_EVERY_S):
             return
@@ -211,7 +211,7 @@ class LineDisplay:
 
     def _announce(self) -> None:
         doing = self._compiling  # read once: the main thread may change it
-        if doing is None or (doing is self._announced and time.monotonic() - self._last_line < _LINE_EVERY_S):
+        if doing is None or (doing is self._announced and time.perf_counter() - self._last_line < _LINE_EVERY_S):
             return
         about = _about(doing.expected)
         clock = doing.clock() if doing is self._announced else f", {about} in an earlier run" if about else ""
@@ -219,7 +219,7 @@ class LineDisplay:
         self._line(f"{doing.message}{clock} ...")
 
     def _line(self, text: str) -> None:
-        self._last_line = time.monotonic()
+        self._last_line = time.perf_counter()
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 

@@ -21,11 +21,11 @@ def telling(message: str) -> Iterator[None]:
     Args:
         message: such as "Starting the devices".
     """
-    began, told = time.monotonic(), 0.0
+    began, told = time.perf_counter(), 0.0
 
     def tell() -> None:
         nonlocal told
-        now = time.monotonic()
+        now = time.perf_counter()
         if not told or now - told >= _AGAIN_S:
             _line(f"{message}, {now - began:.0f} s ..." if told else f"{message} ...")
             told = now
@@ -36,7 +36,7 @@ def telling(message: str) -> Iterator[None]:
     finally:
         ticker.stop()
     if told:
-        _line(f"{message}: done in {time.monotonic() - began:.1f} s")
+        _line(f"{message}: done in {time.perf_counter() - began:.1f} s")
 
 
 def _line(text: str) -> None:

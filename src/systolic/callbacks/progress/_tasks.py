@@ -56,7 +56,7 @@ class CustomProgress(Progress):
     """
 
     def __init__(self, *columns: str | ProgressColumn, console: Console) -> None:
-        super().__init__(*columns, console=console, auto_refresh=False, disable=True, get_time=time.monotonic)
+        super().__init__(*columns, console=console, auto_refresh=False, disable=True, get_time=time.perf_counter)
 
     def add_task(
         self,

@@ -242,7 +242,7 @@ class RichProgressBar(SwitchedProgressBar):
                 self._begin_epoch(trainer)
             self._update(self.train_progress_bar_id, batch_idx + 1)
             self._update_metrics(trainer, pl_module)
-        if time.monotonic() >= self._due and self._display is not None:
+        if time.perf_counter() >= self._due and self._display is not None:
             self._tick()
 
     def _update(self, progress_bar_id: TaskID | None, current: int) -> None:
@@ -251,7 +251,7 @@ class RichProgressBar(SwitchedProgressBar):
 
     def _update_metrics(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """Ask for the metrics where they are about to be drawn."""
-        if self._metric_component is not None and time.monotonic() >= self._due:
+        if self._metric_component is not None and time.perf_counter() >= self._due:
             self._metric_component.update(self.get_metrics(trainer, pl_module))
 
     def on_train_epoch_end(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
@@ -345,7 +345,7 @@ class RichProgressBar(SwitchedProgressBar):
         if self._display is None:
             return
         if self._train is not None:
-            self._train.pause(time.monotonic())
+            self._train.pause(time.perf_counter())
         number = f"{name}_progress_bar_id"
         total = getattr(self, f"total_{name.removesuffix('_sanity')}_batches")
         self._evaluated, self._evaluation = self._begin(getattr(self, number), label, total)
@@ -358,7 +358,7 @@ class RichProgressBar(SwitchedProgressBar):
         self._tick(final=True)
         self._evaluation = self._evaluated = None
         if self._train is not None:
-            self._train.resume(time.monotonic())
+            self._train.resume(time.perf_counter())
         if alone:
             self._finished = bar
             self._tell_finished()
@@ -370,12 +370,12 @@ class RichProgressBar(SwitchedProgressBar):
         return [bar for bar in (self._train, self._evaluation) if bar is not None]
 
     def _pause_bars(self) -> None:
-        now = time.monotonic()
+        now = time.perf_counter()
         for bar in self._bars():
             bar.pause(now)
 
     def _resume_bars(self) -> None:
-        now = time.monotonic()
+        now = time.perf_counter()
         for bar in self._bars():
             bar.resume(now)
 
@@ -384,13 +384,13 @@ class RichProgressBar(SwitchedProgressBar):
         display, bars = self._display, self._bars()
         if display is None or not bars:
             return
-        before = time.monotonic()
+        before = time.perf_counter()
         if bars[-1] is not self._finished:  # what hooks take after its end is not the epoch's time
             bars[-1].mark(before)
         if self._evaluation is not None:
             self._take_metrics()
         display.tick(bars, self._metrics(), final=final)
-        after = time.monotonic()
+        after = time.perf_counter()
         self._due = after + max(display.interval, (after - before) / _SHARE_OF_TIME)
 
     def _tell_finished(self) -> None:

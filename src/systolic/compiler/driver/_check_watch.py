@@ -81,7 +81,7 @@ class CheckWatch:
     def _is_due(self) -> bool:
         if self._placement.is_shared:  # each process has a clock of its own, and all have to raise before the same step
             return self._since >= _STEPS_BETWEEN_LOOKS
-        now = time.monotonic()
+        now = time.perf_counter()
         if now < self._due and self._batches < _STEPS_BETWEEN_LOOKS:
             return False
         self._due = now + _SECONDS_BETWEEN_LOOKS

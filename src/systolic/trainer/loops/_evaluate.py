@@ -12,7 +12,6 @@ import torch
 from ...data import set_epoch, sharing_of
 from ...metrics import Results
 from .._common_start import share_generators
-from .._hook_changes import call_on_batch
 from .._indexed_hooks import require_index_as_needed
 from .._left_batches import as_left
 from .._modes import evaluation_mode
@@ -50,6 +49,7 @@ class EvaluationLoop:
         require_index_as_needed(run.module, stage, len(loaders) > 1)
         seen, before = self._seen.copy(), self._seen.total()
         with self.begun(len(loaders)):
+            self.runner.begins()
             loaders, limits = run.evaluation_loaders(stage)  # a finder of batch sizes has them made again in the first hooks
             for index, (loader, limit) in enumerate(zip(loaders, limits, strict=True)):
                 self._run_loader(index, loader, limit)
@@ -98,7 +98,7 @@ class EvaluationLoop:
         for batch in in_step(runner.watched(batches), run, loader):
             run.evaluated.sharing = batch.sharing
             if starts:
-                call_on_batch(hooks, stage.batch_start, batch, run.placement, batch.index, *place)
+                runner.start(batch, *place)
             result = engine.run(*runner.arguments(batch, index, *self.step.grad_mode()))
             if run.is_shared:
                 self.together.dispatched()

@@ -17,7 +17,6 @@ from .._anomaly import require_finite
 from .._checkpoints import save_last
 from .._common_start import share_generators
 from .._data_checks import warn_of_few, warn_of_rare_logs
-from .._hook_changes import call_on_batch
 from .._left_batches import as_left
 from .._modes import warn_of_eval_mode
 from .._padding import padder_for
@@ -224,6 +223,7 @@ class FitLoop:
         starts, ends = hooks.anybody("on_train_batch_start"), hooks.anybody("on_train_batch_end")
         scheduled = bool(run.schedulers) and module.automatic_optimization
         seen = progress.batch
+        self.runner.begins()
         self.batches = self._batches(starts or ends, resumed)
         for batch in self.batches:
             run.is_last_batch, run.sharing = batch.is_last, batch.sharing
@@ -238,7 +238,7 @@ class FitLoop:
                 if self._go_past(batch, scheduled):
                     break
                 continue
-            if starts and self._batch_start(batch) == -1:
+            if starts and self.runner.start(batch) == -1:
                 run.is_last_batch = True
                 if scheduled:
                     self._schedule(batch.index)
@@ -343,10 +343,6 @@ class FitLoop:
         self.step.updates = progress.updates
         ends = bool(progress.batch) and not progress.finished and self._ends_after(progress.batch - 1)
         return ends or (run.is_last_batch and progress.batch > 0)
-
-    def _batch_start(self, batch: FedBatch) -> Any:
-        run = self._run
-        return call_on_batch(run.hooks, "on_train_batch_start", batch, run.placement, batch.index)
 
     def _phase(self, batch: FedBatch) -> tuple[bool, bool, bool, int, float | None]:
         """Place of the batch in the accumulation window, and settings that callbacks may change: what selects the program."""

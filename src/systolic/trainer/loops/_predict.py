@@ -13,7 +13,6 @@ from ...metrics import Results
 from ...runtime import DeviceTensor
 from ...utilities._torch_internals import tree_map_only
 from .._batch_indices import NotingIndices, prediction_writers
-from .._hook_changes import call_on_batch
 from .._indexed_hooks import require_index_as_needed
 from .._left_batches import as_left
 from .._modes import evaluation_mode
@@ -53,6 +52,7 @@ class PredictionLoop:
         self._keeps_indices = any(writer.interval.on_epoch for writer in writers)
         keep = keep or self._keeps_indices
         with self.begun():
+            self.runner.begins()
             loaders, limits = run.evaluation_loaders(_STAGE)  # a finder of batch sizes has them made again in the first hooks
             self.step.of_several = len(loaders) > 1
             require_index_as_needed(run.module, _STAGE, self.step.of_several)
@@ -98,8 +98,10 @@ class PredictionLoop:
         place = (index,) if len(run.evaluation_loaders(_STAGE)[0]) > 1 else ()
         options = {"transform": run.before_transfer(), "precision": config.numerics, "dataloader_idx": index}
         batches = feed(loader, run.placement, depth=config.prefetch_batches, limit=limit, **options)
+        starts = hooks.anybody(_STAGE.batch_start)
         for batch in runner.watched(batches):
-            call_on_batch(hooks, _STAGE.batch_start, batch, run.placement, batch.index, *place)
+            if starts:
+                runner.start(batch, *place)
             result = runner.engine.run(*runner.arguments(batch, index, *self.step.grad_mode()))
             if runner.starves:
                 runner.pace(result)

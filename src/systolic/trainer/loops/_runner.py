@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 from ...data import whole_spec
 from ...diagnostics import Advisor
 from ...profilers import THROTTLE
+from .._batch_iterator import asks_for_iterator
 from .._engines import make_engine
+from .._hook_changes import call_on_batch
 from .._observed import observed_batches
 from .._stage import Stage
 from .._step_engine import StepOutcome
@@ -44,6 +46,8 @@ class BatchRunner:
         self.step = step
         self.stage = stage
         self.engine = make_engine(run, step, stage, step.results)
+        self._reads_itself = asks_for_iterator(getattr(run.module, stage.step))
+        self._before: tuple[Any, ...] | None = None
         placement = run.placement
         self.starves = placement is not None and placement.platform == "cpu" and len(run.config.devices) > 1
 
@@ -60,10 +64,35 @@ class BatchRunner:
         waited = self.run.signals.interruptible(observed_batches(batches, profiler, self.stage))
         return self.run.record.watched(_RECORDED[self.stage], waited, self.engine.compiles, advisor)
 
+    def begins(self) -> None:
+        """An epoch or an evaluation begins, before which there was no batch."""
+        self._before = None
+
+    def start(self, batch: FedBatch, *place: int) -> Any:
+        """Call the hook before a batch's step.
+
+        A step that asks for `dataloader_iter` has not read its batch by then: as in Lightning the hook gets the one before.
+
+        Args:
+            batch: the batch.
+            place: the number of its loader, where there are several.
+
+        Returns:
+            What the module's hook returned.
+        """
+        run, name = self.run, self.stage.batch_start
+        if not self._reads_itself:
+            return call_on_batch(run.hooks, name, batch, run.placement, batch.index, *place)
+        before, self._before = self._before, (batch.host, batch.index, *place)
+        return run.hooks.both(name, *(before or (None, 0, *(0 for _ in place))))
+
     def _expected(self) -> int | float:
-        """How many batches an epoch of the stage has."""
+        """How many batches an epoch of the stage has; a fit's validation with those of the sanity check, as in Lightning."""
         run = self.run
-        return run.num_training_batches if self.stage is Stage.FIT else sum(run.loaders_and_limits(self.stage)[1])
+        if self.stage is Stage.FIT:
+            return run.num_training_batches
+        before_training = run.sanity_limits() if run.state.fn == "fit" else []
+        return sum(run.loaders_and_limits(self.stage)[1]) + sum(before_training)
 
     def arguments(self, batch: FedBatch, *place: Any) -> Arguments:
         """The engine's arguments for a batch.

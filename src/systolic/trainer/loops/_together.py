@@ -43,15 +43,15 @@ class Together:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._began, self._waited = time.monotonic(), 0.0
+        self._began, self._waited = time.perf_counter(), 0.0
         self._seconds = 0.0
         self._times: deque[Sequence[float]] = deque(maxlen=_WINDOW)
-        self._since = time.monotonic()
+        self._since = time.perf_counter()
         self._named: set[int] = set()
 
     def dispatched(self) -> None:
         """A batch was read and its step dispatched: the seconds since the last one are this host's own."""
-        self._seconds = time.monotonic() - self._began - (seconds_waited() - self._waited)
+        self._seconds = time.perf_counter() - self._began - (seconds_waited() - self._waited)
 
     def after_batch(self, ends: bool) -> bool:
         """Meet the other processes after a batch; all must call this after the same one.
@@ -73,14 +73,14 @@ class Together:
             require_same("the step that they run", newest_step(), advice)
         if self._run.config.advice:
             self._compare([one.seconds for one in found])
-        self._began, self._waited = time.monotonic(), seconds_waited()
+        self._began, self._waited = time.perf_counter(), seconds_waited()
         return any(one.ends for one in found)
 
     def _compare(self, seconds: Sequence[float]) -> None:
         self._times.append(seconds)
         if len(self._times) < _WINDOW:
             return
-        now = time.monotonic()
+        now = time.perf_counter()
         whole, self._since = (now - self._since) / _WINDOW, now
         medians = [statistics.median(times) for times in zip(*self._times, strict=True)]
         self._times.clear()
