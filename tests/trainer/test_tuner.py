@@ -20,9 +20,9 @@ from trainer.runs import Line, batches, trainer
 import systolic as L
 from systolic.callbacks import BatchSizeFinder, LearningRateFinder
 from systolic.callbacks.batch_size_finder import search
-from systolic.utilities.memory import is_oom_error
 from systolic.callbacks.lr_finder import LRFinder
 from systolic.tuner import Tuner
+from systolic.utilities.memory import is_oom_error
 
 
 def parts(base: Any) -> Any:
