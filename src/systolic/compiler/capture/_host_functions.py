@@ -154,7 +154,7 @@ def put_off(calls: Sequence[LibraryCall]) -> Iterator[None]:
     changed: list[tuple[dict[str, Any], str, Any]] = []
     try:
         for call in calls:
-            replacement = only_in_capture(host(call.function), call.function)
+            replacement = only_in_capture(_but_for_jax(host(call.function), call.function), call.function)
             setattr(replacement, PUT_OFF, call.function)
             for scope in (call.scope, *map(vars, modules_with(call.function))):
                 for name in [name for name, value in scope.items() if value is call.function]:
@@ -164,6 +164,17 @@ def put_off(calls: Sequence[LibraryCall]) -> Iterator[None]:
     finally:
         for scope, name, original in reversed(changed):
             scope[name] = original
+
+
+def _but_for_jax(replacement: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of NumPy's is JAX's, too, which works with numbers of its own while a kernel of the step is traced."""
+
+    @functools.wraps(replacement)
+    def chosen(*args: Any, **kwargs: Any) -> Any:
+        caller = sys._getframe(2).f_globals.get("__name__", "")  # behind the dispatcher by thread
+        return (original if caller.partition(".")[0] == "jax" else replacement)(*args, **kwargs)
+
+    return chosen
 
 
 _sobol_numbers = host(torch.quasirandom.SobolEngine.draw)
