@@ -12,7 +12,6 @@ from torch import nn
 from torch.optim import Optimizer
 
 from ..checkpoint._location import MapLocation, PathLike
-from ..compiler import DeferredObject, is_capture_thread
 from ..exceptions import MisconfigurationException
 from ..metrics import LogOptions, reduction_name
 from ..optim import LightningOptimizer
@@ -177,12 +176,12 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, DataHooks, _
     @property
     def logger(self) -> Any:
         """The first logger, or None."""
-        return _recording(self._trainer.logger) if self._trainer is not None else None
+        return self._trainer.logger if self._trainer is not None else None
 
     @property
     def loggers(self) -> list[Any]:
         """All loggers."""
-        return [_recording(logger) for logger in self._trainer.loggers] if self._trainer is not None else []
+        return list(self._trainer.loggers) if self._trainer is not None else []
 
     @property
     def device(self) -> torch.device:
@@ -439,8 +438,3 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, DataHooks, _
             if keys:
                 warnings.warn(f"load_from_checkpoint({str(checkpoint_path)!r}): {lack} {keys}.", stacklevel=2)
         return module
-
-
-def _recording(logger: object) -> Any:
-    """A logger; while a step is traced one whose methods are called after every step."""
-    return DeferredObject(logger) if logger is not None and is_capture_thread() else logger

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import signal
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..callbacks import Callback, Checkpoint, EarlyStopping
+from ..compiler import DeferredObject, is_capture_thread
 from ..core import LightningModule
 from ..loggers import LoggerProtocol
 from ..precision import Precision
@@ -53,7 +54,7 @@ class TrainerMembers:
     @property
     def logger(self) -> LoggerProtocol | None:
         """The first logger, or None; setting it replaces all of them."""
-        loggers = self._run.config.loggers
+        loggers = self.loggers
         return loggers[0] if loggers else None
 
     @logger.setter
@@ -62,8 +63,9 @@ class TrainerMembers:
 
     @property
     def loggers(self) -> list[LoggerProtocol]:
-        """All loggers; setting them, None for none, replaces them."""
-        return self._run.config.loggers
+        """All loggers; setting them, None for none, replaces them. What a step calls of them is called after every step."""
+        loggers = self._run.config.loggers
+        return [cast("LoggerProtocol", DeferredObject(one)) for one in loggers] if is_capture_thread() else loggers
 
     @loggers.setter
     def loggers(self, loggers: Sequence[LoggerProtocol] | None) -> None:

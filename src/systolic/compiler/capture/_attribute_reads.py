@@ -23,7 +23,8 @@ _ACCESS = ("__getattribute__", "__setattr__", "__delattr__")
 class AttributeReads:
     """Notes which attributes of modules are read, set or deleted in the capturing thread.
 
-    Modules of the user's own classes are looked at. Their classes get functions in the place of those by which Python reads
+    Modules of the user's own classes are looked at, and metrics: what they keep of a batch is none of the business of steps
+    that do not call them. Their classes get functions in the place of those by which Python reads
     and sets attributes: whatever way an attribute is read, `getattr` with a computed name and `copy` included, is one of them.
 
     Args:
@@ -32,7 +33,8 @@ class AttributeReads:
     """
 
     def __init__(self, modules: Iterable[nn.Module], tables: LookupTables) -> None:
-        watched = [module for module in modules if is_the_users(type(module).__module__)]
+        metric = getattr(sys.modules.get("torchmetrics"), "Metric", ())
+        watched = [one for one in modules if isinstance(one, metric) or is_the_users(type(one).__module__)]
         self._modules = {id(module): id(vars(module)) for module in watched}
         self._classes = list(dict.fromkeys(map(type, watched)))
         self._noted: dict[Attribute, bool] = {}  # and whether the step set it first

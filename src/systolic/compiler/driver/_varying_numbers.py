@@ -7,6 +7,8 @@ from typing import Any
 
 from ..capture import Number, Path
 
+_CALLS_OF_METRIC = "_update_count"
+
 
 class VaryingNumbers:
     """The plain numbers of a step that its programs take as inputs; all others are constants of a program.
@@ -38,6 +40,8 @@ class VaryingNumbers:
             values: by path.
             lists: paths of lists that steps append to and read: their real numbers are computed.
         """
+        # torchmetrics counts the calls of a metric, so that its first value would be a program of its own
+        self.paths |= {path for path in values if path[-1] == _CALLS_OF_METRIC} - self._frozen
         if lists:
             self.paths |= {path for path, value in values.items() if path[:-1] in lists and type(value) is float} - self._frozen
         own = {path: value for path, value in values.items() if "param_groups" in path and _is_number(value)}

@@ -1,0 +1,48 @@
+"""Metrics of torchmetrics cost no second trace: neither of the step that calls them, nor of the one that does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torchmetrics
+from beside_lightning import beside_lightning
+
+T = torch.Tensor
+
+
+def metrics(kind: str) -> Any:
+    made: dict[str, Any] = {
+        "sums": lambda: torchmetrics.MeanSquaredError(),
+        "mean": lambda: torchmetrics.MeanMetric(),
+        "extreme": lambda: torchmetrics.MaxMetric(),
+    }
+    return made[kind]()
+
+
+@pytest.mark.parametrize("where", ["training", "validation", "both"])
+@pytest.mark.parametrize("kind", ["sums", "mean", "extreme"])
+def test_each_step_is_traced_once(kind: str, where: str) -> None:
+    def prepare(module: Any) -> None:
+        module.add_module("metric_training", metrics(kind))
+        module.add_module("metric_validation", metrics(kind))
+
+    def called(module: Any, batch: Any, stage: str) -> None:
+        x, y = batch
+        metric, given = module._modules[f"metric_{stage}"], (module(x).mean(-1).detach(), y.float())
+        metric(*given if kind == "sums" else given[:1])
+        module.log(f"{stage}_metric", metric, on_step=False, on_epoch=True)
+
+    def training_step(module: Any, batch: Any, batch_idx: int) -> T:
+        if where != "validation":
+            called(module, batch, "training")
+        return module.loss(batch)
+
+    def validation_step(module: Any, batch: Any, batch_idx: int) -> None:
+        if where != "training":
+            called(module, batch, "validation")
+
+    methods = {"training_step": training_step, "validation_step": validation_step}
+    module = beside_lightning(methods, lambda m: [], prepare=prepare, epochs=3)
+    assert not [compile.reason for compile in module.trainer.compiles if "metric" in compile.reason]
