@@ -139,3 +139,35 @@ def test_steps_of_manual_optimization_count_at_once(own: bool) -> None:
 
     module = beside_lightning({"training_step": training_step}, lambda module: module.seen, prepare=prepare)
     assert module.seen[-1] == module.trainer.global_step == 8
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_steps_of_an_optimizer_that_is_not_to_count(again: bool) -> None:
+    """GANs give the discriminator's optimizer functions of their own, in the place of those that count its steps."""
+
+    def prepare(module: Any) -> None:
+        module.automatic_optimization = False
+
+    def training_step(module: Any, batch: Any, i: int) -> None:
+        first, second = module.optimizers()
+        second._on_before_step = second._on_after_step = lambda: None
+        if again:
+            first, second = module.optimizers()
+        for optimizer in (first, second):
+            optimizer.zero_grad()
+            module.manual_backward(module.loss(batch))
+            optimizer.step()
+        module.log("step", float(module.global_step))
+        module.seen.append(module.global_step)
+
+    def on_train_batch_end(module: Any, *args: Any) -> None:
+        module.seen.append((module.global_step, module.trainer.callback_metrics["step"].item()))
+
+    def configure_optimizers(module: Any) -> Any:
+        return [torch.optim.SGD(module.inner.parameters(), 0.1), torch.optim.SGD(module.outer.parameters(), 0.1)]
+
+    beside_lightning(
+        {"training_step": training_step, "on_train_batch_end": on_train_batch_end, "configure_optimizers": configure_optimizers},
+        lambda module: module.seen,
+        prepare=prepare,
+    )

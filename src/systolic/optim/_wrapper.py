@@ -21,7 +21,9 @@ class LightningOptimizer:
 
     def __init__(self, optimizer: Optimizer, on_step: Callable[[], None] | None = None) -> None:
         self._optimizer = optimizer
-        self._on_step = on_step
+        # Lightning's names: who gives one of several optimizers others within a step has its steps not counted
+        self._on_before_step: Callable[[], object] = _nothing
+        self._on_after_step: Callable[[], object] = _nothing if on_step is None else on_step
 
     @property
     def optimizer(self) -> Optimizer:
@@ -30,9 +32,9 @@ class LightningOptimizer:
 
     def step(self, closure: Callable[[], Any] | None = None, **kwargs: Any) -> Any:
         """Step the optimizer and count the step."""
+        self._on_before_step()
         result = self._optimizer.step(closure=closure, **kwargs) if closure is not None else self._optimizer.step(**kwargs)
-        if self._on_step is not None:
-            self._on_step()
+        self._on_after_step()
         return result
 
     @contextlib.contextmanager
@@ -51,3 +53,7 @@ class LightningOptimizer:
 
     def __repr__(self) -> str:
         return f"Lightning{self._optimizer!r}"
+
+
+def _nothing() -> None:
+    return None

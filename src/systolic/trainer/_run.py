@@ -483,10 +483,7 @@ class Run:
 
     def wrapped_optimizers(self) -> list[LightningOptimizer]:
         """The optimizers for manual optimization, where their steps are counted."""
-        return [LightningOptimizer(optimizer, self._note_manual_step) for optimizer in self.optimizers]
-
-    def _note_manual_step(self) -> None:
-        self.module_state.manual_steps += 1
+        return self.module_state.wrapped(self.optimizers)
 
     def print(self, *args: Any, **kwargs: Any) -> None:
         """Print without disturbing the progress bar; in a step that is being traced: after every step."""

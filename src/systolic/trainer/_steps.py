@@ -180,7 +180,7 @@ class EvaluationStep(Step):
 def _manual(step: Step, batch: Any, batch_idx: Any, log: StepLog) -> dict[str, Any]:
     """Manual optimization: the user's method does it all, and its optimizer steps are counted."""
     state = step.run.module_state
-    state.manual_steps = 0
+    state.begin_manual_step()
     output = step.users(batch, batch_idx)
     if output is not None and not isinstance(output, torch.Tensor | Mapping):
         raise MisconfigurationException(
