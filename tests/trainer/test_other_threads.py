@@ -73,3 +73,44 @@ def test_a_step_looks_whether_an_event_is_set() -> None:
 
     methods = {"training_step": training_step, "on_train_batch_start": on_train_batch_start}
     beside_lightning(methods, lambda module: module.trainer.global_step, prepare=prepare, epochs=5)
+
+
+class Doubled(threading.Thread):
+    """Keeps what it is for in attributes, and not in arguments."""
+
+    def __init__(self, into: torch.Tensor, value: torch.Tensor) -> None:
+        super().__init__(daemon=True)
+        self.into, self.value = into, value
+
+    def run(self) -> None:
+        with torch.no_grad():
+            self.into.add_(self.value * 2)
+
+
+@pytest.mark.parametrize("kind", ["target", "subclass"])
+@pytest.mark.parametrize("devices", [1, 4])
+def test_a_thread_that_works_with_tensors_of_the_step(devices: int, kind: str) -> None:
+    """A moving average that is computed beside the step, and that the next step waits for."""
+
+    def prepare(module: Any) -> None:
+        module.__dict__.update(average=torch.zeros(8, 4), thread=None)
+
+    def update(average: torch.Tensor, weight: torch.Tensor, decay: float) -> None:
+        with torch.no_grad():
+            average.mul_(decay).add_(weight, alpha=1 - decay)
+
+    def training_step(module: Any, batch: Any, i: int) -> torch.Tensor:
+        loss = module.loss(batch)
+        weight = module.inner.weight.data
+        if kind == "target":
+            thread = threading.Thread(target=update, args=(module.average, weight), kwargs={"decay": 0.9})
+        else:
+            thread = Doubled(module.average, weight)
+        thread.start()
+        thread.join()
+        assert not thread.is_alive()
+        return loss + module.average.sum() * 0.1 * module.outer.weight.sum()
+
+    beside_lightning(
+        {"training_step": training_step}, lambda module: module.average.flatten().tolist(), prepare=prepare, devices=devices
+    )

@@ -167,7 +167,11 @@ def test_steps_of_an_optimizer_that_is_not_to_count(again: bool) -> None:
         return [torch.optim.SGD(module.inner.parameters(), 0.1), torch.optim.SGD(module.outer.parameters(), 0.1)]
 
     beside_lightning(
-        {"training_step": training_step, "on_train_batch_end": on_train_batch_end, "configure_optimizers": configure_optimizers},
+        {
+            "training_step": training_step,
+            "on_train_batch_end": on_train_batch_end,
+            "configure_optimizers": configure_optimizers,
+        },
         lambda module: module.seen,
         prepare=prepare,
     )

@@ -1,4 +1,4 @@
-"""Queues and events by which a step speaks with other threads: what it puts and sets is put and set after every step."""
+"""Queues and events by which a step speaks with other threads, and threads that work for it with its own tensors."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ...utilities._torch_internals import FunctionalTensor, tree_leaves
 from .._capture_thread import replaced
 from .._errors import is_user_frame
 from ._host_calls import recorded
@@ -25,9 +26,16 @@ _AFTER_THE_STEP = (
 def telling_other_threads() -> Iterator[None]:
     """Inside the block, user code that puts something into a queue or sets an event does so after the step that is traced.
 
-    Whether an event is set is a setting like any other: there is a program for each answer.
+    Whether an event is set is a setting like any other: there is a program for each answer. A thread that gets tensors of the
+    step (of a moving average) does its work when it is started, as a part of the step: no other thread is in the trace.
     """
-    is_set = threading.Event.is_set
+    is_set, start = threading.Event.is_set, threading.Thread.start
+
+    def starting(thread: threading.Thread) -> None:
+        if is_user_frame(sys._getframe(2).f_code.co_filename) and _has_tensors_of_the_step(thread):
+            thread.run()
+            thread.run = _nothing
+        start(thread)
 
     def looking(event: threading.Event) -> bool:
         if is_user_frame(sys._getframe(2).f_code.co_filename):
@@ -38,7 +46,16 @@ def telling_other_threads() -> Iterator[None]:
         for owner, name in _AFTER_THE_STEP:
             stack.enter_context(replaced(owner, name, _later(getattr(owner, name))))
         stack.enter_context(replaced(threading.Event, "is_set", looking))
+        stack.enter_context(replaced(threading.Thread, "start", starting))
         yield
+
+
+def _has_tensors_of_the_step(thread: threading.Thread) -> bool:
+    return any(isinstance(leaf, FunctionalTensor) for leaf in tree_leaves(list(vars(thread).values())))
+
+
+def _nothing() -> None:
+    return None
 
 
 def _later(original: Callable[..., Any]) -> Callable[..., Any]:
