@@ -48,6 +48,7 @@ from .driver import choose_remat as choose_remat
 from .driver import is_written as is_written
 from .driver import jit as jit
 from .driver import longest_loop as longest_loop
+from .driver import place_module as place_module
 from .driver import values_of as values_of
 from .kernels import jax_op as jax_op
 from .lowering import LINE as LINE

@@ -1,6 +1,7 @@
 """Run captured steps: find the program that is valid now, compile it, call it, keep its state."""
 
 from ._arguments import values_of as values_of
+from ._binding import place_module as place_module
 from ._call_arguments import is_written as is_written
 from ._capture_lock import CAPTURE_LOCK as CAPTURE_LOCK
 from ._check_watch import CheckWatch as CheckWatch

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
 import torch
+from torch import nn
 
 from ...runtime import DeviceTensor, Placement, bring_back, let_plain_tensors_take_values, make_cells, move_in_place
 from ...sharding import StateEntry
@@ -47,6 +48,19 @@ def bind(objects: ObjectGraph, placement: Placement) -> None:
             else:
                 for path in next(paths for t, paths in slots if t is tensor):
                     set_at(objects, path, DeviceTensor(cell))
+
+
+def place_module(module: nn.Module, placement: Placement) -> None:
+    """Move a module's tensors to the devices before its first step.
+
+    What a hook keeps of them (`module.state_dict()`, `[p.data for p in module.parameters()]`) are tensors over the same memory:
+    taken of ordinary tensors, they would stay at the values of before the first step.
+
+    Args:
+        module: the module that steps are going to run.
+        placement: the devices.
+    """
+    bind(ObjectGraph({"model": module}, has_values=True), placement)
 
 
 def _named(objects: ObjectGraph) -> Iterator[tuple[StateEntry, torch.Tensor]]:

@@ -7,10 +7,12 @@ from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...callbacks._rewind import Rewind
+from ...compiler import place_module
 from ...data import EpochSource, empty_loader_error, set_epoch, sharing_of
 from ...diagnostics import Advisor
 from ...distributed import agree
 from ...exceptions import SIGTERMException
+from ...runtime import Placement
 from ...utilities.random_state import HostRandomState, isolated_random_state
 from ...utilities.rank_zero import rank_zero_info
 from .._anomaly import require_finite
@@ -107,7 +109,10 @@ class FitLoop:
 
     def start(self) -> None:
         """Call the hooks before the first epoch."""
-        self._run.hooks.both("on_train_start")
+        run = self._run
+        if run.placement is not None and run.placement_type is Placement:
+            place_module(run.module, run.placement)
+        run.hooks.both("on_train_start")
 
     def start_epoch(self) -> None:
         """Call the hooks before an epoch's first batch."""
