@@ -1,9 +1,10 @@
 """Saving checkpoints while training."""
 
-import itertools
 import os
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -12,12 +13,11 @@ from torch import Tensor
 
 from ..checkpoint import is_inside, location
 from ..core import LightningModule
-from ..distributed import agree, broadcast, is_main_process
+from ..distributed import agree, is_main_process
 from ..exceptions import MisconfigurationException
-from ..loggers._yaml import dump_yaml
-from ..utilities._suggest import suggest
 from ._arguments import require_integer, require_interval, require_path, require_template, require_text
-from ._checkpoint_names import default_directory, fill, matches, unknown_names
+from ._checkpoint_files import CheckpointFiles, Moment
+from ._checkpoint_names import default_directory
 from ._console import say
 from ._errors import missing_metric, require_mode
 from ._protocol import (
@@ -27,10 +27,19 @@ from ._protocol import (
     validates_once_an_epoch,
     validation_follows,
 )
-from .checkpoint import Checkpoint
+
+_WRITERS = (
+    "_save_topk_checkpoint",
+    "_save_monitor_checkpoint",
+    "_save_none_monitor_checkpoint",
+    "_update_best_and_save",
+    "_save_last_checkpoint",
+    "_save_checkpoint",
+)
+"""Methods that a subclass may write other state by than the Trainer's."""
 
 
-class ModelCheckpoint(Checkpoint):
+class ModelCheckpoint(CheckpointFiles):
     """Save checkpoints, and keep the best `save_top_k` of them by a logged metric.
 
     Files are written atomically, and an old file is deleted only when the new one is complete. A metric that is NaN
@@ -40,6 +49,9 @@ class ModelCheckpoint(Checkpoint):
     `every_n_train_steps`), whether or not a new best file was written, so that resuming from it loses the least; it is
     copied from a file of the same step where there is one, so the devices are read once. And a save between epochs
     whose metric is not there yet waits for the next validation or end of epoch in every configuration.
+
+    Subclasses may override Lightning's protected methods, and call them. One that overrides a method that writes gets
+    `last.ckpt` written by it too, rather than copied.
 
     Args:
         dirpath: Directory, or a URL such as `gs://bucket/run` of any file system that fsspec knows; by default
@@ -64,12 +76,6 @@ class ModelCheckpoint(Checkpoint):
     Attributes:
         written: When this `fit` wrote the newest file that training can go on from, by `time.perf_counter()`, and its path.
     """
-
-    CHECKPOINT_JOIN_CHAR = "-"
-    CHECKPOINT_EQUALS_CHAR = "="
-    CHECKPOINT_NAME_LAST = "last"
-    FILE_EXTENSION = ".ckpt"
-    STARTING_VERSION = 1
 
     def __init__(
         self,
@@ -115,7 +121,6 @@ class ModelCheckpoint(Checkpoint):
         self._train_time_interval = train_time_interval
         self._every_n_epochs = int(by_default) if every_n_epochs is None else every_n_epochs
         self._require_consistent()
-        self._between_batches = self._every_n_train_steps > 0 or train_time_interval is not None
 
         self.current_score: Tensor | None = None
         self.best_k_models: dict[str, Tensor] = {}
@@ -124,9 +129,11 @@ class ModelCheckpoint(Checkpoint):
         self.kth_best_model_path = ""
         self.kth_value = torch.tensor(torch.inf if mode == "min" else -torch.inf)
         self.last_model_path = ""
-        self._newest_path = ""
+        self._last_checkpoint_saved = ""
+        self._last_global_step_saved = 0  # nothing to save before the first step
+        self._newest_path = ""  # other than the last checkpoint, which may link to it
         self._newest_step = 0
-        self._last_step_saved = 0  # nothing to save before the first step
+        self._moment: Moment | None = None
         self._last_time_checked = 0.0
         self._waits_for_metric = False
         self._validated = False
@@ -170,6 +177,7 @@ class ModelCheckpoint(Checkpoint):
         """Settle on the directory."""
         if self.dirpath is None:
             self.dirpath = default_directory(trainer)
+            self.__dict__.pop("_fs", None)
         self.written = None
         if stage == "fit" and self.save_top_k != 0:
             self._warn_if_not_empty(trainer)
@@ -188,13 +196,14 @@ class ModelCheckpoint(Checkpoint):
 
     def on_step_dispatched(self, trainer: TrainerLike, pl_module: LightningModule, batch_idx: int) -> None:
         """Save when enough steps were taken, or enough time has passed."""
-        if not self._between_batches or trainer.state.stage != "train":
+        between_batches = self._every_n_train_steps > 0 or self._train_time_interval is not None
+        if not between_batches or trainer.state.stage != "train":
             return
-        if trainer.global_step == self._last_step_saved or not self._is_due_between_batches(trainer):
+        if trainer.global_step == self._last_global_step_saved or not self._is_due_between_batches(trainer):
             return
-        if not _is_active(trainer):
+        if self._should_skip_saving_checkpoint(trainer):
             return
-        metrics = self._candidates(trainer)
+        metrics = self._monitor_candidates(trainer)
         waits = self.monitor is not None and (self.monitor not in metrics or validation_follows(trainer, batch_idx))
         self._waits_for_metric = waits
         self._save(trainer, metrics, top_k=not waits)
@@ -210,50 +219,61 @@ class ModelCheckpoint(Checkpoint):
 
     def on_validation_end(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """Save what waited for validation's metrics, and what is due at the end of validation."""
-        if not _is_active(trainer):
-            return
-        self._validated = True
-        self._save_if_due(trainer, own_moment=not self._saves_on_train_epoch_end(trainer), metric_may_come=False)
+        self._validated = self._validated or _is_active(trainer)
+        if not self._should_skip_saving_checkpoint(trainer):
+            self._save_if_due(trainer, own_moment=not self._should_save_on_train_epoch_end(trainer), metric_may_come=False)
 
     def on_train_epoch_end(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """Save what waited for the epoch's metrics, and what is due at the end of the epoch."""
-        if not _is_active(trainer):
-            return
-        may_come = has_validation(trainer) and not self._validated
-        self._save_if_due(trainer, own_moment=self._saves_on_train_epoch_end(trainer), metric_may_come=may_come)
+        if not self._should_skip_saving_checkpoint(trainer):
+            may_come = has_validation(trainer) and not self._validated
+            self._save_if_due(trainer, own_moment=self._should_save_on_train_epoch_end(trainer), metric_may_come=may_come)
 
-    def _saves_on_train_epoch_end(self, trainer: TrainerLike) -> bool:
+    def _should_save_on_train_epoch_end(self, trainer: TrainerLike) -> bool:
+        """Whether saves of an epoch are made at its end, and not at the end of validation."""
         if self._save_on_train_epoch_end is not None:
             return self._save_on_train_epoch_end
         return validates_once_an_epoch(trainer) or (trainer.check_val_every_n_epoch == 1 and not has_validation(trainer))
 
+    def _should_skip_saving_checkpoint(self, trainer: TrainerLike) -> bool:
+        """Whether nothing is to be saved now: this is no training in earnest, or all of this step was saved."""
+        saved = self._last_global_step_saved == trainer.global_step and not self._waits_for_metric
+        return saved or not _is_active(trainer)
+
     def _save_if_due(self, trainer: TrainerLike, *, own_moment: bool, metric_may_come: bool) -> None:
         waited = self._waits_for_metric
-        if not waited and (not own_moment or trainer.global_step == self._last_step_saved):
+        if not waited and not own_moment:
             return
         every = self._every_n_epochs
-        top_k = self.save_top_k != 0 and (waited or (every > 0 and (trainer.current_epoch + 1) % every == 0))
-        metrics = self._candidates(trainer)
-        missing = top_k and self.monitor is not None and self.monitor not in metrics
+        top_k = waited or (every > 0 and (trainer.current_epoch + 1) % every == 0)
+        metrics = self._monitor_candidates(trainer)
+        missing = top_k and self._lacks_metric(metrics)
         if missing and not metric_may_come:
             raise missing_metric(type(self).__name__, str(self.monitor), trainer.callback_metrics)
         self._waits_for_metric = waited and missing
         self._save(trainer, metrics, top_k=top_k and not missing)
 
+    def _lacks_metric(self, metrics: dict[str, Tensor]) -> bool:
+        return self.save_top_k != 0 and self.monitor is not None and self.monitor not in metrics
+
     def on_exception(self, trainer: TrainerLike, pl_module: LightningModule, exception: BaseException) -> None:
         """Save the state at the time of the exception, when asked to."""
-        if not self.save_on_exception or not _is_active(trainer) or trainer.global_step == self._last_step_saved:
+        if not self._should_save_on_exception(trainer):
             return
-        metrics = self._candidates(trainer)
-        path = self._free_path(trainer, metrics, None, may_replace="", together=False)
-        self._write(trainer, path)
+        metrics = self._monitor_candidates(trainer)
+        with self._at_moment(together=False):
+            path = self._get_metric_interpolated_filepath_name(metrics, trainer)
+            self._save_checkpoint(trainer, path)
         self._save(trainer, metrics, top_k=False, together=False)
         say(f"{type(exception).__name__} was raised; saved a checkpoint to {path}")
 
+    def _should_save_on_exception(self, trainer: TrainerLike) -> bool:
+        """Whether an exception that ends training now has something saved."""
+        return self.save_on_exception and _is_active(trainer) and trainer.global_step != self._last_global_step_saved
+
     def save_last_now(self, trainer: TrainerLike) -> None:
         """Write `last.ckpt`, whether or not one is kept otherwise: the run is about to be ended from outside."""
-        metrics, previous = self._candidates(trainer), self.last_model_path
-        trainer.checkpoint_io.wait()
+        metrics, previous = self._monitor_candidates(trainer), self.last_model_path
         self.last_model_path = path = self._free_path(trainer, metrics, self.CHECKPOINT_NAME_LAST, may_replace=previous)
         trainer.save_checkpoint(path)  # with everything: weights alone cannot go on
         trainer.checkpoint_io.wait()
@@ -261,8 +281,8 @@ class ModelCheckpoint(Checkpoint):
 
     def on_train_end(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """Make `last.ckpt` hold the end of training."""
-        if _is_active(trainer) and trainer.global_step != self._last_step_saved:
-            self._save(trainer, self._candidates(trainer), top_k=False)
+        if self.save_last and _is_active(trainer) and trainer.global_step != self._last_global_step_saved:
+            self._save(trainer, self._monitor_candidates(trainer), top_k=False)
 
     def state_dict(self) -> dict[str, Any]:
         """Scores and paths, with Lightning's keys, and what decides about the next save."""
@@ -277,7 +297,7 @@ class ModelCheckpoint(Checkpoint):
             "kth_value": self.kth_value,
             "last_model_path": self.last_model_path,
             "newest": [self._newest_path, self._newest_step],
-            "last_step_saved": self._last_step_saved,
+            "last_step_saved": self._last_global_step_saved,
             "waits_for_metric": self._waits_for_metric,
             "validated": self._validated,
         }
@@ -285,7 +305,7 @@ class ModelCheckpoint(Checkpoint):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take up scores and paths; in another directory only the path of the best checkpoint."""
         self.best_model_path = state_dict["best_model_path"]
-        self._last_step_saved = state_dict.get("last_step_saved", self._last_step_saved)
+        self._last_global_step_saved = state_dict.get("last_step_saved", self._last_global_step_saved)
         self._waits_for_metric = state_dict.get("waits_for_metric", False)
         self._validated = state_dict.get("validated", False)
         if state_dict.get("dirpath", self.dirpath) != self.dirpath:
@@ -312,100 +332,78 @@ class ModelCheckpoint(Checkpoint):
         better = torch.lt if self.mode == "min" else torch.gt
         return bool(better(current, self.best_k_models[self.kth_best_model_path]))
 
-    def to_yaml(self, filepath: str | os.PathLike[str] | None = None) -> None:
-        """Write the kept checkpoints and their scores to a YAML file; default: `best_k_models.yaml` beside them.
-
-        Args:
-            filepath: a local path.
-        """
-        if filepath is None:
-            filepath = os.path.join(self.dirpath or "", "best_k_models.yaml")
-        with open(filepath, "w") as file:
-            file.write(dump_yaml({path: score.item() for path, score in self.best_k_models.items()}))
-
-    def format_checkpoint_name(
-        self,
-        metrics: dict[str, Tensor],
-        filename: str | None = None,
-        ver: int | None = None,
-        prefix: str | None = None,
-    ) -> str:
-        """Fill the template `filename` (by default the callback's own) and put it into the directory.
-
-        `ModelCheckpoint(filename="{epoch}-{val_loss:.2f}")` gives `epoch=2-val_loss=0.12.ckpt`.
-        """
-        join = self.CHECKPOINT_JOIN_CHAR
-        name = fill(filename or self.filename or f"{{epoch}}{join}{{step}}", metrics, self._equals)
-        name = join.join(part for part in (prefix, name, None if ver is None else f"v{ver}") if part)
-        return os.path.join(self.dirpath or "", name + self.FILE_EXTENSION)
-
-    def _warn_of_unknown(self, template: str, metrics: dict[str, Tensor]) -> None:
-        """Say once that a name of the template is no metric: every file would have a 0 there."""
-        unknown = [] if self._told_of_unknown else unknown_names(template, metrics)
-        if unknown:
-            self._told_of_unknown = True
-            logged = [name for name in metrics if name not in ("epoch", "step")]
-            warnings.warn(
-                f"{type(self).__name__}(filename={template!r}): nothing was logged as {', '.join(map(repr, unknown))}, so the "
-                f"file's name has 0 there.{suggest(unknown[0], logged)} Logged so far: {logged}.",
-                stacklevel=2,
-            )
-
-    def find_last_checkpoints(self, trainer: TrainerLike) -> set[str]:
-        """All `last` checkpoints in the directory, versions included: where `ckpt_path="last"` looks."""
-        directory = self.dirpath or default_directory(trainer)
-        template = (self.CHECKPOINT_NAME_LAST, self.CHECKPOINT_JOIN_CHAR, self.FILE_EXTENSION, self._equals)
-        names = trainer.checkpoint_io.names_in(directory)
-        return {os.path.join(directory, name) for name in names if matches(name, *template)}
-
-    @property
-    def _equals(self) -> str | None:
-        return self.CHECKPOINT_EQUALS_CHAR if self.auto_insert_metric_name else None
-
-    def _candidates(self, trainer: TrainerLike) -> dict[str, Tensor]:
+    def _monitor_candidates(self, trainer: TrainerLike) -> dict[str, Tensor]:
         """Values that the monitor and the file's name can refer to: logged metrics, `epoch` and `step`."""
         counters = {"epoch": trainer.current_epoch, "step": trainer.global_step}
         # A user's self.log("epoch", 7) arrives as a float; "epoch=7.0" in a file's name is not what was meant.
         logged = {name: trainer.callback_metrics[name].int() for name in counters if name in trainer.callback_metrics}
         return {**trainer.callback_metrics, **{name: torch.tensor(n) for name, n in counters.items()}, **logged}
 
+    @contextmanager
+    def _at_moment(self, *, together: bool) -> Iterator[Moment]:
+        before, self._moment = self._moment, Moment(together)
+        try:
+            yield self._moment
+        finally:
+            self._moment = before
+
     def _save(self, trainer: TrainerLike, metrics: dict[str, Tensor], *, top_k: bool, together: bool = True) -> None:
         """Write the files that are due at this moment; an exception may be of this process only, not of all together."""
         trainer.checkpoint_io.wait()
-        previous_last = self.last_model_path
-        if self.save_last:  # decided first, because it is part of the state that both files hold
-            self.last_model_path = self._free_path(
-                trainer, metrics, self.CHECKPOINT_NAME_LAST, may_replace=previous_last, together=together
-            )
-        if top_k and self.save_top_k != 0:
-            save = self._save_newest if self.monitor is None else self._save_ranked
-            save(trainer, metrics)
-        if self.save_last:
-            self._save_last(trainer, previous_last, together)
+        with self._at_moment(together=together) as moment:
+            if self.save_last and not self._overrides("_save_last_checkpoint"):
+                # decided first, because it is part of the state that both files hold
+                moment.superseded = self._decide_last(trainer, metrics)
+            if top_k:
+                self._save_topk_checkpoint(trainer, metrics)
+            self._save_last_checkpoint(trainer, metrics)
 
-    def _save_newest(self, trainer: TrainerLike, metrics: dict[str, Tensor]) -> None:
-        previous = self.best_model_path
-        replaced = previous if self.save_top_k == 1 else ""
-        self.best_model_path = path = self._free_path(trainer, metrics, None, may_replace=replaced)
-        self._write(trainer, path)
+    def _save_topk_checkpoint(self, trainer: TrainerLike, monitor_candidates: dict[str, Tensor]) -> None:
+        """Save if this is one of the best k, or the newest."""
+        if self.save_top_k == 0:
+            return
+        if self.monitor is None:
+            self._save_none_monitor_checkpoint(trainer, monitor_candidates)
+            return
+        if self._lacks_metric(monitor_candidates):
+            error = missing_metric(type(self).__name__, self.monitor, trainer.callback_metrics)
+            if self._validated:
+                raise error
+            warnings.warn(str(error), stacklevel=2)  # a validation that is to come may log it
+        self._save_monitor_checkpoint(trainer, monitor_candidates)
+
+    def _save_none_monitor_checkpoint(self, trainer: TrainerLike, monitor_candidates: dict[str, Tensor]) -> None:
+        """Save the newest."""
+        replaced = self.best_model_path if self.save_top_k == 1 else ""
+        path = self._get_metric_interpolated_filepath_name(monitor_candidates, trainer, replaced)
+        self.best_model_path = path  # before the file is written, which holds it
+        self._save_checkpoint(trainer, path)
         self._remove_superseded(trainer, replaced, path)
 
-    def _save_ranked(self, trainer: TrainerLike, metrics: dict[str, Tensor]) -> None:
-        current = metrics[str(self.monitor)].detach().clone().squeeze()
-        moment = f"Epoch {metrics['epoch']:d}, global step {metrics['step']:d}: {self.monitor!r}"
-        if not self.check_monitor_top_k(trainer, current):
-            if self.verbose:
-                say(f"{moment} was not in top {self.save_top_k}")
-            return
+    def _save_monitor_checkpoint(self, trainer: TrainerLike, monitor_candidates: dict[str, Tensor]) -> None:
+        """Save if this is one of the best k."""
+        current = monitor_candidates.get(str(self.monitor))
+        current = None if current is None else current.detach().clone().squeeze()
+        if current is not None and self.check_monitor_top_k(trainer, current):
+            self._update_best_and_save(current, trainer, monitor_candidates)
+        elif self.verbose:
+            say(f"{self._moment_of(monitor_candidates)} was not in top {self.save_top_k}")
+
+    def _moment_of(self, metrics: dict[str, Tensor]) -> str:
+        return f"Epoch {metrics['epoch']:d}, global step {metrics['step']:d}: {self.monitor!r}"
+
+    def _update_best_and_save(self, current: Tensor, trainer: TrainerLike, monitor_candidates: dict[str, Tensor]) -> None:
+        """Save what is one of the best k, in place of the worst of them."""
         if current.isnan():
             current = torch.tensor(torch.inf if self.mode == "min" else -torch.inf)
         superseded = self.kth_best_model_path if len(self.best_k_models) == self.save_top_k else ""
         self.best_k_models.pop(superseded, None)
-        path = self._free_path(trainer, metrics, None, may_replace=superseded)
+        path = self._get_metric_interpolated_filepath_name(monitor_candidates, trainer, superseded)
         self._rank(path, current)
         if self.verbose:
-            say(f"{moment} reached {current:0.5f} (best {self.best_model_score:0.5f}), saving model to {path!r}")
-        self._write(trainer, path)
+            reached = f"reached {current:0.5f} (best {self.best_model_score:0.5f})"
+            say(f"{self._moment_of(monitor_candidates)} {reached}, saving model to {path!r}")
+        self._save_checkpoint(trainer, path)
         self._remove_superseded(trainer, superseded, path)
 
     def _rank(self, path: str, score: Tensor) -> None:
@@ -417,61 +415,55 @@ class ModelCheckpoint(Checkpoint):
         best = (min if self.mode == "min" else max)(self.best_k_models, key=lambda p: float(self.best_k_models[p]))
         self.best_model_path, self.best_model_score = best, self.best_k_models[best]
 
-    def _save_last(self, trainer: TrainerLike, previous: str, together: bool) -> None:
+    def _decide_last(self, trainer: TrainerLike, metrics: dict[str, Tensor]) -> str:
+        """Settle on the path of the last checkpoint; returns that of the one that it takes the place of."""
+        previous = self.last_model_path
+        self.last_model_path = self._free_path(trainer, metrics, self.CHECKPOINT_NAME_LAST, may_replace=previous)
+        return previous
+
+    def _save_last_checkpoint(self, trainer: TrainerLike, monitor_candidates: dict[str, Tensor]) -> None:
+        """Make the last checkpoint hold this moment: a link or a copy of the newest file, or a file of its own."""
+        if not self.save_last:
+            return
+        decided = self._moment.superseded if self._moment is not None else None
+        previous = self._decide_last(trainer, monitor_candidates) if decided is None else decided
         path = self.last_model_path
         if self.save_last == "link" and self._newest_path and self.save_top_k != 0:
             if location(self._newest_path) != location(path) and is_main_process():
                 trainer.checkpoint_io.link_checkpoint(self._newest_path, path)
-        elif self._newest_step == trainer.global_step and _exists(trainer, self._newest_path, together):
+        elif self._may_copy_newest(trainer):
             if is_main_process():  # the same state: the devices need not be read twice
                 trainer.checkpoint_io.copy_checkpoint(self._newest_path, path)
+            self._last_checkpoint_saved = path
         else:
-            self._write(trainer, path, newest=False)
+            self._save_checkpoint(trainer, path)
         self._remove_superseded(trainer, previous, path)
 
-    def _write(self, trainer: TrainerLike, path: str, *, newest: bool = True) -> None:
-        before = self._last_step_saved, self._newest_path, self._newest_step
-        self._last_step_saved = trainer.global_step  # set first, because it is part of the state that the file holds
-        if newest:
-            self._newest_path, self._newest_step = path, trainer.global_step
+    def _may_copy_newest(self, trainer: TrainerLike) -> bool:
+        """Whether the newest file holds the state of this moment: what subclasses write, or change between, may be other."""
+        if self._moment is None or any(map(self._overrides, _WRITERS)) or self._newest_step != trainer.global_step:
+            return False
+        return self.file_exists(self._newest_path, trainer)
+
+    def _overrides(self, name: str) -> bool:
+        return name in vars(self) or getattr(type(self), name) is not getattr(ModelCheckpoint, name)
+
+    def _save_checkpoint(self, trainer: TrainerLike, filepath: str) -> None:
+        """Write a file, and tell the loggers."""
+        before = self._last_global_step_saved, self._last_checkpoint_saved, self._newest_path, self._newest_step
+        # set first, because it is part of the state that the file holds
+        self._last_global_step_saved, self._last_checkpoint_saved = trainer.global_step, filepath
+        if filepath != self.last_model_path:
+            self._newest_path, self._newest_step = filepath, trainer.global_step
         try:
-            trainer.save_checkpoint(path, self.save_weights_only)
+            trainer.save_checkpoint(filepath, self.save_weights_only)
         except BaseException:
-            self._last_step_saved, self._newest_path, self._newest_step = before
+            self._last_global_step_saved, self._last_checkpoint_saved, self._newest_path, self._newest_step = before
             raise
         if not self.save_weights_only:
-            self.written = (time.perf_counter(), path)
+            self.written = (time.perf_counter(), filepath)
         for logger in trainer.loggers:
             logger.after_save_checkpoint(self)
-
-    def _free_path(
-        self,
-        trainer: TrainerLike,
-        metrics: dict[str, Tensor],
-        filename: str | None,
-        may_replace: str,
-        *,
-        together: bool = True,
-    ) -> str:
-        self._warn_of_unknown(filename or self.filename or "", metrics)
-        path = self.format_checkpoint_name(metrics, filename)
-        versions = itertools.count(self.STARTING_VERSION)
-        while self._enable_version_counter and path != may_replace and _exists(trainer, path, together):
-            path = self.format_checkpoint_name(metrics, filename, ver=next(versions))
-        return path
-
-    def _remove_superseded(self, trainer: TrainerLike, previous: str, current: str) -> None:
-        """Delete an older file, unless training resumed from it or it lies in another run's directory."""
-        if not previous or previous == current or not is_inside(previous, self.dirpath or "") or not is_main_process():
-            return
-        if trainer.ckpt_path is None or location(trainer.ckpt_path) != location(previous):
-            trainer.checkpoint_io.remove_checkpoint(previous)
-
-
-def _exists(trainer: TrainerLike, path: str, together: bool) -> bool:
-    """Whether there is a checkpoint; where several processes ask together, as the first one sees it: all take one name."""
-    exists = trainer.checkpoint_io.exists(path)
-    return broadcast(exists) if together else exists
 
 
 def _is_active(trainer: TrainerLike) -> bool:
