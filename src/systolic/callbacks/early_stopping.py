@@ -1,7 +1,9 @@
 """Stopping when a metric no longer improves."""
 
+import warnings
+from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -49,6 +51,9 @@ class EarlyStopping(Callback):
         stopping_reason_message: The same as a sentence, or None.
     """
 
+    mode_dict: ClassVar[dict[str, Callable[..., Tensor]]] = {"min": torch.lt, "max": torch.gt}
+    order_dict: ClassVar[dict[str, str]] = {"min": "<", "max": ">"}
+
     def __init__(
         self,
         monitor: str,
@@ -89,6 +94,16 @@ class EarlyStopping(Callback):
         self.stopping_reason_message: str | None = None
         self._check_on_train_epoch_end = check_on_train_epoch_end
 
+    def setup(self, trainer: TrainerLike, pl_module: LightningModule, stage: str) -> None:
+        """Settle on when checks happen."""
+        if self._check_on_train_epoch_end is None:
+            self._check_on_train_epoch_end = validates_once_an_epoch(trainer)
+
+    @property
+    def monitor_op(self) -> Callable[..., Tensor]:
+        """Whether its first value is better than its second."""
+        return self.mode_dict[self.mode]
+
     @property
     def state_key(self) -> str:
         """The class, the metric and the mode."""
@@ -116,51 +131,62 @@ class EarlyStopping(Callback):
 
     def on_train_epoch_end(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """Check, when checks belong to the end of the epoch."""
-        if self._checks_on_train_epoch_end(trainer):
+        if self._check_on_train_epoch_end and not self._should_skip_check(trainer):
             self._run_early_stopping_check(trainer)
 
     def on_validation_end(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """Check, when checks belong to the end of validation."""
-        if not self._checks_on_train_epoch_end(trainer):
+        if not self._check_on_train_epoch_end and not self._should_skip_check(trainer):
             self._run_early_stopping_check(trainer)
 
-    def _checks_on_train_epoch_end(self, trainer: TrainerLike) -> bool:
-        if self._check_on_train_epoch_end is not None:
-            return self._check_on_train_epoch_end
-        return validates_once_an_epoch(trainer)
+    def _should_skip_check(self, trainer: TrainerLike) -> bool:
+        """Whether this is no training in earnest."""
+        return not is_fitting(trainer)
 
     def _run_early_stopping_check(self, trainer: TrainerLike) -> None:
-        """Under Lightning's name, which subclasses override."""
-        if not is_fitting(trainer) or trainer.fast_dev_run:
+        """Look at the metric, and end training where that says so."""
+        metrics = trainer.callback_metrics
+        if trainer.fast_dev_run or not self._validate_condition_metric(metrics):
             return
-        current = trainer.callback_metrics.get(self.monitor)
-        if current is None:
-            if self.strict:
-                raise missing_metric(type(self).__name__, self.monitor, trainer.callback_metrics)
-            return
-        reason, message = self._judge(current.detach().clone().squeeze())
-        if reason is not EarlyStoppingReason.NOT_STOPPED:
+        should_stop, reason = self._evaluate_stopping_criteria(metrics[self.monitor].detach().clone().squeeze())
+        if should_stop:
             trainer.should_stop = True
             self.stopped_epoch = trainer.current_epoch
-            self.stopping_reason, self.stopping_reason_message = reason, message
-        if message and self.verbose:
-            say(message)
+            self.stopping_reason_message = reason
+        if reason and self.verbose:
+            say(reason)
+
+    def _validate_condition_metric(self, logs: Mapping[str, Tensor]) -> bool:
+        """Whether the metric was logged; when it must be, an error says that it was not."""
+        if self.monitor in logs:
+            return True
+        error = missing_metric(type(self).__name__, self.monitor, logs)
+        if self.strict:
+            raise error
+        if self.verbose:
+            warnings.warn(str(error), RuntimeWarning, stacklevel=2)
+        return False
+
+    def _evaluate_stopping_criteria(self, current: Tensor) -> tuple[bool, str | None]:
+        """Whether to stop, and what to tell; keeps count of the checks without improvement."""
+        reason, message = self._judge(current)
+        if reason is not EarlyStoppingReason.NOT_STOPPED:
+            self.stopping_reason = reason
+        return reason is not EarlyStoppingReason.NOT_STOPPED, message
 
     def _judge(self, current: Tensor) -> tuple[EarlyStoppingReason, str | None]:
-        """Whether to stop, and what to tell; keeps count of the checks without improvement."""
-        name, order = f"{self.monitor} = {current:.6g}", "<" if self.mode == "min" else ">"
+        name, better = f"{self.monitor} = {current:.6g}", self.monitor_op
         if self.check_finite and not torch.isfinite(current):
             message = f"{name} is not finite (best so far: {self.best_score:.3f}). Stopping."
             return EarlyStoppingReason.NON_FINITE_METRIC, message
-        if self.stopping_threshold is not None and self._better(current, self.stopping_threshold):
-            message = f"Stopping threshold reached: {name} {order} {self.stopping_threshold}."
+        if self.stopping_threshold is not None and better(current, self.stopping_threshold):
+            message = f"Stopping threshold reached: {name} {self.order_dict[self.mode]} {self.stopping_threshold}."
             return EarlyStoppingReason.STOPPING_THRESHOLD, message
-        if self.divergence_threshold is not None and self._better(-current, -self.divergence_threshold):
+        if self.divergence_threshold is not None and better(-current, -self.divergence_threshold):
             message = f"Divergence threshold reached: {name} is beyond {self.divergence_threshold}."
             return EarlyStoppingReason.DIVERGENCE_THRESHOLD, message
-        if self._better(current - self.min_delta, self.best_score):
-            by = f" by {abs(self.best_score - current):.3f}" if self.best_score.isfinite() else ""
-            message = f"{name} improved{by}."
+        if better(current - self.min_delta, self.best_score):
+            message = self._improvement_message(current)
             self.best_score, self.wait_count = current, 0
             return EarlyStoppingReason.NOT_STOPPED, message
         self.wait_count += 1
@@ -169,5 +195,7 @@ class EarlyStopping(Callback):
         message = f"{self.monitor} did not improve in {self.wait_count} checks (best: {self.best_score:.3f}). Stopping."
         return EarlyStoppingReason.PATIENCE_EXHAUSTED, message
 
-    def _better(self, value: Tensor, reference: Tensor | float) -> bool:
-        return bool(value < reference if self.mode == "min" else value > reference)
+    def _improvement_message(self, current: Tensor) -> str:
+        """The sentence about a new best score."""
+        by = f" by {abs(self.best_score - current):.3f}" if self.best_score.isfinite() else ""
+        return f"{self.monitor} = {current:.6g} improved{by}."
