@@ -2,22 +2,16 @@
 
 import warnings
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
 
 import torch
 from torch.optim import Optimizer
 
 from ..core import LightningModule
 from ..exceptions import MisconfigurationException
-from ._protocol import TrainerLike
+from ._protocol import SchedulerConfigLike, TrainerLike
 from .callback import Callback
-
-
-class _Group(NamedTuple):
-    name: str
-    values: dict[str, Any]
-    interval: str | None  # None: no scheduler changes it
 
 
 class LearningRateMonitor(Callback):
@@ -68,7 +62,9 @@ class LearningRateMonitor(Callback):
                 RuntimeWarning,
                 stacklevel=2,
             )
-        names = [group.name for group in _groups(trainer)]
+        scheduled, optimizers, taken = self._find_names_from_schedulers(trainer.lr_scheduler_configs)
+        others, _ = self._find_names_from_optimizers(trainer.optimizers, optimizers, taken)
+        names = [name for of_optimizer in (*scheduled, *others) for name in of_optimizer]
         self.lrs = {name: [] for name in names}
         self.last_momentum_values = {f"{name}-momentum": None for name in names}
         self.last_weight_decay_values = {f"{name}-weight_decay": None for name in names}
@@ -89,57 +85,91 @@ class LearningRateMonitor(Callback):
             self._log(trainer, "epoch")
 
     def _log(self, trainer: TrainerLike, interval: str) -> None:
+        stats = self._extract_stats(trainer, interval if self.logging_interval is None else "any")
+        if stats:
+            for logger in trainer.loggers:
+                logger.log_metrics(stats, step=trainer.batches_that_stepped)
+
+    def _extract_stats(self, trainer: TrainerLike, interval: str) -> dict[str, float]:
+        """Values of all optimizers that change at an interval, or at `"any"`, or that no scheduler changes; notes them."""
+        configs = trainer.lr_scheduler_configs
+        scheduled, optimizers, taken = self._find_names_from_schedulers(configs)
+        names, others = self._find_names_from_optimizers(trainer.optimizers, optimizers, taken)
+        self._remap_keys([*scheduled, *names])
         stats: dict[str, float] = {}
-        groups = list(_groups(trainer))
-        for group in groups:
-            self._go_on_as(group.name)
-        for group in groups:
-            if self.logging_interval is not None or group.interval in (None, interval):
-                stats.update(self._stats(group))
-        if not stats:
-            return
-        trainer.add_callback_metrics({name: torch.tensor(value) for name, value in stats.items()})
-        for logger in trainer.loggers:
-            logger.log_metrics(stats, step=trainer.batches_that_stepped)
-
-    def _go_on_as(self, name: str) -> None:
-        """Groups may be added while training: the one that was alone is the first of several then, with what was noted."""
-        before = name.removesuffix("/pg1")
-        if before != name and before in self.lrs:
-            self.lrs[name] = self.lrs.pop(before)
-        self.lrs.setdefault(name, [])
-
-    def _stats(self, group: _Group) -> dict[str, float]:
-        lr = float(group.values["lr"])
-        self.lrs[group.name].append(lr)
-        stats = {group.name: lr}
-        if self.log_momentum:
-            momentum = group.values["betas"][0] if "betas" in group.values else group.values.get("momentum", 0.0)
-            stats[f"{group.name}-momentum"] = self.last_momentum_values[f"{group.name}-momentum"] = float(momentum)
-        if self.log_weight_decay:
-            decay = float(group.values.get("weight_decay", 0.0))
-            stats[f"{group.name}-weight_decay"] = self.last_weight_decay_values[f"{group.name}-weight_decay"] = decay
+        for of_optimizer, config in zip(scheduled, configs, strict=False):
+            if interval in ("any", config.interval):
+                stats.update(self._get_optimizer_stats(config.scheduler.optimizer, of_optimizer))
+        for optimizer, of_optimizer in zip(others, names, strict=False):
+            stats.update(self._get_optimizer_stats(optimizer, of_optimizer))
+        if stats:
+            trainer.add_callback_metrics({name: torch.tensor(value) for name, value in stats.items()})
         return stats
+
+    def _get_optimizer_stats(self, optimizer: Optimizer, names: Sequence[str]) -> dict[str, float]:
+        """Values of one optimizer, whose parameter groups have these names."""
+        stats: dict[str, float] = {}
+        for group, name in zip(optimizer.param_groups, names, strict=False):
+            stats.update(self._extract_lr(group, name))
+            stats.update(self._extract_momentum(group, f"{name}-momentum", use_betas="betas" in group))
+            stats.update(self._extract_weight_decay(group, f"{name}-weight_decay"))
+        return stats
+
+    def _extract_lr(self, param_group: dict[str, Any], name: str) -> dict[str, float]:
+        """The learning rate of a parameter group, noted in `lrs`."""
+        lr = float(param_group["lr"])
+        self.lrs[name].append(lr)
+        return {name: lr}
+
+    def _extract_momentum(self, param_group: dict[str, Any], name: str, use_betas: bool) -> dict[str, float]:
+        """The momentum of a parameter group, if that is logged."""
+        if not self.log_momentum:
+            return {}
+        momentum = float(param_group["betas"][0] if use_betas else param_group.get("momentum", 0.0))
+        self.last_momentum_values[name] = momentum
+        return {name: momentum}
+
+    def _extract_weight_decay(self, param_group: dict[str, Any], name: str) -> dict[str, float]:
+        """The weight decay of a parameter group, if that is logged."""
+        if not self.log_weight_decay:
+            return {}
+        self.last_weight_decay_values[name] = decay = float(param_group.get("weight_decay", 0.0))
+        return {name: decay}
+
+    def _remap_keys(self, names: Iterable[Iterable[str]], token: str = "/pg1") -> None:  # noqa: S107 - Lightning's name
+        """Groups may be added while training: the one that was alone is the first of several then, with what was noted."""
+        for name in (name for of_optimizer in names for name in of_optimizer):
+            before = name.removesuffix(token)
+            if before != name and before in self.lrs:
+                self.lrs[name] = self.lrs.pop(before)
+            self.lrs.setdefault(name, [])
+
+    def _find_names_from_schedulers(
+        self, lr_scheduler_configs: Iterable[SchedulerConfigLike]
+    ) -> tuple[list[list[str]], list[Optimizer], Counter[str]]:
+        """Names of the parameter groups of every scheduler's optimizer, these optimizers, and how often a name was taken."""
+        names: list[list[str]] = []
+        optimizers: list[Optimizer] = []
+        taken: Counter[str] = Counter()
+        for config in lr_scheduler_configs:
+            optimizers.append(config.scheduler.optimizer)
+            names.append(_names_of_groups(config.scheduler.optimizer, config.name, taken))
+        return names, optimizers, taken
+
+    def _find_names_from_optimizers(
+        self, optimizers: Iterable[Optimizer], seen_optimizers: Iterable[Optimizer], seen_optimizer_types: Counter[str]
+    ) -> tuple[list[list[str]], list[Optimizer]]:
+        """Names of the parameter groups of the optimizers that have no scheduler, and these optimizers."""
+        seen = {id(optimizer) for optimizer in seen_optimizers}
+        others = [optimizer for optimizer in optimizers if id(optimizer) not in seen]
+        return [_names_of_groups(optimizer, None, seen_optimizer_types) for optimizer in others], others
 
 
 def _has_momentum(optimizer: Optimizer) -> bool:
     return "momentum" in optimizer.defaults or "betas" in optimizer.defaults
 
 
-def _groups(trainer: TrainerLike) -> Iterator[_Group]:
-    """Every parameter group once for each scheduler of its optimizer, and once when there is none."""
-    taken: Counter[str] = Counter()
-    scheduled: set[int] = set()
-    for config in trainer.lr_scheduler_configs:
-        optimizer = config.scheduler.optimizer
-        scheduled.add(id(optimizer))
-        yield from _groups_of(optimizer, config.name, config.interval, taken)
-    for optimizer in trainer.optimizers:
-        if id(optimizer) not in scheduled:
-            yield from _groups_of(optimizer, None, None, taken)
-
-
-def _groups_of(optimizer: Optimizer, name: str | None, interval: str | None, taken: Counter[str]) -> Iterator[_Group]:
+def _names_of_groups(optimizer: Optimizer, name: str | None, taken: Counter[str]) -> list[str]:
     name = name or f"lr-{type(optimizer).__name__}"
     number = taken[name]
     taken[name] += 1
@@ -154,5 +184,4 @@ def _groups_of(optimizer: Optimizer, name: str | None, interval: str | None, tak
             f"{', '.join(repeated)}. "
             "Give each group of an optimizer its own 'name'."
         )
-    for suffix, group in zip(suffixes, groups, strict=True):
-        yield _Group(f"{name}/{suffix}" if suffix else name, group, interval)
+    return [f"{name}/{suffix}" if suffix else name for suffix in suffixes]

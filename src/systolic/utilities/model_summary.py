@@ -1,6 +1,6 @@
 """A table of a model's layers and the number of their parameters."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.console import Group
@@ -31,6 +31,56 @@ class LayerSummary:
         if not self.uninitialized:
             return get_human_readable_count(self.num_parameters)
         return f"{get_human_readable_count(self.num_parameters)} + ?" if self.num_parameters else "?"
+
+
+class SummaryColumns(list[tuple[str, list[str]]]):
+    """The table's columns: each with its title and its cells.
+
+    Attributes:
+        notes: Lines below the totals: a number and what it counts.
+    """
+
+    def __init__(self, columns: Iterable[tuple[str, list[str]]], notes: Iterable[tuple[str, str]] = ()) -> None:
+        super().__init__(columns)
+        self.notes = list(notes)
+
+
+@dataclass(frozen=True)
+class SummaryTable:
+    """A table and the lines below it, drawn with rich or as text.
+
+    Attributes:
+        columns: Titles and cells.
+        totals: Numbers and what they count.
+    """
+
+    columns: Sequence[tuple[str, Sequence[str]]]
+    totals: Sequence[tuple[str, str]]
+
+    @property
+    def _rows(self) -> list[tuple[str, ...]]:
+        return list(zip(*(cells for _, cells in self.columns), strict=True))
+
+    def __rich__(self) -> Group:
+        table = Table(header_style="bold magenta")
+        for title, _ in self.columns:
+            table.add_column(title, justify="right" if title == "Params" else "left", no_wrap=title == "Name")
+        for row in self._rows:
+            table.add_row(*map(escape, row))
+        grid = Table.grid(padding=(0, 2))
+        for number, meaning in self.totals:
+            grid.add_row(f"[bold]{meaning}[/]", number.strip())
+        return Group(table, grid) if self._rows else Group(grid)
+
+    def __str__(self) -> str:
+        lines = [f"{number:<10}{meaning}" for number, meaning in self.totals]
+        if not self._rows:
+            return "\n".join(lines)
+        cells = [tuple(title for title, _ in self.columns), *self._rows]
+        widths = [max(len(cell) for cell in column) for column in zip(*cells, strict=True)]
+        head, *body = [" | ".join(map(str.ljust, row, widths)) for row in cells]
+        rule = "-" * len(head)
+        return "\n".join([head, rule, *body, rule, *lines])
 
 
 class ModelSummary:
@@ -97,45 +147,40 @@ class ModelSummary:
             rows.append((" ", _LEFTOVER, _NOT_APPLICABLE, leftover, _NOT_APPLICABLE))
         return rows
 
+    def columns(self) -> SummaryColumns:
+        """The same by columns, with their titles, and the lines that not every module has."""
+        notes: list[tuple[str, str]] = []
+        if self.shared_parameters:
+            notes.append((get_human_readable_count(self.shared_parameters), "Params shared by modules, counted once"))
+        if self.uninitialized_parameters:
+            notes.append((str(self.uninitialized_parameters), "Lazy parameters without a shape yet, not counted"))
+        rows = self.rows()
+        return SummaryColumns(((title, [row[i] for row in rows]) for i, title in enumerate(_COLUMNS)), notes)
+
     def totals(self) -> list[tuple[str, str]]:
         """The lines below the table: a number and what it counts."""
-        totals = [
-            (get_human_readable_count(self.trainable_parameters), "Trainable params"),
-            (get_human_readable_count(self.non_trainable_parameters), "Non-trainable params"),
-            (get_human_readable_count(self.total_parameters), "Total params"),
-            (f"{self.model_size:,.3f}", "Total estimated model params size (MB)"),
-            (str(self.total_training_modes["train"]), "Modules in train mode"),
-            (str(self.total_training_modes["eval"]), "Modules in eval mode"),
-        ]
-        if self.shared_parameters:
-            totals.append((get_human_readable_count(self.shared_parameters), "Params shared by modules, counted once"))
-        if self.uninitialized_parameters:
-            totals.append((str(self.uninitialized_parameters), "Lazy parameters without a shape yet, not counted"))
-        return totals
+        counts = self.total_parameters, self.trainable_parameters, self.model_size
+        return [*totals_of(*counts, self.total_training_modes), *self.columns().notes]
 
     def __rich__(self) -> Group:
-        table = Table(header_style="bold magenta")
-        for column in _COLUMNS:
-            table.add_column(column, justify="right" if column == "Params" else "left", no_wrap=column == "Name")
-        for row in self.rows():
-            table.add_row(*map(escape, row))
-        grid = Table.grid(padding=(0, 2))
-        for number, meaning in self.totals():
-            grid.add_row(f"[bold]{meaning}[/]", number.strip())
-        return Group(table, grid) if self.rows() else Group(grid)
+        return SummaryTable(self.columns(), self.totals()).__rich__()
 
     def __str__(self) -> str:
-        lines = [f"{number:<10}{meaning}" for number, meaning in self.totals()]
-        rows = self.rows()
-        if not rows:
-            return "\n".join(lines)
-        cells = [_COLUMNS, *rows]
-        widths = [max(len(cell) for cell in column) for column in zip(*cells, strict=True)]
-        head, *body = [" | ".join(map(str.ljust, row, widths)) for row in cells]
-        rule = "-" * len(head)
-        return "\n".join([head, rule, *body, rule, *lines])
+        return str(SummaryTable(self.columns(), self.totals()))
 
     __repr__ = __str__
+
+
+def totals_of(total: int, trainable: int, megabytes: float, modes: Mapping[str, int]) -> list[tuple[str, str]]:
+    """The lines below the table that every module has."""
+    return [
+        (get_human_readable_count(trainable), "Trainable params"),
+        (get_human_readable_count(total - trainable), "Non-trainable params"),
+        (get_human_readable_count(total), "Total params"),
+        (f"{megabytes:,.3f}", "Total estimated model params size (MB)"),
+        (str(modes["train"]), "Modules in train mode"),
+        (str(modes["eval"]), "Modules in eval mode"),
+    ]
 
 
 def summarize(module: nn.Module, max_depth: int = 1) -> ModelSummary:
