@@ -97,7 +97,7 @@ def callbacks(
     """The user's callbacks, the default ones and those of installed packages; checkpoints last."""
     listed: list[Any] = list(given) if isinstance(given, (list, tuple)) else [] if given is None else [given]
     for callback in listed:
-        _require_callback(_guests.callback(callback))
+        _guests.require_callback(callback)
     _require_one_bar([type(c).__name__ for c in listed if isinstance(c, ProgressBar)], bar)
     if bar is not False and not any(isinstance(c, ProgressBar) for c in listed):
         listed.append(RichProgressBar())
@@ -114,7 +114,7 @@ def callbacks(
         listed.append(ModelCheckpoint())
     installed = installed_callbacks()
     for callback in installed:
-        _require_callback(_guests.callback(callback))
+        _guests.require_callback(callback)
     listed += installed
     _require_own_keys(listed)
     return _ordered(listed)
@@ -155,13 +155,6 @@ def _require_own_keys(listed: Sequence[Callback]) -> None:
             )
 
 
-def _require_callback(callback: Any) -> None:
-    if not isinstance(callback, Callback):
-        raise MisconfigurationException(
-            f"`callbacks` expects objects of systolic.Callback, or of Lightning's. Received: {callback!r}."
-        )
-
-
 def _ordered(listed: list[Any]) -> list[Callback]:
     return [c for c in listed if not isinstance(c, Checkpoint)] + [c for c in listed if isinstance(c, Checkpoint)]
 
@@ -171,7 +164,7 @@ def with_module_callbacks(own: list[Callback], module: LightningModule) -> list[
     brought = module.configure_callbacks()
     brought = list(brought) if isinstance(brought, Sequence) else [brought]
     for callback in brought:
-        _require_callback(_guests.callback(callback))
+        _guests.require_callback(callback)
     kept = [c for c in own if type(c) is Callback or not any(isinstance(other, type(c)) for other in brought)]
     return _ordered(kept + brought)
 

@@ -10,6 +10,7 @@ from ..callbacks import Callback, Checkpoint, ProgressBar
 from ..compat import lightnings, welcome
 from ..core import LightningDataModule, LightningModule, settle
 from ..data import CombinedLoader
+from ..exceptions import MisconfigurationException
 
 
 def module(given: Any) -> Any:
@@ -59,3 +60,11 @@ def loaders(given: Any) -> Any:
 def callback(given: Any) -> Any:
     """A Callback of Lightning's as ours; anything else as it is."""
     return welcome(given, Checkpoint, ProgressBar, Callback, root="Callback")
+
+
+def require_callback(given: object) -> None:
+    """Raise for anything that is no Callback of ours or of Lightning's."""
+    if not isinstance(callback(given), Callback):
+        raise MisconfigurationException(
+            f"`callbacks` expects objects of systolic.Callback, or of Lightning's. Received: {given!r}."
+        )

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..callbacks import Callback
 from ..core import LightningDataModule, LightningModule
+from ..exceptions import MisconfigurationException
 from ..profilers import Profiler
 from ..utilities._overrides import overrides
+from ._guests import require_callback
 from ._indexed_hooks import with_index_where_taken
-from ._signatures import called
+from ._signatures import called, warn_of_misspelt
 
 if TYPE_CHECKING:
     from ._trainer import Trainer
@@ -53,20 +56,76 @@ class HookTable:
         self._of_data: dict[str, Bound | None] = {}
         self._of_callbacks: dict[str, list[Bound]] = {}
         self._of_module: dict[str, Bound | None] = {}
+        self._known: list[Callback] = [*callbacks]
+        self._attached: list[Callback] | None = None
+        self._in_programs = False
+
+    def attach(self) -> None:
+        """Make `self.log` of the callbacks the module's; also of those that come to their list from now on."""
+        self._attached = []
+        for callback in self._known:
+            self._attach(callback)
+
+    def _attach(self, callback: Callback) -> None:
+        if self._attached is not None and not any(callback is one for one in self._attached):
+            self._attached.append(callback)
+            warn_of_misspelt(callback)
+            callback.log, callback.log_dict = self._module.log, self._module.log_dict
+
+    def detach(self) -> None:
+        """Take `self.log` from the callbacks."""
+        for callback in self._attached or ():
+            del callback.log, callback.log_dict
+        self._attached = None
+
+    def follow(self, callbacks: list[Callback]) -> None:
+        """Call the hooks of these callbacks from now on."""
+        self._callbacks = callbacks
+
+    def _look(self) -> None:
+        """Notice callbacks that hooks have put into their list, or taken out."""
+        known, now = self._known, self._callbacks
+        if len(known) == len(now) and all(map(operator.is_, known, now)):
+            return
+        for callback in self._callbacks:
+            if not any(callback is one for one in self._known):
+                require_callback(callback)
+                self._require_seen_by_programs(callback)
+                self._attach(callback)
+        self._known, self._of_callbacks = [*self._callbacks], {}
+
+    def _require_seen_by_programs(self, callback: Callback) -> None:
+        late = [name for name in IN_STEPS if self._in_programs and overrides(callback, name, Callback)]
+        if late:
+            raise MisconfigurationException(
+                f"{type(callback).__name__} was put into trainer.callbacks after the first training step, and overrides "
+                f"{late[0]}, which runs inside the step: the step's program is made without it. Put it there in `setup`, "
+                "or pass it to Trainer(callbacks=[...])."
+            )
 
     def callbacks(self, name: str, *args: Any) -> None:
         """Call a hook of the callbacks, with the trainer and the module as first arguments."""
-        for hook in self.overridden(name):
+        for hook in self._as_they_come(name):
             self._call(hook, name, args, self._trainer, self._module, *args)
 
     def callbacks_of_stage(self, name: str, stage: str) -> None:
         """Call `setup` or `teardown` of the callbacks, which take the stage by its name, as in Lightning."""
-        for hook in self.overridden(name):
+        for hook in self._as_they_come(name):
             self._call(hook, name, (stage,), self._trainer, self._module, stage=stage)
+
+    def _as_they_come(self, name: str) -> Iterator[Bound]:
+        """The overridden hooks, as a loop over a list that one of them may change sees them; not over one put in its place."""
+        hooks, listed, taken = self.overridden(name), self._callbacks, 0
+        while taken < len(hooks):
+            yield hooks[taken]
+            taken += 1
+            if listed is self._callbacks:
+                hooks = self.overridden(name)
 
     def callbacks_where(self, chosen: Callable[[Callback], bool], name: str) -> None:
         """Call a hook of some of the callbacks."""
-        for callback in self._callbacks:
+        self._look()
+        for callback in self._known:
             if chosen(callback):
                 self._call(self._of_callback(callback, name), name, (), self._trainer, self._module)
 
@@ -93,16 +152,19 @@ class HookTable:
 
     def overridden(self, name: str) -> list[Bound]:
         """The callbacks' methods for a hook, without those that do nothing."""
+        self._look()
         if name not in self._of_callbacks:
             assert hasattr(Callback, name), f"{name} is no hook of callbacks"
-            chosen = [callback for callback in self._callbacks if overrides(callback, name, Callback)]
+            chosen = [callback for callback in self._known if overrides(callback, name, Callback)]
             self._of_callbacks[name] = [self._of_callback(callback, name) for callback in chosen]
         return self._of_callbacks[name]
 
     def in_steps(self) -> list[tuple[str, Callback, list[Bound]]]:
         """The callbacks with hooks inside the step: a name for each, the callback, and these hooks."""
+        self._look()
+        self._in_programs = True
         found: list[tuple[str, Callback, list[Bound]]] = []
-        for number, callback in enumerate(self._callbacks):
+        for number, callback in enumerate(self._known):
             hooks = [getattr(callback, name) for name in IN_STEPS if overrides(callback, name, Callback)]
             if hooks:
                 found.append((f"callbacks[{number}] ({type(callback).__name__})", callback, hooks))

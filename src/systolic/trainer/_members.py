@@ -83,6 +83,8 @@ class TrainerMembers:
     @callbacks.setter
     def callbacks(self, callbacks: list[Callback]) -> None:
         self._run.trainer.reconfigure(dataclasses.replace(self._run.config, callbacks=callbacks))
+        if hasattr(self._run, "hooks"):
+            self._run.hooks.follow(callbacks)
 
     @property
     def checkpoint_callbacks(self) -> list[Checkpoint]:

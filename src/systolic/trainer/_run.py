@@ -272,11 +272,10 @@ class Run:
             self.config, callbacks=_defaults.with_module_callbacks(self.config.callbacks, self.module)
         )
         self.hooks = HookTable(self.trainer, self.config.callbacks, self.module, self.datamodule, self.config.profiler)
-        for owner in (self.module, self.datamodule, *self.config.callbacks):
+        for owner in (self.module, self.datamodule):
             if owner is not None:
                 warn_of_misspelt(owner)
-        for callback in self.config.callbacks:
-            callback.log, callback.log_dict = self.module.log, self.module.log_dict
+        self.hooks.attach()
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
@@ -326,8 +325,7 @@ class Run:
         call_owner(self, self.module, "teardown", stage=fn)
         self.profiler.describe()
         self.profiler.teardown(fn.value)
-        for callback in self.config.callbacks:
-            del callback.log, callback.log_dict
+        self.hooks.detach()
         try:
             _checkpoints.finish(self)  # first: loggers may upload what is still being written
         finally:
