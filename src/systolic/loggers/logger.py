@@ -1,12 +1,19 @@
 """The base class of loggers, and the one that does nothing."""
 
+import functools
 from abc import ABC, abstractmethod
 from argparse import Namespace
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from torch import Tensor
 from torch.nn import Module
+
+from ..utilities.rank_zero import rank_zero_only
+
+L = TypeVar("L", bound="Logger")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Logger(ABC):
@@ -87,6 +94,26 @@ class DummyExperiment:
 
     def __setitem__(self, index: int, value: object) -> None:
         return None
+
+
+def rank_zero_experiment(fn: Callable[Concatenate[L, P], R]) -> Callable[Concatenate[L, P], R | DummyExperiment]:
+    """A logger's method that makes its experiment, for the first process; the others get an object that does nothing.
+
+    Example:
+        >>> class MyLogger(DummyLogger):
+        ...     @property
+        ...     @rank_zero_experiment
+        ...     def experiment(self):
+        ...         return "my experiment"
+        >>> MyLogger().experiment
+        'my experiment'
+    """
+
+    @functools.wraps(fn)
+    def experiment(self: L, *args: P.args, **kwargs: P.kwargs) -> R | DummyExperiment:
+        return DummyExperiment() if rank_zero_only.rank > 0 else fn(self, *args, **kwargs)
+
+    return experiment
 
 
 class DummyLogger(Logger):
