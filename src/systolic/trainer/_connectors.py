@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from ..callbacks import BatchSizeFinder, Callback, Checkpoint, LearningRateFinder
 from . import _checkpoint_choice, _checkpoints, _guests
 from ._hooks import HookTable
 from ._requeue import newest_checkpoint, next_checkpoint
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from ..core import LightningDataModule, LightningModule
     from ._run import Run
     from ._trainer import Trainer
+
+_TUNERS = (BatchSizeFinder, LearningRateFinder)
 
 
 def connect(trainer: Trainer, model: LightningModule) -> Run:
@@ -128,6 +131,31 @@ class CheckpointConnector:
         """
         nothing_to_load = model_provided or not model_connected
         return _checkpoint_choice.choose(self._trainer, TrainerFn(state_fn).value, ckpt_path, nothing_to_load)
+
+
+class CallbackConnector:
+    """`trainer._callback_connector`: the order of callbacks, and what they get.
+
+    Args:
+        trainer: the trainer.
+    """
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer = trainer
+
+    def _attach_model_logging_functions(self) -> None:
+        """Make `self.log` of callbacks that were put into `trainer.callbacks` the module's, before their next hook."""
+        if hasattr(self.trainer.run, "hooks"):
+            self.trainer.run.hooks.look()
+
+    @staticmethod
+    def _reorder_callbacks(callbacks: list[Callback]) -> list[Callback]:
+        """The callbacks, with those that tune first, and those that save checkpoints last.
+
+        Args:
+            callbacks: in any order.
+        """
+        return sorted(callbacks, key=lambda one: isinstance(one, Checkpoint) - isinstance(one, _TUNERS))
 
 
 class AcceleratorConnector:

@@ -82,7 +82,7 @@ class HookTable:
         """Call the hooks of these callbacks from now on."""
         self._callbacks = callbacks
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """Notice callbacks that hooks have put into their list, or taken out."""
         known, now = self._known, self._callbacks
         if len(known) == len(now) and all(map(operator.is_, known, now)):
@@ -124,7 +124,7 @@ class HookTable:
 
     def callbacks_where(self, chosen: Callable[[Callback], bool], name: str) -> None:
         """Call a hook of some of the callbacks."""
-        self._look()
+        self.look()
         for callback in self._known:
             if chosen(callback):
                 self._call(self._of_callback(callback, name), name, (), self._trainer, self._module)
@@ -152,7 +152,7 @@ class HookTable:
 
     def overridden(self, name: str) -> list[Bound]:
         """The callbacks' methods for a hook, without those that do nothing."""
-        self._look()
+        self.look()
         if name not in self._of_callbacks:
             assert hasattr(Callback, name), f"{name} is no hook of callbacks"
             chosen = [callback for callback in self._known if overrides(callback, name, Callback)]
@@ -161,7 +161,7 @@ class HookTable:
 
     def in_steps(self) -> list[tuple[str, Callback, list[Bound]]]:
         """The callbacks with hooks inside the step: a name for each, the callback, and these hooks."""
-        self._look()
+        self.look()
         self._in_programs = True
         found: list[tuple[str, Callback, list[Bound]]] = []
         for number, callback in enumerate(self._known):

@@ -55,7 +55,7 @@ def fit_loop(run: Run, place: Place | None) -> dict[str, Any]:
     by_hand = _pair(total * (not automatic))
     return {
         "state_dict": {"combined_loader": stateful} if stateful else {},
-        "epoch_loop.state_dict": {"_batches_that_stepped": _batches_that_stepped(run)},
+        "epoch_loop.state_dict": {"_batches_that_stepped": batches_that_stepped(run)},
         "epoch_loop.batch_progress": _training_batches(run),
         "epoch_loop.scheduler_progress": _both(_pair(counters.scheduler_steps), _pair(progress.scheduler_steps)),
         "epoch_loop.automatic_optimization.state_dict": {},
@@ -93,7 +93,7 @@ def _is_in_batch_end(run: Run) -> bool:
     return is_in_epoch(run) and progress.batch > 0 and not followed
 
 
-def _batches_that_stepped(run: Run) -> int:
+def batches_that_stepped(run: Run) -> int:
     """Lightning counts a batch here once everything that follows it is done, a validation included."""
     progress = run.progress
     counted = run.counters.batches_that_stepped + progress.stepped_unreported

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _lightning_loops
 from ._faces import DataSource, ValidationInFit
-from ._loop_progress import LoopProgress
+from ._loop_progress import AutomaticOptimization, LoopProgress, ManualOptimization
 from ._stage import Stage
 
 if TYPE_CHECKING:
@@ -59,6 +59,15 @@ class FitLoopLimits:
         self._trainer.max_steps = steps
 
     @property
+    def min_steps(self) -> int | None:
+        """How many optimizer steps there are at least."""
+        return self._trainer.min_steps
+
+    @min_steps.setter
+    def min_steps(self, steps: int | None) -> None:
+        self._trainer.min_steps = steps
+
+    @property
     def restarting(self) -> bool:
         """Whether training is about to go on in the middle of an epoch."""
         run = self._trainer.run
@@ -66,8 +75,20 @@ class FitLoopLimits:
 
     @property
     def _batches_that_stepped(self) -> int:
-        """Under Lightning's name, which callbacks written for it read."""
-        return self._trainer.batches_that_stepped
+        """Under Lightning's name, which callbacks written for it read and set: the step that loggers get for this batch."""
+        run = self._trainer.run
+        return self._trainer.batches_that_stepped if run.symbols is not None else _lightning_loops.batches_that_stepped(run)
+
+    @_batches_that_stepped.setter
+    def _batches_that_stepped(self, count: int) -> None:
+        self._require_between_steps("epoch_loop._batches_that_stepped", "the hooks after a step can set it")
+        run = self._trainer.run
+        run.counters.batches_that_stepped += count - _lightning_loops.batches_that_stepped(run)
+
+    @property
+    def global_step(self) -> int:
+        """Optimizer steps so far."""
+        return self._trainer.global_step
 
     @property
     def _skip_backward(self) -> bool:
@@ -100,6 +121,18 @@ class FitLoopLimits:
         """How many steps the learning rate schedulers have made."""
         self._require_between_steps("scheduler_progress", "self.global_step is a number of the program")
         return LoopProgress.of(self.state_dict()["epoch_loop.scheduler_progress"])
+
+    @property
+    def automatic_optimization(self) -> AutomaticOptimization:
+        """How often the optimizer of automatic optimization stepped."""
+        self._require_between_steps("automatic_optimization", "self.global_step is a number of the program")
+        return AutomaticOptimization.of(self.state_dict())
+
+    @property
+    def manual_optimization(self) -> ManualOptimization:
+        """How often optimizers stepped that the module calls by itself."""
+        self._require_between_steps("manual_optimization", "self.global_step is a number of the program")
+        return ManualOptimization.of(self.state_dict())
 
     def _require_between_steps(self, name: str, instead: str) -> None:
         self._trainer.run.reads.require_between_steps(f"trainer.fit_loop.{name}", instead)

@@ -12,7 +12,7 @@ from ..compiler import DeferredObject, is_capture_thread
 from ..core import LightningModule
 from ..loggers import LoggerProtocol
 from ..precision import Precision
-from ._connectors import AcceleratorConnector, CheckpointConnector, DataConnector
+from ._connectors import AcceleratorConnector, CallbackConnector, CheckpointConnector, DataConnector
 from ._defaults import all_of
 from ._faces import LoggerFace, PredictLoop, StageLoop
 from ._stage import RunningStage, Stage, TrainerStatus
@@ -161,6 +161,11 @@ class TrainerMembers:
     def _checkpoint_connector(self) -> CheckpointConnector:
         """Under Lightning's name, by which libraries get what a checkpoint would hold."""
         return CheckpointConnector(self._run.trainer)
+
+    @property
+    def _callback_connector(self) -> CallbackConnector:
+        """Under Lightning's name, by which libraries put callbacks into order."""
+        return CallbackConnector(self._run.trainer)
 
     @property
     def _accelerator_connector(self) -> AcceleratorConnector:
