@@ -19,6 +19,8 @@ class ProgressBar(Callback):
     `trainer.progress_bar_metrics` may be, would make every batch wait.
     """
 
+    _current_eval_dataloader_idx: int | None = None
+
     def __init__(self) -> None:
         self._trainer: TrainerLike | None = None
         self._module: Any = None
@@ -81,6 +83,43 @@ class ProgressBar(Callback):
     def total_predict_batches(self) -> int | float:
         """Batches to predict of all loaders."""
         return sum(self.trainer.predict_loop.max_batches)
+
+    def has_dataloader_changed(self, dataloader_idx: int) -> bool:
+        """Whether an evaluation has come to another loader since this was asked last.
+
+        Args:
+            dataloader_idx: the number of the loader that it has come to.
+        """
+        before, self._current_eval_dataloader_idx = self._current_eval_dataloader_idx, dataloader_idx
+        return before != dataloader_idx
+
+    def reset_dataloader_idx_tracker(self) -> None:
+        """Forget the loader: the next evaluation begins with another one."""
+        self._current_eval_dataloader_idx = None
+
+    @property
+    def total_val_batches_current_dataloader(self) -> int | float:
+        """Validation batches of the loader that `has_dataloader_changed` was told last; those of the sanity check during it."""
+        trainer = self.trainer
+        return self._of_current(trainer.num_sanity_val_batches if trainer.sanity_checking else trainer.num_val_batches)
+
+    @property
+    def total_test_batches_current_dataloader(self) -> int | float:
+        """Test batches of the loader that `has_dataloader_changed` was told last."""
+        return self._of_current(self.trainer.num_test_batches)
+
+    @property
+    def total_predict_batches_current_dataloader(self) -> int | float:
+        """Batches to predict of the loader that `has_dataloader_changed` was told last."""
+        return self._of_current(self.trainer.num_predict_batches)
+
+    def _of_current(self, batches: Sequence[int | float]) -> int | float:
+        if self._current_eval_dataloader_idx is None:
+            raise TypeError(
+                f"{type(self).__name__} does not know the loader. Call self.has_dataloader_changed(dataloader_idx) before, in "
+                "a hook that gets its number, such as on_validation_batch_start."
+            )
+        return batches[self._current_eval_dataloader_idx]
 
     def epoch_description(self, epoch: int | None = None) -> str:
         """`"Epoch 3/9"`; the last epoch is left out when nobody knows it. By default of the current epoch."""

@@ -54,6 +54,7 @@ class TQDMProgressBar(SwitchedProgressBar):
         self._process_position = process_position
         self._leave = leave
         self._bars: dict[str, Tqdm | None] = dict.fromkeys(("train", "val", "test", "predict"))
+        self._drawn: dict[str, int] = {}
         self._batches: list[int | float] = []
         self._loader = -1
         self._has_begun = self._in_epoch = False
@@ -161,7 +162,7 @@ class TQDMProgressBar(SwitchedProgressBar):
         self._begin_epoch(trainer)
 
     def _begin_epoch(self, trainer: TrainerLike, done: int = 0) -> None:
-        _begin(self.train_progress_bar, f"Epoch {trainer.current_epoch}", self.total_train_batches, done)
+        self._begin("train", f"Epoch {trainer.current_epoch}", self.total_train_batches, done)
         self._in_epoch = True
 
     def on_step_dispatched(self, trainer: TrainerLike, pl_module: LightningModule, batch_idx: int) -> None:
@@ -170,22 +171,34 @@ class TQDMProgressBar(SwitchedProgressBar):
             if batch_idx == 0 and self._has_begun:
                 self._next_loader()
             self._has_begun = True
-            self._moved(self._bar(self._evaluated), batch_idx + 1)
+            self._moved(self._evaluated, batch_idx + 1)
             return
         if self._bars["train"] is None:
             return
         if not self._in_epoch:  # of a run that goes on in the middle of one, for which no hook tells its beginning
             self._begin_epoch(trainer, batch_idx)
-        if self._moved(self.train_progress_bar, batch_idx + 1):
+        if self._moved("train", batch_idx + 1):
             self.train_progress_bar.set_postfix(self.get_metrics(trainer, pl_module))
 
-    def _moved(self, bar: Tqdm, done: int) -> bool:
-        """Redraw the bar if it is time to, and tell whether it was."""
-        due = self.is_enabled and (done % self._refresh_rate == 0 or done == bar.total)
+    def _moved(self, name: str, done: int) -> bool:
+        """Redraw the bar if it is time to, and tell whether it was; not one that hooks of a subclass draw by themselves."""
+        bar = self._bar(name)
+        if bar.n not in (0, self._drawn.get(name)):
+            return False
+        due = self._should_update(done, bar.total)
         if due and not bar.disable:
-            bar.n = done
+            self._drawn[name] = bar.n = done
             bar.refresh()
         return due
+
+    def _should_update(self, current: int, total: float | None) -> bool:
+        """Whether it is time to redraw a bar.
+
+        Args:
+            current: batches that are done.
+            total: batches that there are.
+        """
+        return self.is_enabled and (current % self._refresh_rate == 0 or current == total)
 
     def on_train_epoch_end(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """Show the epoch's metrics."""
@@ -247,7 +260,15 @@ class TQDMProgressBar(SwitchedProgressBar):
         following = [i for i, count in enumerate(self._batches) if i > self._loader and count]
         if following:
             self._loader = following[0]
-            _begin(self._bar(self._evaluated), f"{self._label} DataLoader {self._loader}", self._batches[self._loader])
+            self._begin(self._evaluated, f"{self._label} DataLoader {self._loader}", self._batches[self._loader])
+
+    def _begin(self, name: str, description: str, total: int | float, done: int = 0) -> None:
+        bar = self._bar(name)
+        bar.reset()
+        self._drawn[name] = 0
+        bar.total = int(total) if math.isfinite(total) else None
+        bar.initial = done  # the rate is of those after it
+        bar.set_description(description)
 
     def _end_evaluation(self) -> None:
         self._bar(self._evaluated).close()
@@ -260,13 +281,6 @@ class TQDMProgressBar(SwitchedProgressBar):
             print(*values, **({} if sep == " " else {"sep": sep}), **kwargs)  # noqa: T201 - as Lightning's does
         else:
             bar.write((" " if sep is None else sep).join(map(str, values)), **kwargs)
-
-
-def _begin(bar: Tqdm, description: str, total: int | float, done: int = 0) -> None:
-    bar.reset()
-    bar.total = int(total) if math.isfinite(total) else None
-    bar.initial = done  # the rate is of those after it
-    bar.set_description(description)
 
 
 def _resolved(refresh_rate: int) -> int:
