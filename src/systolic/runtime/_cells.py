@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 import weakref
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -49,6 +51,7 @@ class Cell:
         shape: its shape.
         dtype: its PyTorch dtype.
         mirror: host memory that user code was given to look at (and perhaps to write to).
+        mirrored: the array whose values are there: a thread may have looked while a step was about to replace it.
         dirty: whether user code wrote to it there.
         sharers: what looks at it beside the tensor whose it is.
     """
@@ -58,6 +61,7 @@ class Cell:
     shape: torch.Size
     dtype: torch.dtype
     mirror: torch.Tensor | None = field(default=None, repr=False)
+    mirrored: jax.Array | None = field(default=None, repr=False)
     dirty: bool = False
     sharers: list[weakref.ref[Sharer]] = field(default_factory=list, repr=False)
 
@@ -90,20 +94,22 @@ class Cell:
 
     def host(self) -> torch.Tensor:
         """The current value in host memory; waits for the device. Call `mark_written` after changing it."""
-        if self.mirror is None:
+        mirror = self.mirror
+        if mirror is None or (self.mirrored is not self.buffer.array and not self.dirty):
             # copied, because JAX keeps the array that it gives and forbids writes to it; users write to this one
-            values = np.array(to_host_array(self.buffer.array))  # host sync: user code looks at a value
+            array, values = _read(self.buffer, lambda array: np.array(to_host_array(array)))  # host sync: user code looks
             if self.offset >= 0:
                 values = values[self.offset : self.offset + self.shape.numel()].reshape(tuple(self.shape)).copy()
-            self.mirror = to_torch_tensor(values, self.dtype)
-            self.buffer.mirrored = True
-        return self.mirror
+            mirror = to_torch_tensor(values, self.dtype)
+            self.mirror, self.mirrored, self.buffer.mirrored = mirror, array, True
+        return mirror
 
     def snapshot(self) -> torch.Tensor:
         """A copy of the current value that nobody else holds; leaves nothing behind. Waits for the device."""
-        if self.mirror is not None:
-            return self.mirror.clone()
-        values = copy_to_host(self.buffer.array)  # host sync: the value is wanted
+        mirror = self.mirror
+        if mirror is not None and (self.mirrored is self.buffer.array or self.dirty):
+            return mirror.clone()
+        _, values = _read(self.buffer, copy_to_host)  # host sync: the value is wanted
         if self.offset >= 0:
             values = values[self.offset : self.offset + self.shape.numel()].reshape(tuple(self.shape))
         return to_torch_tensor(np.array(values), self.dtype)
@@ -187,9 +193,30 @@ def flush(buffer: Buffer) -> None:
                 values[cell.offset : cell.offset + flat.size] = np.asarray(flat)
         buffer.array = put(values, place_of(buffer.array.sharding, values.shape))
     for cell in buffer.cells:
-        cell.mirror = None
+        cell.mirror = cell.mirrored = None
         cell.dirty = False
     buffer.mirrored = False
+
+
+_PATIENCE_S = 60.0
+
+
+def _read(buffer: Buffer, read: Callable[[jax.Array], np.ndarray[Any, Any]]) -> tuple[jax.Array, np.ndarray[Any, Any]]:
+    """A buffer's array, and what a function reads of it.
+
+    In another thread than the main one it may be given to a step meanwhile. Then the step's new array is waited for.
+    """
+    waited_since = time.monotonic()
+    while True:
+        array = buffer.array
+        try:
+            return array, read(array)
+        except RuntimeError:
+            waits = time.monotonic() - waited_since < _PATIENCE_S
+            if not array.is_deleted() or threading.current_thread() is threading.main_thread() or not waits:
+                raise
+            if buffer.array is array:
+                time.sleep(0.001)
 
 
 def _mirror(cell: Cell) -> torch.Tensor:

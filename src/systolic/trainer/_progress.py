@@ -31,7 +31,8 @@ class Reading:
 
     Attributes:
         source: the training loader.
-        draws: whether reading a batch draws from the global random generators of this process; None until that is known.
+        draws: whether reading a batch draws from the global random generators of this process, or has to be expected to; None
+            until that is known. Where it does, each batch is read when it is needed.
         first: the number of the first batch.
         before: the generators before the first batch is read, where that is not the first of the epoch.
         after: the generators once the first batch is read; None where reading alone determines them.

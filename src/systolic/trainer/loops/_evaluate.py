@@ -14,6 +14,7 @@ from ...metrics import Results
 from .._common_start import share_generators
 from .._indexed_hooks import require_index_as_needed
 from .._left_batches import as_left
+from .._looked_at import depth_for
 from .._modes import evaluation_mode
 from .._padding import padder_for
 from .._stage import Stage
@@ -89,7 +90,7 @@ class EvaluationLoop:
             transform=run.before_transfer(),
             precision=config.numerics,
             pad=padder_for(run, loader),
-            depth=config.prefetch_batches,
+            depth=depth_for(run, loader),
             dataloader_idx=index,
             limit=limit,
             shown=starts or ends,

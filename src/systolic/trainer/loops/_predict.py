@@ -15,6 +15,7 @@ from ...utilities._torch_internals import tree_map_only
 from .._batch_indices import NotingIndices, prediction_writers
 from .._indexed_hooks import require_index_as_needed
 from .._left_batches import as_left
+from .._looked_at import depth_for
 from .._modes import evaluation_mode
 from .._stage import Stage
 from .._steps import EvaluationStep
@@ -97,7 +98,7 @@ class PredictionLoop:
         hooks, config = run.hooks, run.config
         place = (index,) if len(run.evaluation_loaders(_STAGE)[0]) > 1 else ()
         options = {"transform": run.before_transfer(), "precision": config.numerics, "dataloader_idx": index}
-        batches = feed(loader, run.placement, depth=config.prefetch_batches, limit=limit, **options)
+        batches = feed(loader, run.placement, depth=depth_for(run, loader), limit=limit, **options)
         starts = hooks.anybody(_STAGE.batch_start)
         for batch in runner.watched(batches):
             if starts:

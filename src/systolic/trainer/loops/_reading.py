@@ -122,7 +122,9 @@ def _read_for_training(
         yield from map(prepare, items)
 
 
-def begin_reading(reading: Reading, batch: int, resumed: Resumed | None, shared: Sequence[torch.Generator]) -> None:
+def begin_reading(
+    reading: Reading, batch: int, resumed: Resumed | None, shared: Sequence[torch.Generator], looks: bool
+) -> None:
     """Begin an epoch, or go on in the middle of the one that was resumed.
 
     Args:
@@ -130,9 +132,12 @@ def begin_reading(reading: Reading, batch: int, resumed: Resumed | None, shared:
         batch: the number of the next batch.
         resumed: what the checkpoint knows; None where the epoch begins.
         shared: generators of the training loader that validation draws from, too.
+        looks: whether the data look at what is trained.
     """
     reading.first, reading.before, reading.after, reading.under_way, reading.held = batch, None, None, None, None
-    if shared:  # read ahead, the loader would draw before a validation or after it, as the thread happens to run
+    # read ahead, the loader would draw before a validation or after it, as the thread happens to run, and an agent in it would
+    # play with the weights of any step
+    if shared or looks:
         reading.draws = True
     if resumed is None:
         return
