@@ -147,11 +147,27 @@ class EpochSource:
         resumed, self._resumed = self._resumed, False
         if not resumed and self._combined is None and isinstance(self._leaves[0], IndexedLoader):
             return self.loader  # which has faster ways to be read
+        whole = self._tracked()
+        return whole if self._combined is None else CombinedBatches(whole)
+
+    def load(self, length_is_known: bool) -> None:
+        """Begin and drop a pass, as Lightning does with every loader that it gets after the first epoch, before the epoch's own.
+
+        Seeds are drawn for it, workers are started, and a loader of unknown length gives a batch.
+
+        Args:
+            length_is_known: whether it is known how many batches the epoch has.
+        """
+        batches = iter(self._tracked())
+        if not length_is_known:
+            next(batches, None)
+
+    def _tracked(self) -> Any:
         if self._combined is None:
             return self._leaves[0]
         whole = CombinedLoader(self._combined.iterables, self._combined.mode)
         whole.flattened = list(self._leaves)
-        return CombinedBatches(whole)
+        return whole
 
     def mark(self) -> list[Mark] | None:
         """Marks of the loaders after the batch that was read last; None where they follow from the number of batches."""

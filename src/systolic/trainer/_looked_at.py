@@ -89,7 +89,7 @@ class _Walk:
         return self._asks_for_trainer and self._has_datamodule
 
     def _inside(self, item: Any) -> Iterable[object]:
-        """What an object holds."""
+        """Objects that an object holds."""
         cls = type(item)
         if issubclass(cls, torch.Tensor):
             return ()
@@ -113,7 +113,7 @@ class _Walk:
         return islice(gc.get_referents(item), _ELEMENTS if issubclass(cls, _CONTAINERS) else None)
 
     def _of_loader(self, loader: DataLoader[Any]) -> list[object]:
-        """What is used of a DataLoader in this process: its workers have copies of the dataset."""
+        """Parts of a DataLoader that this process uses: its workers have copies of the dataset."""
         left_out = _NEVER_READ
         if loader.num_workers:
             left_out = left_out | _IN_WORKERS

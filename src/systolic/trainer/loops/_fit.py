@@ -128,6 +128,7 @@ class FitLoop:
         self.due.start()
         if run.progress.resumed is None:
             run.progress.loaded = run.counters.epoch
+            self._begin_loaded()
         else:
             self._load_as_before()
         warn_of_eval_mode(run.module)
@@ -152,6 +153,7 @@ class FitLoop:
                     run.reload(Stage.FIT)
                     self.reading.source.close()
                     self._read_from(run.train_loader)
+                    self._begin_loaded()
                 self.start_epoch()
                 run.is_last_batch = False  # the last epoch's was
             # not before: a checkpoint from a hook above is of the time between epochs; resuming it calls these hooks again
@@ -185,6 +187,11 @@ class FitLoop:
                 run.loaders_and_limits(Stage.VALIDATE)
             run.counters.epoch = epoch
         self._read_from(run.train_loader)
+
+    def _begin_loaded(self) -> None:
+        """Draw the numbers that Lightning draws for loaders which it has just got; in the first epoch these are the epoch's."""
+        if self._run.counters.epoch:
+            self.reading.source.load(self._run.num_training_batches < float("inf"))
 
     def _take_up(self) -> Resumed | None:
         """Go on from the checkpoint, the first time: generators last, after every hook that may have drawn from them."""
