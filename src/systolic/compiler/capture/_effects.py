@@ -214,7 +214,7 @@ def container_effects(
             effects += _dict_effects(path, container, before[path], finals)
     for path in opaque:
         effects += _list_effects(path, objects.lists[path], before[path], finals)
-    effects += [SetContents(item, finals.tree(list(item))) for item, old in objects.sets if item != old]
+    effects += [SetContents(item, finals.tree(list(item))) for item, old in objects.sets.values() if item != old]
     return effects
 
 
@@ -260,7 +260,15 @@ def _all_in_place(path: Path, was: object, now: object, finals: Finals) -> bool:
         # made anew of the same elements, as torchvision's anchors are in every step: the list that was there may stay, while
         # another one would have to be watched anew, which takes a trace
         return all(a is b or _is_equal(a, b) for a, b in zip(was, now, strict=True))
+    if type(now) is set and type(was) is set:  # the same holds of sets
+        return _holds_equal(was, now)
     return was is now or _is_equal(was, now)
+
+
+def _holds_equal(was: set[Any], now: set[Any]) -> bool:
+    """Whether two sets hold the same elements: the very ones, or equal plain ones."""
+    known = {one: one for one in was}
+    return was == now and all(known[one] is one or _is_equal(known[one], one) for one in now)
 
 
 def _is_equal(was: object, now: object) -> bool:

@@ -37,7 +37,7 @@ class Guards:
         self._conditions = [condition for condition, _ in conditions]
         self._lines = [line for _, line in conditions]
         self._items = list(_items(objects, set(variable)))
-        self._sets = objects.sets
+        self._sets = list(objects.sets.values())
         self._optimizers = [_Optimizer.of(o) for o in objects.optimizers().values()]
         self._sizes = [(o.state, len(o.state)) for o in self._optimizers]
         self._tensors = objects.trainable_tensors()

@@ -141,7 +141,7 @@ def _kept_by(function: types.FunctionType) -> dict[str, Place]:
     own = vars(function)
     found: dict[str, Place] = {f"{function.__qualname__}.{name}": (own, name) for name in own if _is_watched(own[name])}
     defaults = dict(enumerate(function.__defaults__ or ())) | (function.__kwdefaults__ or {})
-    changing = {str(name): value for name, value in defaults.items() if isinstance(value, dict | list)}
+    changing = {str(name): value for name, value in defaults.items() if isinstance(value, dict | list | set)}
     return found | {f"{function.__qualname__}({name})": (changing, name) for name in changing if _is_watched(changing[name])}
 
 
@@ -164,7 +164,7 @@ def _members(value: object, names: Collection[str], seen: set[int]) -> dict[str,
 
 
 def _is_watched(value: object) -> bool:
-    if isinstance(value, dict | list | tuple):
+    if isinstance(value, dict | list | tuple | set | frozenset):
         return not is_large(value)
     kinds = (*PLAIN, types.SimpleNamespace, argparse.Namespace, np.ndarray, torch.Generator)
     return isinstance(value, kinds) or is_drawn_from(value) or is_record(value) or is_plain_object(value)
@@ -172,7 +172,7 @@ def _is_watched(value: object) -> bool:
 
 def is_large(value: object) -> bool:
     """Whether a value is a table with so many entries that it is data."""
-    return isinstance(value, dict | list | tuple) and len(value) > _MAX_ENTRIES
+    return isinstance(value, dict | list | tuple | set | frozenset) and len(value) > _MAX_ENTRIES
 
 
 def names_in(code: types.CodeType) -> Iterator[str]:

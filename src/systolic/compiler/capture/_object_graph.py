@@ -36,6 +36,9 @@ _PLAIN = (bool, int, float, str, type(None))
 _SMALL = 64
 """Up to how many elements a container counts as a setting; larger ones are data."""
 
+_ELEMENTS = "__elements__"
+"""Last part of the path at which the contents of a set are compared."""
+
 _NONE: Mapping[int, frozenset[str] | None] = {}
 
 # nn.Module's own bookkeeping: walked by kind (parameters, buffers, submodules) or not part of what a step computes
@@ -66,7 +69,7 @@ class ObjectGraph:
         grads: the `.grad` of every tensor that has one, by the path of its owner.
         lists: the lists among the containers, those included that are only appended to.
         keys: which keys of a container matter.
-        sets: every set with a copy of it.
+        sets: every set with a copy of it, by path.
         hooks: the tables of hooks of every module, optimizer and tensor, by the owner's path and the attribute.
         plain: objects of the user's classes of which it has the numbers only.
         arrays: NumPy's arrays, by path.
@@ -96,7 +99,7 @@ class ObjectGraph:
         self.lists: dict[Path, list[Any]] = {}
         self.keys: dict[Path, list[Any]] = {}
         self.hooks: dict[Path, Table] = {}
-        self.sets: list[tuple[set[Any], frozenset[Any]]] = []
+        self.sets: dict[Path, tuple[set[Any], frozenset[Any]]] = {}
         self._seen: dict[int, Path] = {}
         self._opaque = set(opaque_lists)
         self._left_out = left_out
@@ -126,8 +129,7 @@ class ObjectGraph:
             for index, element in enumerate(elements):
                 self._visit(element, (*path, index))
         elif isinstance(item, set):
-            self.values[path] = frozenset(item)
-            self.sets.append((item, frozenset(item)))
+            self._visit_set(item, path)
         else:
             self._visit_other(item, path)
 
@@ -288,6 +290,15 @@ class ObjectGraph:
         for index, element in enumerate(item):
             self._visit(element, (*path, index))
 
+    def _visit_set(self, item: set[Any], path: Path) -> None:
+        if id(item) in self._seen:
+            self.values[path] = SameAs(self._seen[id(item)])
+            return
+        self._seen[id(item)] = path
+        self._objects[path] = item
+        self.sets[path] = item, frozenset(item)
+        self.values[(*path, _ELEMENTS)] = self.sets[path][1]
+
     def _visit_dict(self, item: MutableMapping[Any, Any], path: Path, keys: Iterable[Any]) -> None:
         self.containers[path] = item
         self.keys[path] = list(keys)
@@ -303,9 +314,13 @@ class ObjectGraph:
         yield from self.containers.items()
         yield from ((path, item) for path, item in self.lists.items() if path not in self.containers)
 
+    def changeable(self) -> dict[Path, Any]:
+        """The same, and the sets."""
+        return {**dict(self.every_container()), **{path: item for path, (item, _) in self.sets.items()}}
+
     def places(self) -> dict[int, Path]:
         """The paths of all these, by id."""
-        return {id(container): path for path, container in self.every_container()}
+        return {id(container): path for path, container in self.changeable().items()}
 
     def objects(self) -> Iterator[tuple[Path, Any]]:
         """Every module, optimizer and container that was walked, by the path at which it was first met."""
@@ -348,7 +363,7 @@ class Snapshot:
     def __init__(self, objects: ObjectGraph) -> None:
         self.copies: list[tuple[Any, Any]] = [(container, copied(container)) for _, container in objects.every_container()]
         self.copies += [(table, dict(table)) for table in objects.hooks.values()]
-        self.copies += [(found, set(found)) for found, _ in objects.sets]
+        self.copies += [(found, set(found)) for found, _ in objects.sets.values()]
 
     def put_back(self) -> None:
         """Let them hold it again: the same objects."""
@@ -470,5 +485,5 @@ def _replaced(item: Any, path: Path, value: object) -> Any:
 
 def describe(path: Path) -> str:
     """A path as the user would write it: `model.layers.0.weight`."""
-    hidden = {"_modules", "_parameters", "_buffers", "__dict__"}
+    hidden = {"_modules", "_parameters", "_buffers", "__dict__", _ELEMENTS}
     return ".".join(str(part) for part in path if part not in hidden)

@@ -401,8 +401,8 @@ class OutputList:
     def _container(self, item: Any, of_tensor: Callable[[torch.Tensor], Any] | None) -> Any:
         kind = type(item)
         if kind in (set, frozenset):
-            waits = any(map(self._is_value, item))
-            return MadeContainer(item, kind(), self._contents(list(item), of_tensor)) if waits else item
+            stays = kind is frozenset and not any(map(self._is_value, item))
+            return item if stays else MadeContainer(item, kind(), self._contents(list(item), of_tensor))
         if kind in (list, deque):
             empty = deque(maxlen=item.maxlen) if kind is deque else []
             return MadeContainer(item, empty, self._contents(list(item), of_tensor))

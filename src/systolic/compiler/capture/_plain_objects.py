@@ -20,11 +20,14 @@ _OF_TORCH = (torch.nn.Module, torch.optim.Optimizer, torch.Tensor, *DATA)
 
 
 def same_plain(a: Any, b: Any) -> bool:
-    """Whether two plain values, or tuples of such, are equal and of one type."""
+    """Whether two plain values, or tuples or frozen sets of such, are equal and of one type."""
     if type(a) is not type(b):
         return False
     if isinstance(a, tuple) and not isinstance(a, torch.Size):
         return len(a) == len(b) and all(x is y or same_plain(x, y) for x, y in zip(a, b, strict=True))
+    if type(a) is frozenset:
+        known = {one: one for one in a}
+        return a == b and all(known[one] is one or same_plain(known[one], one) for one in b)
     return isinstance(a, COMPARED) and a == b
 
 

@@ -21,7 +21,7 @@ def retargeted_effects(captured: Captured, now: ObjectGraph) -> list[Effect] | N
         now: the objects as they are.
     """
     place_of = captured.objects.places()
-    there, objects = dict(now.every_container()), dict(now.objects())
+    there, objects = now.changeable(), dict(now.objects())
     gone = {number for number, path in place_of.items() if id(there.get(path)) != number}
     gone |= {id(item) for path, item in captured.objects.objects() if objects.get(path) is not item}
     values = captured.objects.values

@@ -29,7 +29,7 @@ from ..capture import (
 )
 from ._binding import bind
 
-_KINDS = (list, dict, OrderedDict, defaultdict, Counter, deque, types.SimpleNamespace, argparse.Namespace)
+_KINDS = (list, dict, OrderedDict, defaultdict, Counter, deque, set, types.SimpleNamespace, argparse.Namespace)
 _KEYS = (str, int, float, bool, type(None))
 
 
