@@ -31,6 +31,7 @@ from .capture import require_watched as require_watched
 from .capture import scope_of as scope_of
 from .capture import scope_with_globals as scope_with_globals
 from .capture import tensor_behind as tensor_behind
+from .capture import with_ordinary_tensors as with_ordinary_tensors
 from .driver import CAPTURE_LOCK as CAPTURE_LOCK
 from .driver import REMATS as REMATS
 from .driver import CheckWatch as CheckWatch

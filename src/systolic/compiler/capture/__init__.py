@@ -42,6 +42,7 @@ from ._object_graph import describe as describe
 from ._object_graph import is_record as is_record
 from ._object_graph import set_at as set_at
 from ._optimizer_state import fill_first_state as fill_first_state
+from ._ordinary_tensors import with_ordinary_tensors as with_ordinary_tensors
 from ._output_tree import OutputTree as OutputTree
 from ._output_tree import filled as filled
 from ._output_tree import output_numbers as output_numbers

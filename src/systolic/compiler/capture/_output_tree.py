@@ -21,6 +21,7 @@ from ...utilities._torch_internals import (
 from ._given_texts import GivenText, current_text
 from ._grown_lists import GrownList
 from ._host_result import HostResult
+from ._made_containers import base_of, contents_of, give_attributes, is_own_dict, is_the_users_container, made_empty, put_in
 from ._plain_objects import attributes_of, has_attributes, note_made
 from ._size_reads import plain
 from ._symbols import HostExpression, Number, SymbolTable
@@ -126,11 +127,18 @@ class MadeObject:
 
     Attributes:
         traced: the one that the trace made; its class and identity count.
-        attributes: a dict of what it holds.
+        attributes: a dict of its attributes; None where these are its entries.
+        contents: what it holds as a container.
     """
 
     traced: object
     attributes: OutputTree | None = None
+    contents: OutputTree | None = None
+
+    @property
+    def inner(self) -> list[Any]:
+        """The leaves of all that it holds."""
+        return [leaf for tree in (self.attributes, self.contents) if tree is not None for leaf in tree.leaves]
 
 
 @dataclass(frozen=True)
@@ -146,6 +154,11 @@ class MadeContainer:
     traced: Any
     empty: Any
     contents: OutputTree
+
+    @property
+    def inner(self) -> Sequence[Any]:
+        """The leaves of all that it holds."""
+        return self.contents.leaves
 
 
 @dataclass(frozen=True)
@@ -239,10 +252,12 @@ def filled(
 
 def _make_object(leaf: MadeObject, *values: Any) -> None:
     *_, objects = values
-    made = objects[id(leaf.traced)] = object.__new__(type(leaf.traced))
-    assert leaf.attributes is not None, "set when the leaf was made"
-    for name, value in leaf.attributes.fill(*values).items():
-        object.__setattr__(made, name, value)  # also where the class forbids it, as frozen dataclasses do
+    base = base_of(leaf.traced)
+    empty = object.__new__(type(leaf.traced)) if base is None else made_empty(leaf.traced, base)
+    made = objects[id(leaf.traced)] = empty
+    if leaf.contents is not None:
+        put_in(made, base, leaf.contents.fill(*values))
+    give_attributes(made, None if leaf.attributes is None else leaf.attributes.fill(*values))
     note_made(made)
 
 
@@ -271,8 +286,8 @@ def _autograd_leaf(leaf: LeafOutput, outputs: Callable[[int], Any]) -> torch.Ten
     return tensor
 
 
-def output_numbers(leaf: object) -> Iterator[int]:
-    """The outputs that a leaf of an output tree needs."""
+def output_numbers(leaf: object, within: tuple[object, ...] = ()) -> Iterator[int]:
+    """The outputs that a leaf of an output tree needs; it lies within some others, and an object may hold itself."""
     if isinstance(leaf, TensorOutput | NumberOutput | ArrayOutput):
         yield leaf.index
     if isinstance(leaf, LeafOutput) and leaf.grad is not None:
@@ -280,10 +295,9 @@ def output_numbers(leaf: object) -> Iterator[int]:
     if isinstance(leaf, ComputedNumber):
         for part in leaf.parts:
             yield from output_numbers(part)
-    if isinstance(leaf, MadeObject | MadeContainer):
-        inner = leaf.attributes if isinstance(leaf, MadeObject) else leaf.contents
-        for part in () if inner is None else inner.leaves:
-            yield from output_numbers(part)
+    if isinstance(leaf, MadeObject | MadeContainer) and not any(leaf is one for one in within):
+        for part in leaf.inner:
+            yield from output_numbers(part, (*within, leaf))
     if isinstance(leaf, DeferredText):
         for part in leaf.parts:
             yield from () if isinstance(part, str) else output_numbers(part[0])
@@ -392,11 +406,15 @@ class OutputList:
             return self._number(leaf)
         if isinstance(leaf, str):
             return self.of_text(leaf)
+        if self._is_made(leaf) and (is_the_users_container(leaf) or self._waits(leaf, set())):
+            return self._object(leaf, of_tensor)
         if isinstance(leaf, list | dict | deque | set | frozenset) and not self.existed(leaf):
             return self._container(leaf, of_tensor)
-        if has_attributes(leaf) and not self.existed(leaf) and self._waits(leaf, set()):
-            return self._object(leaf, of_tensor)
         return plain(leaf)
+
+    def _is_made(self, item: object) -> bool:
+        """Whether the step has made an object that can be made anew from what it holds."""
+        return (base_of(item) is not None or has_attributes(item)) and not self.existed(item)
 
     def _container(self, item: Any, of_tensor: Callable[[torch.Tensor], Any] | None) -> Any:
         kind = type(item)
@@ -416,7 +434,12 @@ class OutputList:
         if id(item) in self._making:  # it holds itself
             return self._making[id(item)]
         made = self._making[id(item)] = MadeObject(item)
-        made.attributes = self._contents(attributes_of(item), of_tensor)
+        if (base := base_of(item)) is not None:
+            held = contents_of(item, base)
+            plain_keys = {plain_key(key): value for key, value in held.items()} if isinstance(held, dict) else held
+            made.contents = self._contents(plain_keys, of_tensor)
+        if not is_own_dict(item):
+            made.attributes = self._contents(attributes_of(item), of_tensor)
         del self._making[id(item)]
         return made
 
@@ -425,9 +448,11 @@ class OutputList:
         if id(item) in seen:
             return False
         seen.add(id(item))
+        base = base_of(item)
+        held = [] if base is None else contents_of(item, base)
+        own = {} if is_own_dict(item) else attributes_of(item)
         return any(
-            self._is_value(leaf) or (has_attributes(leaf) and not self.existed(leaf) and self._waits(leaf, seen))
-            for leaf in tree_leaves(attributes_of(item))
+            self._is_value(leaf) or (self._is_made(leaf) and self._waits(leaf, seen)) for leaf in tree_leaves([held, own])
         )
 
     def _is_value(self, leaf: object) -> bool:

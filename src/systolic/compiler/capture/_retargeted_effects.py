@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from ._call import Captured
 from ._effects import Append, DeleteItem, Effect, HostCall, Kept, ResizeList, SetContents, SetItem, templates_of
 from ._hook_tables import HookEffect
 from ._object_graph import ObjectGraph, Path
-from ._output_tree import MadeContainer, MadeObject, OutputTree
+from ._output_tree import MadeContainer, MadeObject
 from ._plain_objects import is_plain_object
 
 
@@ -38,7 +38,7 @@ def retargeted_effects(captured: Captured, now: ObjectGraph) -> list[Effect] | N
                 return None
             effect = dataclasses.replace(effect, container=there[path])
         found.append(effect)
-    return None if any(_of_leaves(captured.result, gone, set())) else found
+    return None if any(_of_leaves(captured.result.leaves, gone, set())) else found
 
 
 def changed_contents(captured: Captured) -> set[Path]:
@@ -61,15 +61,14 @@ def _mentions(effect: Effect, gone: Collection[int]) -> bool:
     """Whether some objects, by id, are among what an effect hands on."""
     if isinstance(effect, HostCall) and id(getattr(effect.function, "__self__", None)) in gone:
         return True
-    return any(mention for tree in templates_of(effect) for mention in _of_leaves(tree, gone, set()))
+    return any(mention for tree in templates_of(effect) for mention in _of_leaves(tree.leaves, gone, set()))
 
 
-def _of_leaves(tree: OutputTree, gone: Collection[int], seen: set[int]) -> Iterator[bool]:
-    for leaf in tree.leaves:
+def _of_leaves(leaves: Iterable[object], gone: Collection[int], seen: set[int]) -> Iterator[bool]:
+    for leaf in leaves:
         if isinstance(leaf, MadeContainer | MadeObject):
-            contents = leaf.contents if isinstance(leaf, MadeContainer) else leaf.attributes
-            if contents is not None and id(leaf) not in seen:  # an object may hold itself
+            if id(leaf) not in seen:  # an object may hold itself
                 seen.add(id(leaf))
-                yield from _of_leaves(contents, gone, seen)
+                yield from _of_leaves(leaf.inner, gone, seen)
         else:
             yield id(leaf.value if isinstance(leaf, Kept) else leaf) in gone

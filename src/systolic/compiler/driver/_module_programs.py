@@ -20,6 +20,7 @@ from torch import nn
 from ...runtime import Buffer, DeviceTensor, Placement, cells_of
 from ...utilities._torch_internals import tree_leaves, tree_map_only
 from .._errors import CaptureError
+from ..capture import with_ordinary_tensors
 from ._compilations import Compile
 from ._jit import JitFunction
 
@@ -86,7 +87,7 @@ class ModulePrograms:
             if program.compile_count > _MAX_PROGRAMS:
                 self._plain[id(module)] = module
             # host sync: what follows is ordinary Python, which may do anything with it
-            return tree_map_only(DeviceTensor, lambda tensor: tensor.cpu(), result)
+            return with_ordinary_tensors(result)
         finally:
             nn.Module.__call__ = own
             self._compiles += program.compiles[known:]

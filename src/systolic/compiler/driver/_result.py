@@ -36,7 +36,7 @@ class StepResult:
 
     def value(self) -> Any:
         """The returned structure, with DeviceTensors."""
-        return fill(self.program, self._result_cells(), self._result, self._numbers, objects={**self._texts})
+        return fill(self.program, self._result_cells(), self._result, self._numbers, {}, {**self._texts})
 
     def fetch(self) -> None:
         """Begin to copy small results to the host, without waiting."""

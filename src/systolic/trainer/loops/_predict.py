@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ...compiler import with_ordinary_tensors
 from ...metrics import Results
-from ...runtime import DeviceTensor
-from ...utilities._torch_internals import tree_map_only
 from .._batch_indices import NotingIndices, prediction_writers
 from .._indexed_hooks import require_index_as_needed
 from .._left_batches import as_left
@@ -67,7 +66,7 @@ class PredictionLoop:
                 # fetched here, after the last batch was dispatched, so that no batch waits for the host
                 if not self._keeps_indices:
                     run.predicted_indices[-1].clear()
-                found.append([tree_map_only(DeviceTensor, lambda t: t.cpu(), output) for output in outputs])
+                found.append([with_ordinary_tensors(output) for output in outputs])
             run.progress.evaluated(self._done)
             self._run.hooks.both(_STAGE.epoch_end)
             self._run.hooks.both(_STAGE.end)
