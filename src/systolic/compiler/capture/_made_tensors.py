@@ -121,8 +121,10 @@ def _copying(original: Callable[..., Any]) -> Callable[..., Any]:
     def deepcopy(self: torch.Tensor, memo: dict[int, Any]) -> Any:
         if not (isinstance(self, FunctionalTensor) and self.is_leaf) or id(self) in memo:
             return original(self, memo)
-        memo[id(self)] = self.detach().clone().requires_grad_(self.requires_grad)
-        return memo[id(self)]
+        memo[id(self)] = made = self.detach().clone().requires_grad_(self.requires_grad)
+        if isinstance(self, torch.nn.Parameter):
+            made._is_param = True  # pyright: ignore[reportAttributeAccessIssue]
+        return made
 
     return deepcopy
 

@@ -22,7 +22,7 @@ from ._given_texts import GivenText, current_text
 from ._grown_lists import GrownList
 from ._host_result import HostResult
 from ._made_containers import base_of, contents_of, give_attributes, is_own_dict, is_the_users_container, made_empty, put_in
-from ._plain_objects import attributes_of, has_attributes, note_made
+from ._plain_objects import attributes_of, has_attributes, is_plain_module, note_made
 from ._size_reads import plain
 from ._symbols import HostExpression, Number, SymbolTable
 from ._traced_arrays import TracedArray, is_traced_array, stands_for_number, stands_for_scalar
@@ -414,7 +414,8 @@ class OutputList:
 
     def _is_made(self, item: object) -> bool:
         """Whether the step has made an object that can be made anew from what it holds."""
-        return (base_of(item) is not None or has_attributes(item)) and not self.existed(item)
+        is_remade = base_of(item) is not None or has_attributes(item) or is_plain_module(item)
+        return is_remade and not self.existed(item)
 
     def _container(self, item: Any, of_tensor: Callable[[torch.Tensor], Any] | None) -> Any:
         kind = type(item)

@@ -67,6 +67,11 @@ def has_attributes(item: object) -> bool:
     return kind.__new__ is object.__new__ and kind.__reduce_ex__ is object.__reduce_ex__
 
 
+def is_plain_module(item: object) -> bool:
+    """Whether an object is a module of PyTorch's that keeps all that it has in its attributes."""
+    return isinstance(item, torch.nn.Module) and not isinstance(item, torch.jit.ScriptModule)
+
+
 def attributes_of(item: object) -> dict[str, Any]:
     """The attributes that an object itself has, those of `__slots__` included."""
     slots = slots_of(type(item))
