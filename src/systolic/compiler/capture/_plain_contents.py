@@ -145,14 +145,19 @@ class PlainObjects:
         Raises:
             ObjectsHoldValuesError: what is to be watched, too.
         """
-        changed = [held for held in self._held if held.is_changed and self._was_reached(held)]
-        for held in changed:
-            put_back(held.container, held.contents)
+        changed = self.put_back()
         used = [self._tensors[id(tensor)] for tensor in tensors if id(tensor) in self._tensors]
         owners = {id(one): one for found in (*(held.owners for held in changed), *used) for one in found}
         attributes = [(item, names) for key, item in self._objects.items() if (names := self._compared(key, item))]
         if owners or attributes:
             raise ObjectsHoldValuesError(list(owners.values()), attributes)
+
+    def put_back(self) -> list[_Held]:
+        """Undo what a trace has changed in the objects; returns where that was."""
+        changed = [held for held in self._held if held.is_changed and self._was_reached(held)]
+        for held in changed:
+            put_back(held.container, held.contents)
+        return changed
 
     def _was_reached(self, held: _Held) -> bool:
         """Whether the trace got to a container; another thread, such as a loader's, may have changed it meanwhile."""

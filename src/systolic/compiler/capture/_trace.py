@@ -424,6 +424,9 @@ class _Tracing:
         with restoring(self.every_object) as self.before:
             try:
                 yield
+            except BaseException:
+                self.plain_objects.put_back()  # the next trace would take what this one left there for state
+                raise
             finally:
                 for optimizer, state in states:
                     optimizer.state = state

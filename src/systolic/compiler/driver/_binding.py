@@ -79,9 +79,16 @@ def _require_dense(tensor: torch.Tensor, paths: list[Path]) -> None:
 def release(roots: MutableMapping[str, Any], opened: Mapping[int, frozenset[str] | None] | None = None) -> None:
     """The reverse of `bind`; `opened` as for `ObjectGraph`."""
     objects = ObjectGraph(roots, opened=opened or {})
+    kept = {id(tensor) for tensor, _ in objects.slots()}
+    # what is kept elsewhere and is a gradient, too, is swapped while its owner does not hold it
+    both = [(objects.tensors[path], grad) for path, grad in objects.grads.items() if id(grad) in kept]
+    for owner, _ in both:
+        owner.grad = None
     with let_go(objects, {id(tensor) for tensor, _ in objects.slots() if isinstance(tensor, DeviceTensor)}):
         for tensor, _ in objects.slots():
             if isinstance(tensor, DeviceTensor):
                 bring_back(tensor)
             if tensor.is_leaf and isinstance(tensor.grad, DeviceTensor):
                 bring_back(tensor.grad)
+    for owner, grad in both:
+        owner.grad = grad
