@@ -348,3 +348,43 @@ def test_what_eager_pytorch_refuses_is_refused() -> None:
         systolic.jit(lambda x: x * (x * weight).numpy().sum())(torch.ones(3))
     with pytest.raises(TypeError, match="unsupported operand"):
         systolic.jit(lambda x: np.random.rand(3) * x)(torch.ones(3))
+
+
+def _all_at_once(kept: Any, places: Any, values: Any) -> None:
+    kept[places] = values
+
+
+def _one_by_one(kept: Any, places: Any, values: Any) -> None:
+    for place, value in zip(places, values, strict=True):
+        kept[place] = value
+
+
+def _a_scalar(kept: Any, places: Any, values: Any) -> None:
+    kept[0] = values[0]
+
+
+def _a_sum(kept: Any, places: Any, values: Any) -> None:
+    kept[0] += values.sum()
+
+
+@pytest.mark.parametrize("write", [_all_at_once, _one_by_one, _a_scalar, _a_sum])
+def test_an_array_that_keeps_values_is_refused_with_its_line(write: Callable[[Any, Any, Any], Any]) -> None:
+    kept = np.zeros(8, dtype=np.float32)
+    places = torch.tensor([1, 3, 2])
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        write(kept, places.numpy(), x.numpy())
+        return x * 2
+
+    with pytest.raises(DataDependentError, match=r"values to NumPy(.|\n)*test_traced_arrays.py(.|\n)*systolic.host"):
+        systolic.jit(step)(torch.ones(3))
+    assert not kept.any()
+
+
+def test_what_numpy_itself_refuses_keeps_numpys_words() -> None:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        np.zeros(3)[0] = [1.0, 2.0]
+        return x * 2
+
+    with pytest.raises(ValueError, match="setting an array element with a sequence"):
+        systolic.jit(step)(torch.ones(3))

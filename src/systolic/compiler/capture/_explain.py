@@ -28,6 +28,11 @@ def explained() -> Iterator[None]:
         if (error.name in _OF_NAMED_TENSORS and "FunctionalTensor" in str(error)) or _in_masked_tensors(error):
             raise CaptureError(_of_other_kind(user_line_of(error))) from None
         raise
+    except ValueError as error:
+        # an array of NumPy's puts an error of its own in the place of that of a value which it is to keep
+        if isinstance(error.__cause__, (GuardOnDataDependentSymNode, DataDependentOutputException, DataDependentError)):
+            raise DataDependentError(host_needed(user_line_of(error))) from None
+        raise
     except TypeError as error:
         if "FunctionalTensor.__format__" in str(error):
             raise DataDependentError(value_needed(user_line_of(error))) from None

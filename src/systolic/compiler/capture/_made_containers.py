@@ -29,34 +29,33 @@ def is_own_dict(item: object) -> bool:
     return isinstance(item, dict) and getattr(item, "__dict__", None) is item
 
 
-def contents_of(item: Any, base: type) -> dict[Any, Any] | list[Any]:
+def contents_of(item: object, base: type) -> dict[Any, Any] | list[Any]:
     """The entries or elements of a container; its class may compute others, or forbid what changes them."""
-    if issubclass(base, dict):
-        items: Any = OrderedDict.items if base is OrderedDict else dict.items
-        return dict(items(item))
     own: Any = base
-    return list(own.__iter__(item))
+    return dict(own.items(item)) if issubclass(base, dict) else list(own.__iter__(item))
 
 
-def made_empty(like: Any, base: Any) -> Any:
+def made_empty(like: object, base: type) -> object:
     """An object of the same class that holds nothing; no code of the class runs."""
-    made = base.__new__(type(like))
-    if base is deque:
+    own: Any = base
+    made = own.__new__(type(like))
+    if isinstance(like, deque):
         deque.__init__(made, (), like.maxlen)
-    if base is defaultdict:
+    if isinstance(like, defaultdict):
         made.default_factory = like.default_factory
     return made
 
 
-def put_in(made: Any, base: Any, contents: dict[Any, Any] | list[Any]) -> None:
+def put_in(made: object, base: type, contents: dict[Any, Any] | list[Any]) -> None:
     """Fill an object that is empty."""
+    own: Any = base
     if isinstance(contents, dict):
         for key, value in contents.items():
-            base.__setitem__(made, key, value)
+            own.__setitem__(made, key, value)
     elif base is set:
-        set.update(made, contents)
+        own.update(made, contents)
     else:
-        base.extend(made, contents)
+        own.extend(made, contents)
 
 
 def give_attributes(made: object, attributes: dict[str, Any] | None) -> None:

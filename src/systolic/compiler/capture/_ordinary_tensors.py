@@ -62,9 +62,9 @@ def _holds_tensors(item: object, seen: set[int]) -> bool:
     return any(isinstance(one, DeviceTensor) or (_is_opened(one) and _holds_tensors(one, seen)) for one in leaves)
 
 
-def _held(item: Any) -> list[Any]:
-    """What an object holds."""
-    if type(item) in (set, frozenset):
+def _held(item: object) -> list[Any]:
+    """All that an object holds."""
+    if isinstance(item, set | frozenset) and base_of(item) is None:
         return list(item)
     base = base_of(item)
     return [None if base is None else contents_of(item, base), {} if is_own_dict(item) else attributes_of(item)]

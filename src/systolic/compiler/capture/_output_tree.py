@@ -255,7 +255,7 @@ def _make_object(leaf: MadeObject, *values: Any) -> None:
     base = base_of(leaf.traced)
     empty = object.__new__(type(leaf.traced)) if base is None else made_empty(leaf.traced, base)
     made = objects[id(leaf.traced)] = empty
-    if leaf.contents is not None:
+    if base is not None and leaf.contents is not None:
         put_in(made, base, leaf.contents.fill(*values))
     give_attributes(made, None if leaf.attributes is None else leaf.attributes.fill(*values))
     note_made(made)
