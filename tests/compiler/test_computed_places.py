@@ -29,6 +29,19 @@ def viewed(x: T, t: T) -> T:
     return y.square().mean()
 
 
+def written_by_a_slice(x: T, t: T) -> T:
+    y, i = x * 1, t.view(1) // 3
+    y[:, i : i + 3] += 2.0
+    y[1, i : i + 3] = x[0, :3]
+    return y.square().mean()
+
+
+def sliced(x: T, i: T) -> T:
+    part = x[..., i : i + 3]
+    assert part.shape == (3, 3)
+    return part.square().mean()
+
+
 READS: dict[str, Callable[[T, T], T]] = {
     "behind a slice": lambda x, t: x[:, t].square().mean(),
     "alone": lambda x, t: x.mT[t].square().mean(),
@@ -41,6 +54,10 @@ READS: dict[str, Callable[[T, T], T]] = {
     "beside a list": lambda x, t: x[[0, 2], t].square().sum(),
     "of four dimensions": lambda x, t: x.view(1, 3, 2, 4)[..., t % 2, 1:].square().sum(),
     "whole numbers of other kinds": lambda x, t: x[:, t.int()].sum() * x[:, t.short()].sum(),
+    "a slice": lambda x, t: sliced(x, t // 3),
+    "a slice by a vector of one element": lambda x, t: sliced(x, t.view(1) // 3),
+    "a slice by a matrix of one element": lambda x, t: sliced(x, t.int().view(1, 1) // 3) + x[t.view(1) // 8 :].mean(),
+    "written by a slice": written_by_a_slice,
     "written": added,
     "written through a view": viewed,
 }

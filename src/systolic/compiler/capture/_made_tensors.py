@@ -51,9 +51,13 @@ def _is_computed(place: Any) -> bool:
     """Whether a place is one whole number that the program computes; Python's indexing would ask for its value."""
     if isinstance(place, torch.SymInt):
         return True
+    return isinstance(place, torch.Tensor) and place.dim() == 0 and _is_whole_number(place)
+
+
+def _is_whole_number(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has one element that Python takes for an index; under `vmap` it is one for each sample."""
     kinds = (torch.int64, torch.int32, torch.int16, torch.int8)
-    # under `vmap` it is one for each sample
-    return isinstance(place, torch.Tensor) and place.dim() == 0 and place.dtype in kinds and not is_functorch_tensor(place)
+    return tensor.dtype in kinds and tensor.numel() == 1 and not is_functorch_tensor(tensor)
 
 
 def _selected(tensor: torch.Tensor, places: list[Any]) -> tuple[torch.Tensor, list[Any]]:
@@ -77,7 +81,7 @@ def _taken(place: Any) -> int:
 
 
 def _bound(value: Any) -> Any:
-    return value.item() if isinstance(value, torch.Tensor) and _is_computed(value) else value
+    return value.item() if isinstance(value, torch.Tensor) and _is_whole_number(value) else value
 
 
 def _place(value: Any) -> Any:
