@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, MutableMapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -48,6 +47,7 @@ from ._binding import bind, release
 from ._capture_lock import CAPTURE_LOCK
 from ._check_watch import CheckWatch
 from ._compilations import Compile, CompileListener, NoListener, compile_ahead
+from ._entry import Entry
 from ._left_alone import what_counts, without_a_trace
 from ._more_watched import MoreWatched
 from ._other_objects import let_take_their_places, watches_lists_of
@@ -59,15 +59,6 @@ from ._run_again import RunAgain
 from ._step_function import Executable
 from ._varying_numbers import VaryingNumbers
 from ._ways import NO_MISSES, Misses, Ways
-
-
-@dataclass
-class _Entry:
-    program: Program
-    guards: Guards
-    signature: Any
-    numbers: tuple[str, ...]
-    pending: bool = field(default=True)
 
 
 class Engine:
@@ -116,7 +107,7 @@ class Engine:
         self.scan_layers = False
         self.name_of: NameOf = argument
         self._flops: dict[str, int] = {}
-        self._entries: list[_Entry] = []
+        self._entries: list[Entry] = []
         self._executables: dict[str, Executable] = {}
         self.varying = VaryingNumbers()
         self._appended, self._read, self._unread = set[int](), set[int](), set[Attribute]()
@@ -152,9 +143,7 @@ class Engine:
         signature = signature_of(leaves, structure)
         misses, drawn = Misses(), StepDraws()
         while True:
-            found = self._find(signature, numbers, drawn, misses)
-            if found is None and self._spares(signature):
-                found = self._find(signature, numbers, drawn, misses)
+            found = self._find_or_spare(signature, numbers, drawn, misses)
             if found is None:
                 found = self._captured_entry(leaves, signature, rebuild, numbers, drawn, misses)
             entry, values = found
@@ -219,9 +208,18 @@ class Engine:
             return None, []
         return program, found[1]
 
+    def _find_or_spare(self, signature: Signature, *call: Any) -> tuple[Entry, list[Number]] | None:
+        """The program for a call; another trace is spared one after the other: the first may be of another way."""
+        found = self._find(signature, *call)
+        for _ in range(len(self._entries)):
+            if found is not None or not self._spares(signature):
+                break
+            found = self._find(signature, *call)
+        return found
+
     def _find(
         self, signature: Signature, numbers: dict[str, Number], drawn: StepDraws, misses: Misses = NO_MISSES
-    ) -> tuple[_Entry, list[Number]] | None:
+    ) -> tuple[Entry, list[Number]] | None:
         if self._returned != tensors_returned():  # another run of these objects may have ended meanwhile
             self._returned, self._entries = tensors_returned(), [e for e in self._entries if e.program.has_its_state()]
         for position, entry in enumerate(self._entries):
@@ -251,7 +249,7 @@ class Engine:
         drawn.take_back()
         return None
 
-    def _rebind(self, entry: _Entry) -> None:
+    def _rebind(self, entry: Entry) -> None:
         """Tensors stand where others stood (gradients that were removed and came back): the same graph, other buffers."""
         captured = entry.program.captured
         take_gradients(captured.slots)
@@ -261,7 +259,7 @@ class Engine:
             entry.pending = True
             self.compiles.append(Compile("tensors lie in other buffers", 0.0, 0.0, True))
 
-    def _captured_entry(self, *call: Any) -> tuple[_Entry, list[Number]]:
+    def _captured_entry(self, *call: Any) -> tuple[Entry, list[Number]]:
         """Capture a call; once more where it turned out to read what was not watched."""
         with CAPTURE_LOCK, notes_stay():
             try:
@@ -275,7 +273,7 @@ class Engine:
                     self._entries.clear()  # they take these lists for ones that need no look
                 return self._opening(*call)
 
-    def _opening(self, *call: Any) -> tuple[_Entry, list[Number]]:
+    def _opening(self, *call: Any) -> tuple[Entry, list[Number]]:
         """Capture a call; again with more objects watched where it left values in some."""
         while True:
             try:
@@ -320,7 +318,7 @@ class Engine:
         numbers: dict[str, Number],
         drawn: StepDraws,
         misses: Misses,
-    ) -> tuple[_Entry, list[Number]]:
+    ) -> tuple[Entry, list[Number]]:
         self.is_capturing = True
         self.asked.clear()
         roots = self._roots()
@@ -348,7 +346,7 @@ class Engine:
         self._appended |= self._more.only_appended(captured) - self._read
         program = Program(captured, self.placement, self._executables, self.watch)
         guards = Guards(captured.objects, captured.symbol_paths, captured.guards)
-        entry = _Entry(program, guards, signature, tuple(numbers))
+        entry = Entry(program, guards, signature, tuple(numbers))
         known = [e for e in self._entries if e.signature != signature or not watches_lists_of(e.program.captured, captured)]
         self._entries = [entry, *known]
         self.compiles.append(Compile(reason, traced, 0.0, program.is_new, effects=effect_texts(captured.effects)))
@@ -422,7 +420,7 @@ class Engine:
         texts = guards.changed_settings(objects) + what_counts(last, objects, found) or [text for _, text in found]
         return "; ".join(texts[:5]) or decides_otherwise(guards, last.draws, numbers)
 
-    def _compile(self, entry: _Entry, leaves: Sequence[Any], values: list[Number]) -> None:
+    def _compile(self, entry: Entry, leaves: Sequence[Any], values: list[Number]) -> None:
         entry.pending = False
         for first, _ in entry.program.before:
             if first.is_new:
