@@ -33,15 +33,34 @@ def gradients_are_read_later(module: LightningModule, callbacks: Iterable[Callba
         module: the module that is trained.
         callbacks: those of the Trainer.
     """
-    functions = [function for owner in (module, *callbacks) for function in _of_class(type(owner))]
+    functions = functions_of(module, callbacks, _ROOTS)
+    return any(_mentions_gradients(function.__code__) for function in user_functions(functions))
+
+
+def functions_of(
+    module: LightningModule, callbacks: Iterable[Callback], roots: frozenset[str], left_out: frozenset[str] = frozenset()
+) -> list[FunctionType]:
+    """Steps and hooks, with those methods that they mention.
+
+    Args:
+        module: the module that is trained.
+        callbacks: those of the Trainer.
+        roots: names of the steps and hooks.
+        left_out: names of methods that are not theirs, though mentioned.
+    """
+    callbacks = list(callbacks)
+    functions = [function for owner in (module, *callbacks) for function in _of_class(type(owner), roots, left_out)]
     # `LambdaCallback(on_train_batch_end=...)` has them in attributes
-    functions += [value for one in callbacks for value in vars(one).values() if isinstance(value, FunctionType)]
-    return any(_mentions_gradients(function.__code__) for function in _reached(functions))
+    return functions + [value for one in callbacks for name, value in vars(one).items() if _is_hook(name, value, roots)]
 
 
-def _of_class(cls: type) -> Iterator[FunctionType]:
+def _is_hook(name: str, value: object, roots: frozenset[str]) -> bool:
+    return type(value) is FunctionType and (name in roots or name not in BETWEEN_STEPS)
+
+
+def _of_class(cls: type, roots: frozenset[str], left_out: frozenset[str]) -> Iterator[FunctionType]:
     """The hooks of a class that count, and those methods that they mention, by whatever detour."""
-    waiting, seen = list(_ROOTS), set(_ROOTS)
+    waiting, seen = list(roots), {*roots, *left_out}
     while waiting:
         method = getattr(cls, waiting.pop(), None)
         if isinstance(method, FunctionType) and method.__module__.partition(".")[0] not in _LIBRARIES:
@@ -51,7 +70,7 @@ def _of_class(cls: type) -> Iterator[FunctionType]:
             waiting += more
 
 
-def _reached(functions: Iterable[FunctionType]) -> Iterator[FunctionType]:
+def user_functions(functions: Iterable[FunctionType]) -> Iterator[FunctionType]:
     """Functions, and those of the user's that they mention as variables."""
     waiting = list(functions)
     seen = set(map(id, waiting))

@@ -24,6 +24,7 @@ from torch.utils.data import DataLoader
 from ..compiler import is_the_users, names_in
 from ..core import LightningDataModule
 from ..runtime import DeviceTensor
+from ._data_changes import hooks_get_at
 
 if TYPE_CHECKING:
     from ._run import Run
@@ -35,21 +36,28 @@ _ELEMENTS = 64
 
 _IN_WORKERS = frozenset({"dataset", "collate_fn"})
 _NEVER_READ = frozenset({"worker_init_fn", "_iterator"})
-_LEAVES = (types.ModuleType, types.CodeType, np.ndarray, logging.Logger)
+_LEAVES = (types.ModuleType, types.CodeType, logging.Logger)
+_UNCHANGED = (type, types.FunctionType, types.MethodType, tuple, frozenset)
 _CONTAINERS = (list, tuple, set, frozenset, deque, dict)
 _GLOBAL = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
 
 
-def look_at_training(loader: object, run: Run) -> bool:
-    """Whether the module, a part of it or the Trainer can be reached from what this process reads a loader's batches with.
+def belong_together(loader: object, run: Run) -> bool:
+    """Whether a training loader's batches depend on what is trained, or on what hooks between the batches may change.
 
     Args:
         loader: the loader, or several combined.
-        run: whose module it is.
+        run: whose training it is.
     """
+    walk = _walk(run)
+    return walk.finds(loader) or hooks_get_at(walk.mutable(), run)
+
+
+def _walk(run: Run) -> _Walk:
+    """A walk that ends at the module, a part of it, or the Trainer."""
     module = run.module
     parts = (run.trainer, *module.modules(), *module.parameters(), *module.buffers())
-    return _Walk(set(map(id, parts))).finds(loader)
+    return _Walk(set(map(id, parts)))
 
 
 def depth_for(run: Run, loader: object) -> int:
@@ -60,7 +68,7 @@ def depth_for(run: Run, loader: object) -> int:
         loader: where they come from.
     """
     depth = run.config.prefetch_batches
-    return 0 if depth and run.placement is not None and look_at_training(loader, run) else depth
+    return 0 if depth and run.placement is not None and _walk(run).finds(loader) else depth
 
 
 class _Walk:
@@ -73,6 +81,7 @@ class _Walk:
     def __init__(self, wanted: set[int]) -> None:
         self._wanted = wanted
         self._seen: dict[int, object] = {}
+        self._copied: list[object] = []
         self._asks_for_trainer = self._has_datamodule = False
 
     def finds(self, root: object) -> bool:
@@ -82,11 +91,22 @@ class _Walk:
             item = waiting.popleft()
             if id(item) in self._wanted or type(item) is DeviceTensor:
                 return True
-            if id(item) in self._seen or not gc.is_tracked(item) or issubclass(type(item), _LEAVES):
+            # a dict of numbers is not tracked, nor is an array
+            followed = gc.is_tracked(item) or type(item) in (dict, np.ndarray)
+            if (
+                id(item) in self._seen
+                or not followed
+                or any(item is one for one in self._copied)
+                or issubclass(type(item), _LEAVES)
+            ):
                 continue
             self._seen[id(item)] = item  # kept: another object could get its id
             waiting.extend(self._inside(item))
         return self._asks_for_trainer and self._has_datamodule
+
+    def mutable(self) -> dict[int, object]:
+        """The objects that were found and that may be changed, by id."""
+        return {key: item for key, item in self._seen.items() if not issubclass(type(item), _UNCHANGED)}
 
     def _inside(self, item: Any) -> Iterable[object]:
         """Objects that an object holds."""
@@ -117,7 +137,7 @@ class _Walk:
         left_out = _NEVER_READ
         if loader.num_workers:
             left_out = left_out | _IN_WORKERS
-            self._seen[id(loader.dataset)] = loader.dataset  # samplers refer to it
+            self._copied.append(loader.dataset)  # samplers refer to it
         return [type(loader), *(value for name, value in vars(loader).items() if name not in left_out)]
 
     def _variables(self, function: types.FunctionType) -> Iterator[object]:

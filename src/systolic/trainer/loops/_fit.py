@@ -20,7 +20,7 @@ from .._checkpoints import save_last
 from .._common_start import share_generators
 from .._data_checks import warn_of_few, warn_of_rare_logs
 from .._left_batches import as_left
-from .._looked_at import look_at_training
+from .._looked_at import belong_together
 from .._modes import warn_of_eval_mode
 from .._padding import padder_for
 from .._plateau import monitored
@@ -335,8 +335,8 @@ class FitLoop:
             return iter(())
         set_epoch(self.loaders, counters.epoch)
         share_generators()
-        looks = run.placement is not None and look_at_training(self.loaders, run)
-        begin_reading(self.reading, run.progress.batch, resumed, generators_of_both(run), looks)
+        depends = run.placement is not None and belong_together(self.loaders, run)
+        begin_reading(self.reading, run.progress.batch, resumed, generators_of_both(run), depends)
         batches = feed(
             self.reading.source.begin(),
             run.placement,

@@ -123,7 +123,7 @@ def _read_for_training(
 
 
 def begin_reading(
-    reading: Reading, batch: int, resumed: Resumed | None, shared: Sequence[torch.Generator], looks: bool
+    reading: Reading, batch: int, resumed: Resumed | None, shared: Sequence[torch.Generator], depends: bool
 ) -> None:
     """Begin an epoch, or go on in the middle of the one that was resumed.
 
@@ -132,12 +132,12 @@ def begin_reading(
         batch: the number of the next batch.
         resumed: what the checkpoint knows; None where the epoch begins.
         shared: generators of the training loader that validation draws from, too.
-        looks: whether the data look at what is trained.
+        depends: whether batches depend on what is trained, or on what hooks do between them.
     """
     reading.first, reading.before, reading.after, reading.under_way, reading.held = batch, None, None, None, None
     # read ahead, the loader would draw before a validation or after it, as the thread happens to run, and an agent in it would
     # play with the weights of any step
-    if shared or looks:
+    if shared or depends:
         reading.draws = True
     if resumed is None:
         return
