@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import gc
+import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, SupportsIndex, cast
@@ -251,16 +253,39 @@ def _exchange_attributes(a: object, b: object) -> None:
 
 
 def _is_held_by_a_graph(tensor: torch.Tensor) -> bool:
-    """Whether besides its object only a graph of user code's refers to a parameter (`p.clone()` that was kept), which then can
-    no longer go backward: its gradient would be of the old value, and go to the new one. PyTorch's swap does the same.
+    """Whether besides its object only graphs of user code's refer to a parameter (`p.clone()`, or an output, that was kept).
+
+    These can then no longer go backward: the gradient would be of the old value, and go to the new one. PyTorch's swap does
+    the same.
     """
-    if _uses(tensor) != 2 or not (tensor.is_leaf and tensor.requires_grad):
+    uses = _uses(tensor)
+    if uses < 2 or not (tensor.is_leaf and tensor.requires_grad):
         return False
     node = torch.autograd.graph.get_gradient_edge(tensor).node
-    if _uses(tensor) != 2:  # the node was made by the question
+    if _uses(tensor) != uses:  # the node was made by the question
+        return False
+    if uses > 2 and _is_viewed(tensor):  # else operations have saved it
         return False
     node.register_prehook(_refuse_old_graph)
     return True
+
+
+def _is_viewed(tensor: torch.Tensor) -> bool:
+    """Whether somebody holds a view of a tensor, which would go on showing the old value.
+
+    A view that only a graph has saved has no referrer.
+    """
+    views = [one for one in gc.get_objects() if issubclass(type(one), torch.Tensor) and one._base is tensor]
+    if not views:
+        return False
+    in_frames: set[int] = set()
+    for top in sys._current_frames().values():
+        frame = top.f_back if top is sys._getframe() else top
+        while frame is not None:
+            in_frames.update(map(id, frame.f_locals.values()))
+            frame = frame.f_back
+    # `views` is one referrer; a generator expression would be another
+    return [one for one in views if id(one) in in_frames or len(gc.get_referrers(one)) > 1] != []
 
 
 def _refuse_old_graph(gradients: object) -> NoReturn:
@@ -273,7 +298,8 @@ def _refuse_old_graph(gradients: object) -> NoReturn:
 def _swap(tensor: torch.Tensor, replacement: torch.Tensor) -> None:
     # a swap takes the gradient along with the old memory, to an object that nobody keeps
     grad, tensor.grad = tensor.grad, None
-    if weakref.getweakrefs(tensor) and (_uses(tensor) == 1 or _is_held_by_a_graph(tensor)):
+    refers = bool(weakref.getweakrefs(tensor))
+    if (refers and _uses(tensor) == 1) or ((refers or _uses(tensor) > 2) and _is_held_by_a_graph(tensor)):
         # PyTorch declines here, because a weak reference does not move along. It shall not: the object stays the same
         # (recurrent modules refer weakly to their weights)
         tensor.__class__, replacement.__class__ = replacement.__class__, tensor.__class__
