@@ -33,7 +33,11 @@ class TrainerMembers:
 
     @property
     def train_dataloader(self) -> Any:
-        """The training loaders in the structure in which they were given, as the run uses them; None before fit."""
+        """The training loaders in the structure in which they were given, as the run uses them; None before fit.
+
+        Asked for between `configure_optimizers` and training, they are made.
+        """
+        self._run.load_when_asked()
         return self._run.reads.loaders(self._run.shown_loaders.get(Stage.FIT))
 
     @property

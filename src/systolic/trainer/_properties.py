@@ -113,7 +113,8 @@ class TrainerProperties(TrainerMembers):
 
     @property
     def num_training_batches(self) -> int | float:
-        """How many batches of training an epoch has."""
+        """How many batches of training an epoch has; between `configure_optimizers` and training this makes the loaders."""
+        self._run.load_when_asked()
         return self._run.num_training_batches
 
     @property

@@ -177,7 +177,7 @@ class Run:
         self.step_log: tuple[str, StepLog] | None = None
         self.evaluated: EvaluatedLoaders | None = None
         self.module_state = ModuleState()
-        self.logged_hyperparameters = self.told_of_nothing = False
+        self.logged_hyperparameters = self.told_of_nothing = self.loads_when_asked = False
         self.is_shared = process_count() > 1 and (call is None or call.stage is not Stage.PREDICT)
         self.sharing: Sharing | None = None
         self.reporting = Reporting(self)
@@ -361,15 +361,20 @@ class Run:
         self.enable_validation = has_step and _loaders.are_defined(self, Stage.VALIDATE) and self.config.limit_val_batches > 0
 
     def load_training_data(self, given: Any) -> None:
-        """Make the training loader, and count its batches."""
+        """Make the training loader, and count its batches, by which validation runs."""
         self.train_loader, self.num_training_batches = _loaders.training(self, given)
+        self.set_validation_interval()
+
+    def load_when_asked(self) -> None:
+        """Make the training loader, where it is not there yet, for training or for a hook before it that asks."""
+        if self.loads_when_asked and self.train_loader is None:
+            self.load_training_data(self.given.get(Stage.FIT))
 
     def reload(self, stage: Stage) -> None:
         """Ask for the loaders of FIT or VALIDATE again."""
         self.padders.clear()  # known by the loaders' ids, which others may have now
         if stage is Stage.FIT:
             self.load_training_data(self.given[Stage.FIT])
-            self.set_validation_interval()
         else:
             self.loaders.pop(stage, None)
 

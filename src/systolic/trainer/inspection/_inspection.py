@@ -171,6 +171,7 @@ def _training(run: Run, batch_size: int | None, updates: bool) -> Iterator[Ready
     given = _loaders.given_or_own(run, Stage.FIT, run.given[Stage.FIT])
     begin_fit(run, _copied(given))
     loop = FitLoop(run)
+    loop.load()
     loop.start()
     loop.start_epoch()
     found = sample(run, given, run.train_loader, batch_size, Stage.FIT, _BATCH_IDX)

@@ -44,23 +44,20 @@ if TYPE_CHECKING:
 
 
 def begin_fit(run: Run, given: Any) -> None:
-    """Begin fit, up to where a checkpoint is restored: data, optimizers, the first hook.
+    """Begin fit, up to where a checkpoint is restored: optimizers and the first hook.
+
+    As in Lightning loaders are made later, the sanity check's first, unless these hooks ask for something that needs them.
 
     Args:
         run: a run that is set up.
         given: the training loaders; None for the datamodule's or module's own.
     """
+    run.given[Stage.FIT] = given
     run.note_validation()
-    assert run.call is not None, "a fit is a call"
-    if run.enable_validation and run.config.num_sanity_val_steps and run.call.ckpt_path is None:
-        # as in Lightning the sanity check asks for its loaders first, and what they draw is not drawn for training
-        run.state.stage = RunningStage.SANITY_CHECKING
-        with isolated_random_state():
-            run.loaders_and_limits(Stage.VALIDATE)
-        run.state.stage = RunningStage.TRAINING
-    if run.train_loader is None:  # a setup hook may have asked for it, by `trainer.fit_loop.setup_data()`
-        run.load_training_data(given)
-    run.prepare_training()
+    if run.train_loader is not None:  # a setup hook has asked for it, by `trainer.fit_loop.setup_data()`
+        run.set_validation_interval()
+    run.loads_when_asked = True
+    run.configure_optimizers()
     run.hooks.both("on_fit_start")
     run.module.zero_grad()  # gradients from before are nobody's, unless a checkpoint brings some
 
@@ -75,12 +72,17 @@ class FitLoop:
         self.engine = self.runner.engine
         self.validation = EvaluationLoop(run, Stage.VALIDATE)
         self.batches: Iterator[FedBatch] = iter(())
-        self._read_from(run.train_loader)
         self.due = Due(run)
         self.together = Together(run)
+        self._goes_on = False
+
+    def load(self) -> None:
+        """Get the training loaders, which are made now where no hook has asked for them."""
+        run = self._run
+        run.load_when_asked()
+        self._read_from(run.train_loader)
         grouped = run.config.steps_per_dispatch > 1
         self.advisor = Advisor(self.loaders, run.reporting.is_idle, grouped) if run.config.advice else None
-        self._goes_on = False
 
     def _read_from(self, loaders: Any) -> None:
         source = EpochSource(loaders)
@@ -122,6 +124,7 @@ class FitLoop:
     def run(self) -> None:
         """Run all epochs."""
         run = self._run
+        self.load()
         if self._done():
             self._warn_if_nothing_is_left()
             return

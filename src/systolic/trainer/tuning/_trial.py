@@ -38,6 +38,7 @@ def trial(run: Run, steps: int, callbacks: list[Callback], memory_limit: int | N
     Raises:
         OutOfMemoryError: a program needs more than `memory_limit`.
     """
+    run.load_when_asked()
     tried = _of_a_few_steps(run, steps, callbacks)
     with _untouched(run), tried.aside():
         engine, steps_taken = _loop(tried)

@@ -75,6 +75,7 @@ class Tuning:
     def samples(self) -> int | None:
         """How many samples the loader's set has, where that is known."""
         fits = self._stage is Stage.FIT
+        self._run.load_when_asked()
         loader = self._run.train_loader if fits else self._run.evaluation_loaders(self._stage)[0][0]
         dataset = getattr(loader, "dataset", None)  # loaders may be anything that iterates
         return len(dataset) if dataset is not None and has_len(dataset) else None
