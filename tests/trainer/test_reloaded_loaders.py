@@ -101,36 +101,3 @@ def test_other_loaders_come_in_the_same_order(name: str) -> None:
 @pytest.mark.parametrize("name", ["shuffled", "stream"])
 def test_a_second_fit_goes_on_in_the_same_order(name: str, every: int) -> None:
     require_same(lambda package: fitted(package, LOADERS[name], every, True, 0, again=True))
-
-
-@pytest.mark.parametrize("every", [0, 1])
-@pytest.mark.parametrize("check", [1, 2])
-def test_validation_is_loaded_before_training_with_the_limit_of_then(every: int, check: int) -> None:
-    def scenario(package: Package) -> Any:
-        seen: list[Any] = []
-
-        def val_dataloader(module: Any) -> Any:
-            seen.append("load")
-            return DataLoader(rows(12), 4)
-
-        class Limits(package.L.Callback):
-            def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-                seen.append("start")
-
-            def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-                trainer.limit_val_batches = 1 + trainer.current_epoch % 2
-
-            def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-                seen.append([int(count) for count in trainer.num_val_batches])
-
-        module = package.module(
-            training_step=lambda self, batch, i: self(batch[0].expand(-1, 4)).mean(),
-            validation_step=lambda self, batch, i: self.log("v", batch[0].mean()),
-            val_dataloader=val_dataloader,
-        )
-        options = {"reload_dataloaders_every_n_epochs": every, "check_val_every_n_epoch": check, "num_sanity_val_steps": 0}
-        trainer = package.trainer(max_epochs=4, callbacks=[Limits()], **options)
-        trainer.fit(module, DataLoader(rows(8), 4))
-        return seen, trainer.callback_metrics["v"]
-
-    require_same(scenario)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from ...distributed import agree
 from ...utilities._validation_due import epoch_validates, validation_is_due
-from .._stage import Stage
 
 if TYPE_CHECKING:
     from .._run import Run
@@ -33,16 +32,6 @@ class Due:
         """The validation loaders were used before training."""
         if epoch_validates(self._run.counters.epoch, self._run.config.check_val_every_n_epoch):
             self._run.progress.validation_loaded = self._run.counters.epoch
-
-    def load_validation(self) -> None:
-        """Ask for validation's loaders before training, where its first epoch validates: limits count as of now."""
-        run = self._run
-        epoch, progress = run.counters.epoch, run.progress
-        if Stage.VALIDATE in run.loaders or not run.enable_validation:
-            return
-        if epoch_validates(epoch, run.config.check_val_every_n_epoch):
-            run.loaders_and_limits(Stage.VALIDATE)
-            progress.validation_loaded = epoch if progress.validation_loaded is None else progress.validation_loaded
 
     def validated(self) -> None:
         """A validation has ended."""

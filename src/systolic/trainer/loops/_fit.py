@@ -134,7 +134,6 @@ class FitLoop:
             self._begin_loaded()
         else:
             self._load_as_before()
-        self.due.load_validation()
         warn_of_eval_mode(run.module)
         warn_of_rare_logs(run)
         self.start()
