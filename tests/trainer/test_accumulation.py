@@ -78,5 +78,5 @@ def test_unknown_length_still_ends_with_an_update(prefetch: int) -> None:
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, "3"])
 def test_bad_window(value: Any) -> None:
-    with pytest.raises(L.MisconfigurationException, match=r"accumulate_grad_batches.*an int >= 1"):
+    with pytest.raises(L.MisconfigurationException, match=r"accumulate_grad_batches.*an integer >= 1"):
         L.Trainer(accumulate_grad_batches=value, max_epochs=1)
