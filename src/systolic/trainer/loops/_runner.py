@@ -46,7 +46,8 @@ class BatchRunner:
         self.step = step
         self.stage = stage
         self.engine = make_engine(run, step, stage, step.results)
-        self._reads_itself = asks_for_iterator(getattr(run.module, stage.step))
+        step_of_user = getattr(run.module, stage.step)  # None where a script says that it has none
+        self._reads_itself = step_of_user is not None and asks_for_iterator(step_of_user)
         self._before: tuple[Any, ...] | None = None
         placement = run.placement
         self.starves = placement is not None and placement.platform == "cpu" and len(run.config.devices) > 1
