@@ -138,3 +138,13 @@ def test_hooks_before_the_step_know_the_batch_before(stage: str, loaders: int) -
         return seen
 
     require_same(scenario)
+
+
+def test_a_step_that_is_none_is_asked_for_nothing() -> None:
+    def scenario(package: Package) -> Any:
+        model = package.module()
+        model.validation_step = None
+        package.trainer().fit(model, loader())
+        return list(model.state_dict().values())
+
+    require_same(scenario)
