@@ -151,7 +151,8 @@ class EpochSource:
         return whole if self._combined is None else CombinedBatches(whole)
 
     def load(self, length_is_known: bool) -> None:
-        """Begin and drop a pass, as Lightning does with every loader that it gets after the first epoch, before the epoch.s.
+        """Begin and drop a pass, as Lightning does with every loader that it gets after the first epoch, before the
+        epoch's own.
 
         Seeds are drawn for it, workers are started, and a loader of unknown length gives a batch.
 

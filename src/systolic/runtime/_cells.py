@@ -94,8 +94,8 @@ class Cell:
 
     def host(self) -> torch.Tensor:
         """The current value in host memory; waits for the device. Call `mark_written` after changing it."""
-        mirror = self.mirror
-        if mirror is None or (self.mirrored is not self.buffer.array and not self.dirty):
+        mirror = self._current_mirror()
+        if mirror is None:
             # copied, because JAX keeps the array that it gives and forbids writes to it; users write to this one
             array, values = _read(self.buffer, lambda array: np.array(to_host_array(array)))  # host sync: user code looks
             if self.offset >= 0:
@@ -104,10 +104,14 @@ class Cell:
             self.mirror, self.mirrored, self.buffer.mirrored = mirror, array, True
         return mirror
 
+    def _current_mirror(self) -> torch.Tensor | None:
+        """The host memory, where what is there is the current value."""
+        return self.mirror if self.mirrored is self.buffer.array or self.dirty else None
+
     def snapshot(self) -> torch.Tensor:
         """A copy of the current value that nobody else holds; leaves nothing behind. Waits for the device."""
-        mirror = self.mirror
-        if mirror is not None and (self.mirrored is self.buffer.array or self.dirty):
+        mirror = self._current_mirror()
+        if mirror is not None:
             return mirror.clone()
         _, values = _read(self.buffer, copy_to_host)  # host sync: the value is wanted
         if self.offset >= 0:

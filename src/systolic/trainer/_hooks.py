@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import operator
 import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -57,6 +56,7 @@ class HookTable:
         self._of_callbacks: dict[str, list[Bound]] = {}
         self._of_module: dict[str, Bound | None] = {}
         self._known: list[Callback] = [*callbacks]
+        self._known_ids = list(map(id, callbacks))
         self._attached: list[Callback] | None = None
         self._in_programs = False
 
@@ -84,15 +84,14 @@ class HookTable:
 
     def look(self) -> None:
         """Notice callbacks that hooks have put into their list, or taken out."""
-        known, now = self._known, self._callbacks
-        if len(known) == len(now) and all(map(operator.is_, known, now)):
+        if list(map(id, self._callbacks)) == self._known_ids:  # in C, because hooks of every step come by
             return
         for callback in self._callbacks:
             if not any(callback is one for one in self._known):
                 require_callback(callback)
                 self._require_seen_by_programs(callback)
                 self._attach(callback)
-        self._known, self._of_callbacks = [*self._callbacks], {}
+        self._known, self._known_ids, self._of_callbacks = [*self._callbacks], list(map(id, self._callbacks)), {}
 
     def _require_seen_by_programs(self, callback: Callback) -> None:
         late = [name for name in IN_STEPS if self._in_programs and overrides(callback, name, Callback)]
@@ -105,6 +104,8 @@ class HookTable:
 
     def callbacks(self, name: str, *args: Any) -> None:
         """Call a hook of the callbacks, with the trainer and the module as first arguments."""
+        if not self.overridden(name):  # before every step some are asked for that nobody has
+            return
         for hook in self._as_they_come(name):
             self._call(hook, name, args, self._trainer, self._module, *args)
 

@@ -14,6 +14,7 @@ from ._hook_tables import HookEffect
 from ._host_result import LEFT_OUT, HostResult
 from ._object_graph import IMPLEMENTATION_SWITCHES, ObjectGraph, Path
 from ._output_tree import OutputTree, plain_key
+from ._plain_objects import same_elements
 
 Fill = Callable[[OutputTree], Any]
 
@@ -261,14 +262,8 @@ def _all_in_place(path: Path, was: object, now: object, finals: Finals) -> bool:
         # another one would have to be watched anew, which takes a trace
         return all(a is b or _is_equal(a, b) for a, b in zip(was, now, strict=True))
     if type(now) is set and type(was) is set:  # the same holds of sets
-        return _holds_equal(was, now)
+        return same_elements(was, now, _is_equal)
     return was is now or _is_equal(was, now)
-
-
-def _holds_equal(was: set[Any], now: set[Any]) -> bool:
-    """Whether two sets hold the same elements: the very ones, or equal plain ones."""
-    known = {one: one for one in was}
-    return was == now and all(known[one] is one or _is_equal(known[one], one) for one in now)
 
 
 def _is_equal(was: object, now: object) -> bool:

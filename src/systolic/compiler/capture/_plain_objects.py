@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import types
 import weakref
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import torch
@@ -19,6 +21,12 @@ DATA = (Dataset, DataLoader, Sampler)  # worked on by the loader's thread while 
 _OF_TORCH = (torch.nn.Module, torch.optim.Optimizer, torch.Tensor, *DATA)
 
 
+def same_elements(a: AbstractSet[Any], b: AbstractSet[Any], equal: Callable[[object, object], bool]) -> bool:
+    """Whether two sets hold the same elements: the very ones, or ones that are equal by more than Python's `==`."""
+    known = {one: one for one in a}
+    return a == b and all(known[one] is one or equal(known[one], one) for one in b)
+
+
 def same_plain(a: Any, b: Any) -> bool:
     """Whether two plain values, or tuples or frozen sets of such, are equal and of one type."""
     if type(a) is not type(b):
@@ -26,8 +34,7 @@ def same_plain(a: Any, b: Any) -> bool:
     if isinstance(a, tuple) and not isinstance(a, torch.Size):
         return len(a) == len(b) and all(x is y or same_plain(x, y) for x, y in zip(a, b, strict=True))
     if type(a) is frozenset:
-        known = {one: one for one in a}
-        return a == b and all(known[one] is one or same_plain(known[one], one) for one in b)
+        return same_elements(a, b, same_plain)
     return isinstance(a, COMPARED) and a == b
 
 

@@ -143,7 +143,9 @@ class Engine:
         signature = signature_of(leaves, structure)
         misses, drawn = Misses(), StepDraws()
         while True:
-            found = self._find_or_spare(signature, numbers, drawn, misses)
+            found = self._find(signature, numbers, drawn, misses)
+            if found is None:
+                found = self._spared(signature, numbers, drawn, misses)
             if found is None:
                 found = self._captured_entry(leaves, signature, rebuild, numbers, drawn, misses)
             entry, values = found
@@ -208,9 +210,9 @@ class Engine:
             return None, []
         return program, found[1]
 
-    def _find_or_spare(self, signature: Signature, *call: Any) -> tuple[Entry, list[Number]] | None:
-        """The program for a call; another trace is spared one after the other: the first may be of another way."""
-        found = self._find(signature, *call)
+    def _spared(self, signature: Signature, *call: Any) -> tuple[Entry, list[Number]] | None:
+        """A program that is spared another trace; one after the other, because the first may be of another way."""
+        found = None
         for _ in range(len(self._entries)):
             if found is not None or not self._spares(signature):
                 break

@@ -98,10 +98,8 @@ class PredictionLoop:
         place = (index,) if len(run.evaluation_loaders(_STAGE)[0]) > 1 else ()
         options = {"transform": run.before_transfer(), "precision": config.numerics, "dataloader_idx": index}
         batches = feed(loader, run.placement, depth=depth_for(run, loader), limit=limit, **options)
-        starts = hooks.anybody(_STAGE.batch_start)
         for batch in runner.watched(batches):
-            if starts:
-                runner.start(batch, *place)
+            runner.start(batch, *place)
             result = runner.engine.run(*runner.arguments(batch, index, *self.step.grad_mode()))
             if runner.starves:
                 runner.pace(result)
