@@ -46,8 +46,5 @@ from jax.experimental.compilation_cache import compilation_cache as compilation_
 from jax.experimental.layout import Format as Format
 from jax.experimental.layout import Layout as Layout
 
-# lets JAX start again, with more simulated cores; what lies on the old ones stays there
-from jax.extend.backend import clear_backends as clear_backends
-
 # the type of what `jax.devices()` lists
 from jaxlib._jax import Device as Device
