@@ -66,7 +66,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     About every m-th of the others runs in continuous integration, the rest in `make test-all` only. Of a table marked
     `tables(every=m)` so do the first row and about every m-th other one: none is left out whole. Tests in `LONG` are marked
-    `tables`, unless they run in `make test-all` only, and come first: where time ends, it is rows of tables that are left.
+    `tables`, unless they run in `make test-all` only, and come first.
+
+    `.ci/run` sets SYSTOLIC_TESTS_FROM to a number that is never the same: the tests begin at that place, and go round. Time
+    ends before all of them have run, and would else always leave the same ones.
     """
     begun: set[str] = set()
     for item in items:
@@ -86,7 +89,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if name in LONG and item.get_closest_marker("slow") is None:
             item.add_marker(pytest.mark.tables)
             item.add_marker(pytest.mark.slow)
-    items.sort(key=lambda item: item.nodeid.partition("[")[0] not in LONG)
+    begin = os.environ.get("SYSTOLIC_TESTS_FROM")
+    if begin:
+        place = int(begin) % max(len(items), 1)
+        items[:] = items[place:] + items[:place]
+    else:
+        items.sort(key=lambda item: item.nodeid.partition("[")[0] not in LONG)
 
 
 PROOFS = ("libtpu", "lightning")

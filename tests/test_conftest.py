@@ -23,7 +23,7 @@ def printed_by_pytest(folder: Path, *options: str, long: str = "", **environment
     (folder / "long.txt").write_text(long)
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, str(folder)],
-        env={**os.environ, "SYSTOLIC_TESTS_UNTIL": "", **environment},
+        env={**os.environ, "SYSTOLIC_TESTS_UNTIL": "", "SYSTOLIC_TESTS_FROM": "", **environment},
         cwd=folder,
         capture_output=True,
         text=True,
@@ -62,6 +62,16 @@ def test_a_long_test_is_left_to_the_tables(tmp_path: Path) -> None:
         printed = printed_by_pytest(tmp_path, "-vv", "-m", marks, long="test_one.py::test_long")
         assert ended in printed
     assert printed.index("::test_long") < printed.index("::test_short"), "first, in case that time ends"
+
+
+@pytest.mark.tables
+@pytest.mark.parametrize(("begin", "order"), [("0", "abc"), ("1", "bca"), ("1001", "cab"), ("", "cab")])
+def test_each_run_begins_at_another_place(begin: str, order: str, tmp_path: Path) -> None:
+    (tmp_path / "test_one.py").write_text("".join(f"def test_{name}():\n    pass\n\n" for name in "abc"))
+    printed = printed_by_pytest(
+        tmp_path, "-vv", "-m", "slow or not slow", long="test_one.py::test_c", SYSTOLIC_TESTS_FROM=begin
+    )
+    assert "".join(sorted("abc", key=lambda name: printed.index(f"::test_{name}"))) == order, printed
 
 
 def test_long_tests_exist() -> None:
