@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import jax
 
 from ..distributed import process_count
-from ..utilities._jax_internals import backends
+from ..utilities._jax_internals import backends, clear_backends
 from ._backends import jax_devices
 
 if TYPE_CHECKING:
@@ -51,8 +51,6 @@ def start_again(cores: int) -> None:
     Args:
         cores: how many; more than there are.
     """
-    from jax.extend.backend import clear_backends  # here: the package imports Pallas, which few processes need
-
     clear_backends()
     choose_cores(cores)
 

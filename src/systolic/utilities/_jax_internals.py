@@ -10,6 +10,10 @@ from __future__ import annotations
 from jax._src import cache_key as cache_key
 from jax._src import compiler as compiler
 
+# lets JAX start again, with more simulated cores; what lies on the old ones stays there; `jax.extend` has it, too, but imports
+# Pallas
+from jax._src.api import clear_backends as clear_backends
+
 # whether a cluster has started this process, and what it says of the others: `jax.distributed.initialize` asks them, but would
 # start its service on a single host, too
 from jax._src.clusters import GceTpuCluster as GceTpuCluster
