@@ -46,3 +46,29 @@ def test_each_step_is_traced_once(kind: str, where: str) -> None:
     methods = {"training_step": training_step, "validation_step": validation_step}
     module = beside_lightning(methods, lambda m: [], prepare=prepare, epochs=3)
     assert not [compile.reason for compile in module.trainer.compiles if "metric" in compile.reason]
+
+
+def test_groups_of_a_collection_concern_the_steps_that_call_it_alone() -> None:
+    def prepare(module: Any) -> None:
+        module.errors = torchmetrics.MetricCollection(
+            {"squared": torchmetrics.MeanSquaredError(), "rooted": torchmetrics.MeanSquaredError(squared=False)}
+        )
+
+    def training_step(module: Any, batch: Any, batch_idx: int) -> T:
+        return module.loss(batch)
+
+    def validation_step(module: Any, batch: Any, batch_idx: int) -> None:
+        module.errors.update(module(batch[0]).mean(-1).detach(), batch[1].float())
+
+    def on_validation_epoch_end(module: Any) -> None:
+        module.log_dict(module.errors.compute())
+        module.errors.reset()
+
+    methods = {
+        "training_step": training_step,
+        "validation_step": validation_step,
+        "on_validation_epoch_end": on_validation_epoch_end,
+    }
+    module = beside_lightning(methods, lambda m: [], prepare=prepare, epochs=3, num_sanity_val_steps=0)
+    of_groups = [compile.reason for compile in module.trainer.compiles if "_groups_checked" in compile.reason]
+    assert len(of_groups) == 1, "validation's second batch finds the groups that its first one has made"

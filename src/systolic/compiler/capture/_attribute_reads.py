@@ -23,9 +23,10 @@ _ACCESS = ("__getattribute__", "__setattr__", "__delattr__")
 class AttributeReads:
     """Notes which attributes of modules are read, set or deleted in the capturing thread.
 
-    Modules of the user's own classes are looked at, and metrics: what they keep of a batch is none of the business of steps
-    that do not call them. Their classes get functions in the place of those by which Python reads
-    and sets attributes: whatever way an attribute is read, `getattr` with a computed name and `copy` included, is one of them.
+    Modules of the user's own classes are looked at, and metrics and collections of them: what they keep of a batch, and how
+    they share it, is none of the business of steps that do not call them. Their classes get functions in the place of those by
+    which Python reads and sets attributes: whatever way an attribute is read, `getattr` with a computed name and `copy` included,
+    is one of them.
 
     Args:
         modules: the modules.
@@ -33,8 +34,9 @@ class AttributeReads:
     """
 
     def __init__(self, modules: Iterable[nn.Module], tables: LookupTables) -> None:
-        metric = getattr(sys.modules.get("torchmetrics"), "Metric", ())
-        watched = [one for one in modules if isinstance(one, metric) or is_the_users(type(one).__module__)]
+        torchmetrics = sys.modules.get("torchmetrics")
+        metrics = tuple(getattr(torchmetrics, name) for name in ("Metric", "MetricCollection") if torchmetrics is not None)
+        watched = [one for one in modules if isinstance(one, metrics) or is_the_users(type(one).__module__)]
         self._modules = {id(module): id(vars(module)) for module in watched}
         self._classes = list(dict.fromkeys(map(type, watched)))
         self._noted: dict[Attribute, bool] = {}  # and whether the step set it first
