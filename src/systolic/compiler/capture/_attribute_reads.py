@@ -25,8 +25,8 @@ class AttributeReads:
 
     Modules of the user's own classes are looked at, and metrics and collections of them: what they keep of a batch, and how
     they share it, is none of the business of steps that do not call them. Their classes get functions in the place of those by
-    which Python reads and sets attributes: whatever way an attribute is read, `getattr` with a computed name and `copy` included,
-    is one of them.
+    which Python reads and sets attributes: whatever way an attribute is read, `getattr` with a computed name and `copy`
+    included, is one of them.
 
     Args:
         modules: the modules.
