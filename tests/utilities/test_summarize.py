@@ -40,18 +40,19 @@ def test_text() -> None:
     model = Model()
     model.head.eval().requires_grad_(False)
     assert str(summarize(model)).split("\n") == [
-        "  | Name         | Type       | Params | Mode ",
-        "----------------------------------------------",
-        "0 | net          | Sequential | 132 K  | train",
-        "1 | head         | Linear     | 5.1 K  | eval ",
-        "  | other params | n/a        | 7      | n/a  ",
-        "----------------------------------------------",
+        "  | Name         | Type       | Params | Mode  | FLOPs",
+        "------------------------------------------------------",
+        "0 | net          | Sequential | 132 K  | train | 0    ",
+        "1 | head         | Linear     | 5.1 K  | eval  | 0    ",
+        "  | other params | n/a        | 7      | n/a   | n/a  ",
+        "------------------------------------------------------",
         "132 K     Trainable params",
         "5.1 K     Non-trainable params",
         "137 K     Total params",
         "0.551     Total estimated model params size (MB)",
         "3         Modules in train mode",
         "1         Modules in eval mode",
+        "0         Total Flops",
     ]
 
 

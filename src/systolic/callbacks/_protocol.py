@@ -236,6 +236,23 @@ class ProgramTrainerLike(TrainerLike, Protocol):
         ...
 
 
+class TransferringRunLike(Protocol):
+    """The part of a run that knows the hooks of batch transfer."""
+
+    def transferred(self, batch: object) -> object:
+        """A batch after the user's hooks of its transfer, on the host."""
+        ...
+
+
+class TransferringTrainerLike(TrainerLike, Protocol):
+    """A further member of a Trainer, for callbacks that call the module themselves."""
+
+    @property
+    def run(self) -> TransferringRunLike:
+        """The run."""
+        ...
+
+
 class FitLoopLike(Protocol):
     """The part of a Trainer that says how long fit goes on."""
 

@@ -434,6 +434,12 @@ class Run:
             return before
         return lambda batch, index: transfer(before(batch, index) if before is not None else batch, device, index)
 
+    def transferred(self, batch: object) -> object:
+        """A batch after the user's hooks of its transfer, on the host."""
+        before, after = self.before_transfer(), self.hooks.data_hook("on_after_batch_transfer")
+        batch = batch if before is None else before(batch, 0)
+        return batch if after is None else after(batch, 0)
+
     def evaluation_loaders(self, stage: Stage) -> tuple[list[Any], list[int | float]]:
         """The loaders of an evaluation, and how many batches of each are taken now."""
         loaders, limits = self.loaders_and_limits(stage)

@@ -1,6 +1,6 @@
 """A table of a model's layers and the number of their parameters."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.console import Group
@@ -9,8 +9,11 @@ from rich.table import Table
 from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
+from ._example_run import UNKNOWN, ExampleRun, Size, run_example
+
 _UNITS = (" ", "K", "M", "B", "T")
-_COLUMNS = (" ", "Name", "Type", "Params", "Mode")
+_COLUMNS = (" ", "Name", "Type", "Params", "Mode", "FLOPs")
+_SIZES = ("In sizes", "Out sizes")
 _LEFTOVER = "other params"
 _NOT_APPLICABLE = "n/a"
 
@@ -24,6 +27,9 @@ class LayerSummary:
     num_parameters: int
     training: bool
     uninitialized: int
+    flops: int = 0
+    in_size: Size = UNKNOWN
+    out_size: Size = UNKNOWN
 
     @property
     def count(self) -> str:
@@ -86,19 +92,29 @@ class SummaryTable:
 class ModelSummary:
     """Layers and parameter counts of a module at the moment of construction; the module is not kept.
 
+    A module with an `example_input_array` is run once with it, in evaluation mode and without gradients, for the sizes of what
+    goes in and out of its layers, and their operations; without it these are counted as 0.
+
     A parameter that several modules share is counted in the row of each of them and once in the totals. Lazy
     parameters have no size yet: they are left out of the totals, and counted in `uninitialized_parameters`.
 
     Args:
         model: The module.
         max_depth: How many levels of nested modules to show; 0 shows totals only, -1 everything.
+        transferred: Function that makes of the example what `forward` gets.
     """
 
-    def __init__(self, model: nn.Module, max_depth: int = 1) -> None:
+    def __init__(self, model: nn.Module, max_depth: int = 1, transferred: Callable[[object], object] | None = None) -> None:
         if isinstance(max_depth, bool) or not isinstance(max_depth, int) or max_depth < -1:
             raise ValueError(f"max_depth must be -1 (all levels), 0 (totals only) or positive, got {max_depth!r}.")
         shown = dict(_modules_to_depth(model, max_depth))
-        self.layers = tuple(_layer(name, module) for name, module in shown.items())
+        example: object = getattr(model, "example_input_array", None)
+        self._has_sizes = example is not None
+        if transferred is not None and self._has_sizes:
+            example = transferred(example)
+        seen = run_example(model, shown, example) if self._has_sizes else ExampleRun()
+        self.total_flops = seen.total_flops
+        self.layers = tuple(_layer(name, module, seen) for name, module in shown.items())
         parameters = list(model.parameters())
         sized = _sized(parameters)
         in_layers = {id(parameter) for module in shown.values() for parameter in module.parameters()}
@@ -136,16 +152,30 @@ class ModelSummary:
         """Whether each module shown is in training mode."""
         return [layer.training for layer in self.layers]
 
+    @property
+    def in_sizes(self) -> list[Size]:
+        """Shape of what each module shown was first given."""
+        return [layer.in_size for layer in self.layers]
+
+    @property
+    def out_sizes(self) -> list[Size]:
+        """Shape of what each module shown first gave."""
+        return [layer.out_size for layer in self.layers]
+
     def rows(self) -> list[tuple[str, ...]]:
-        """The cells of the table, without its header: number, name, type, parameters, mode."""
-        rows: list[tuple[str, ...]] = [
-            (str(number), layer.name, layer.layer_type, layer.count, "train" if layer.training else "eval")
-            for number, layer in enumerate(self.layers)
-        ]
+        """The cells of the table, without its header: number, name, type, parameters, mode, operations, sizes if known."""
+        rows: list[tuple[str, ...]] = [self._row(number, layer) for number, layer in enumerate(self.layers)]
         if self.leftover_parameters:
             leftover = get_human_readable_count(self.leftover_parameters)
-            rows.append((" ", _LEFTOVER, _NOT_APPLICABLE, leftover, _NOT_APPLICABLE))
+            rest = len(_COLUMNS) - 4 + self._has_sizes * len(_SIZES)
+            rows.append((" ", _LEFTOVER, _NOT_APPLICABLE, leftover, *[_NOT_APPLICABLE] * rest))
         return rows
+
+    def _row(self, number: int, layer: LayerSummary) -> tuple[str, ...]:
+        mode = "train" if layer.training else "eval"
+        sizes = (str(layer.in_size), str(layer.out_size)) if self._has_sizes else ()
+        flops = get_human_readable_count(layer.flops)
+        return (str(number), layer.name, layer.layer_type, layer.count, mode, flops, *sizes)
 
     def columns(self) -> SummaryColumns:
         """The same by columns, with their titles, and the lines that not every module has."""
@@ -155,12 +185,13 @@ class ModelSummary:
         if self.uninitialized_parameters:
             notes.append((str(self.uninitialized_parameters), "Lazy parameters without a shape yet, not counted"))
         rows = self.rows()
-        return SummaryColumns(((title, [row[i] for row in rows]) for i, title in enumerate(_COLUMNS)), notes)
+        titles = [*_COLUMNS, *(_SIZES if self._has_sizes else ())]
+        return SummaryColumns(((title, [row[i] for row in rows]) for i, title in enumerate(titles)), notes)
 
     def totals(self) -> list[tuple[str, str]]:
         """The lines below the table: a number and what it counts."""
         counts = self.total_parameters, self.trainable_parameters, self.model_size
-        return [*totals_of(*counts, self.total_training_modes), *self.columns().notes]
+        return [*totals_of(*counts, self.total_training_modes, self.total_flops), *self.columns().notes]
 
     def __rich__(self) -> Group:
         return SummaryTable(self.columns(), self.totals()).__rich__()
@@ -171,7 +202,7 @@ class ModelSummary:
     __repr__ = __str__
 
 
-def totals_of(total: int, trainable: int, megabytes: float, modes: Mapping[str, int]) -> list[tuple[str, str]]:
+def totals_of(total: int, trainable: int, megabytes: float, modes: Mapping[str, int], flops: int = 0) -> list[tuple[str, str]]:
     """The lines below the table that every module has."""
     return [
         (get_human_readable_count(trainable), "Trainable params"),
@@ -180,6 +211,7 @@ def totals_of(total: int, trainable: int, megabytes: float, modes: Mapping[str, 
         (f"{megabytes:,.3f}", "Total estimated model params size (MB)"),
         (str(modes["train"]), "Modules in train mode"),
         (str(modes["eval"]), "Modules in eval mode"),
+        (get_human_readable_count(flops), "Total Flops"),
     ]
 
 
@@ -204,10 +236,12 @@ def _modules_to_depth(model: nn.Module, max_depth: int) -> Iterator[tuple[str, n
             yield name, module
 
 
-def _layer(name: str, module: nn.Module) -> LayerSummary:
+def _layer(name: str, module: nn.Module, seen: ExampleRun) -> LayerSummary:
     parameters = list(module.parameters())
     sized = _sized(parameters)
-    return LayerSummary(name, type(module).__name__, _count(sized), module.training, len(parameters) - len(sized))
+    lazy = len(parameters) - len(sized)
+    sizes = seen.sizes.get(name, (UNKNOWN, UNKNOWN))
+    return LayerSummary(name, type(module).__name__, _count(sized), module.training, lazy, seen.flops.get(name, 0), *sizes)
 
 
 def _sized(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
