@@ -73,8 +73,8 @@ _ROWS: tuple[Case, ...] = (
     of_trainer("`check_val_every_n_epoch` should be an integer >= 1", check_val_every_n_epoch=1.5),
     of_trainer("`num_sanity_val_steps` must be a non-negative integer or -1", num_sanity_val_steps=-2),
     of_trainer("`num_sanity_val_steps` must be a non-negative integer or -1", num_sanity_val_steps="2"),
-    of_trainer("`reload_dataloaders_every_n_epochs` should be an integer >= 0", reload_dataloaders_every_n_epochs=-1),
-    of_trainer("`reload_dataloaders_every_n_epochs` should be an integer >= 0", reload_dataloaders_every_n_epochs=0.5),
+    of_trainer("`reload_dataloaders_every_n_epochs` should be an int >= 0", reload_dataloaders_every_n_epochs=-1),
+    of_trainer("`reload_dataloaders_every_n_epochs` should be an int >= 0", reload_dataloaders_every_n_epochs=0.5),
     # what is shown and kept
     of_trainer("`log_every_n_steps` should be an integer >= 0", log_every_n_steps=-1),
     of_trainer("`log_every_n_steps` should be an integer >= 0", log_every_n_steps="5"),

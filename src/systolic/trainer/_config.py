@@ -243,7 +243,6 @@ def _checked(quick: int, **given: Any) -> dict[str, Any]:
     require_accumulation(given["accumulate_grad_batches"])
     choose_remat(given["remat"])  # for its error
     minima = {
-        "reload_dataloaders_every_n_epochs": 0,
         "steps_per_dispatch": 1,
         "recompile_limit": 1,
         "prefetch_batches": 0,
@@ -251,6 +250,7 @@ def _checked(quick: int, **given: Any) -> dict[str, Any]:
     given = {**given, **_length(quick, given), **_validation(quick, given), **_limits(quick, given)}
     every = given["log_every_n_steps"]
     given["log_every_n_steps"] = 50 if every is None else require_integer("log_every_n_steps", every, 0)
+    require_integer("reload_dataloaders_every_n_epochs", given["reload_dataloaders_every_n_epochs"], 0, "an int")
     for name, minimum in minima.items():
         require_integer(name, given[name], minimum)
     return given
