@@ -135,7 +135,8 @@ REASONS: list[tuple[str, str, str]] = [
     (
         "inside",
         "Lightning's loops, connectors, launchers, and the `loops` of its checkpoints",
-        r"FitLoopLimits|AutomaticOptimization' object|StageLoop|'loops'|_checkpoint_connector|_launcher|'Strategy' object|world_size' of|"
+        r"FitLoopLimits|AutomaticOptimization' object|StageLoop|"
+        r"'loops'|_checkpoint_connector|_launcher|'Strategy' object|world_size' of|"
         r"No `LightningModule` is available|load_only_once_passed|"
         r"test_loops|connectors/|Expected a parent|called where nothing is logged",
     ),

@@ -113,7 +113,7 @@ def require_clipping(value: Any, algorithm: str | None) -> None:
 
 
 def require_integer(name: str, value: Any, minimum: int, word: str = "an integer") -> int:
-    """An integer of at least `minimum`; -1 as a minimum stands for "no limit". Lightning's word for it is not always the same."""
+    """An integer of at least `minimum`; -1 as a minimum stands for "no limit". Lightning does not always use the same word."""
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
         expected = "must be a non-negative integer or -1 (no limit)" if minimum == -1 else f"should be {word} >= {minimum}"
         raise MisconfigurationException(f"Invalid value for argument `{name}`. `{name}` {expected}. Received: {value!r}.")
