@@ -89,6 +89,50 @@ def test_files_stay_short() -> None:
     assert sorted(sizes.values())[len(sizes) // 2] <= 150
 
 
+SHORT = {
+    "its path is one of Lightning's, or Python's": {
+        "__main__.py",
+        "callbacks/checkpoint.py",
+        "callbacks/rich_model_summary.py",
+        "plugins/io.py",
+        "trainer/states.py",
+        "utilities/enums.py",
+        "utilities/exceptions.py",
+    },
+    "two or more files share it, and none of them may import the others": {
+        "callbacks/_console.py",
+        "callbacks/_errors.py",
+        "callbacks/progress/_ticker.py",
+        "cli/_command.py",
+        "compiler/_users.py",
+        "compiler/driver/_capture_lock.py",
+        "compiler/lowering/_array_math.py",
+        "core/_numbers.py",
+        "data/_errors.py",
+        "distributed/_signals.py",
+        "doctor/_finding.py",
+        "trainer/_symbols.py",
+        "utilities/_entries.py",
+        "utilities/_installed.py",
+        "utilities/_out_of_memory.py",
+        "utilities/_overrides.py",
+    },
+    "another concept than that of the file that uses it": {
+        "compiler/driver/_entry.py",
+        "pytorch/cli/_help.py",
+        "trainer/_installed_callbacks.py",
+        "trainer/_overfit.py",
+    },
+    "a list that grows by a line with each of its kind": {"compiler/passes/_bounded_rules.py"},
+}
+"""Files under 30 lines, by what they are for."""
+
+
+def test_short_files_have_a_reason() -> None:
+    short = {str(p.relative_to(SOURCE)) for p in MODULES if p.name != "__init__.py" and p.read_text().count("\n") < 30}
+    assert short == set().union(*SHORT.values())
+
+
 DOORS = ("_torch_internals.py", "_jax_internals.py")
 
 
