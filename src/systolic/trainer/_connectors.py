@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from ..callbacks import BatchSizeFinder, Callback, Checkpoint, LearningRateFinder
+from ..callbacks import Callback
 from . import _checkpoint_choice, _checkpoints, _guests
+from ._defaults import ordered
 from ._hooks import HookTable
 from ._requeue import newest_checkpoint, next_checkpoint
 from ._stage import Stage, TrainerFn
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from ..core import LightningDataModule, LightningModule
     from ._run import Run
     from ._trainer import Trainer
-
-_TUNERS = (BatchSizeFinder, LearningRateFinder)
 
 
 def connect(trainer: Trainer, model: LightningModule) -> Run:
@@ -155,7 +154,7 @@ class CallbackConnector:
         Args:
             callbacks: in any order.
         """
-        return sorted(callbacks, key=lambda one: isinstance(one, Checkpoint) - isinstance(one, _TUNERS))
+        return ordered(callbacks)
 
 
 class AcceleratorConnector:

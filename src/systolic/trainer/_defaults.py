@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,9 +12,11 @@ from rich.console import Console
 from rich.table import Table
 
 from ..callbacks import (
+    BatchSizeFinder,
     Callback,
     Checkpoint,
     EarlyStopping,
+    LearningRateFinder,
     ModelCheckpoint,
     ModelSummary,
     ProgressBar,
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 
 
 C = TypeVar("C", bound=Callback)
+
+_TUNERS = (BatchSizeFinder, LearningRateFinder)
 
 
 def training_length(max_epochs: int | None, max_steps: int, quick: int) -> tuple[int | None, int]:
@@ -117,7 +121,7 @@ def callbacks(
         _guests.require_callback(callback)
     listed += installed
     _require_own_keys(listed)
-    return _ordered(listed)
+    return ordered(listed)
 
 
 def _add_clock(listed: list[Any], max_time: float) -> None:
@@ -155,8 +159,13 @@ def _require_own_keys(listed: Sequence[Callback]) -> None:
             )
 
 
-def _ordered(listed: list[Any]) -> list[Callback]:
-    return [c for c in listed if not isinstance(c, Checkpoint)] + [c for c in listed if isinstance(c, Checkpoint)]
+def ordered(listed: Iterable[Callback]) -> list[Callback]:
+    """Callbacks in the order in which their hooks are called: those that tune first, and those that save checkpoints last.
+
+    Args:
+        listed: in any order; of equal kinds it stays.
+    """
+    return sorted(listed, key=lambda one: isinstance(one, Checkpoint) - isinstance(one, _TUNERS))
 
 
 def with_module_callbacks(own: list[Callback], module: LightningModule) -> list[Callback]:
@@ -166,7 +175,7 @@ def with_module_callbacks(own: list[Callback], module: LightningModule) -> list[
     for callback in brought:
         _guests.require_callback(callback)
     kept = [c for c in own if type(c) is Callback or not any(isinstance(other, type(c)) for other in brought)]
-    return _ordered(kept + brought)
+    return ordered(kept + brought)
 
 
 def first_of(listed: Sequence[Callback], family: type[C]) -> C | None:
