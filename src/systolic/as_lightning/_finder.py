@@ -11,7 +11,7 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
-from ..pytorch import MODULES, home, ours
+from ..pytorch import MODULES, home, ours, public_names
 
 VERSION = "2.6.0"
 """What `lightning.__version__` says: the version whose interface this is."""
@@ -37,6 +37,8 @@ class _Alias(types.ModuleType):
             return ours(relative, name)
         except AttributeError:
             pass
+        if name == "__all__":
+            return self._public_names()
         if name.startswith("__"):
             raise AttributeError(f"module {path!r} has no attribute {name!r}")
         submodule = f"{path}.{name}"
@@ -63,6 +65,14 @@ class _Alias(types.ModuleType):
             super().__delattr__(name)
         elif (worker.__name__, name) in _REPLACED:
             setattr(worker, name, _REPLACED.pop((worker.__name__, name)))
+
+    def _public_names(self) -> list[str]:
+        """The names that `import *` gives: those of Lightning's module, or ours where it is not installed."""
+        theirs = _FINDER.original(self.__name__)
+        if theirs is None:
+            return public_names(relative_path(self.__name__))
+        listed = vars(theirs).get("__all__")
+        return list(listed) if listed is not None else [name for name in vars(theirs) if not name.startswith("_")]
 
     def _worker(self, name: str) -> types.ModuleType | None:
         """Systolic's module in the place of this one, if it has the name and does not have it as a module of its own."""

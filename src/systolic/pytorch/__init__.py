@@ -20,6 +20,7 @@ from ._faces import Face, faces
 from ._names import MODULES as MODULES
 from ._names import home as home
 from ._names import ours as ours
+from ._names import public_names as public_names
 
 for _module in (callbacks, core, loggers, plugins, profilers, trainer, tuner):
     # `import systolic.pytorch.callbacks` must not make a second copy of it

@@ -38,6 +38,17 @@ _ELSEWHERE = {
     "HyperparametersMixin": "core._hparams",
 }
 
+_WITHOUT_FILES = {
+    "": ("Callback", "LightningDataModule", "LightningModule", "Trainer", "seed_everything"),
+    "core.optimizer": ("LightningOptimizer",),
+    "core.saving": ("AttributeDict",),
+    "trainer.trainer": ("Trainer",),
+    "tuner.tuning": ("Tuner",),
+    "utilities.combined_loader": ("CombinedLoader",),
+    "utilities.model_helpers": ("is_overridden",),
+}
+"""Public names in modules of Lightning's that are no file here, and in the package, where systolic has more of its own."""
+
 MODULES = frozenset({
     "accelerators", "callbacks", "callbacks.batch_size_finder", "callbacks.callback", "callbacks.checkpoint",
     "callbacks.device_stats_monitor", "callbacks.early_stopping", "callbacks.finetuning",
@@ -80,6 +91,20 @@ def ours(module: str, name: str) -> Any:
     if name in _ELSEWHERE:
         return getattr(_systolic(_ELSEWHERE[name]), name)
     raise AttributeError(name)
+
+
+def public_names(module: str) -> list[str]:
+    """Names of ours that `import *` gives from one of Lightning's modules.
+
+    Args:
+        module: without the package, such as "callbacks"; "" for the package itself.
+    """
+    worker = home(module) or counterpart(module)
+    if module in _WITHOUT_FILES or worker is None:
+        return list(_WITHOUT_FILES.get(module, ()))
+    if "__all__" in vars(worker):
+        return list(vars(worker)["__all__"])
+    return [name for name, value in vars(worker).items() if name[0] != "_" and not isinstance(value, types.ModuleType)]
 
 
 def counterpart(module: str) -> types.ModuleType | None:
