@@ -206,7 +206,10 @@ def restore_training(run: Run, checkpoint: dict[str, Any] | None) -> None:
         MisconfigurationException: the checkpoint has weights only, or is further than the run is to go.
     """
     if checkpoint is None:
+        _lightning_loops.go_on(run)
         return
+    run.counters.loaded = None
+    run.counters.adjustments.clear()
     _require_resumable(run, checkpoint)
     restore_optimizers(run, checkpoint["optimizer_states"])
     restore_schedulers(run, checkpoint["lr_schedulers"])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
+from ..exceptions import MisconfigurationException
 from . import _lightning_loops
+from ._counters import put
 from ._data_checks import has_loaders
 from ._loop_progress import LoopProgress
 from ._stage import Stage
@@ -68,7 +71,13 @@ class StageLoop:
         """How many batches the run evaluated or predicted for; none where it is another's."""
         run = self._run
         is_its = run.call is not None and run.call.stage is self._stage
-        return LoopProgress.of(_lightning_loops.evaluated(run.progress.last_validation if is_its else 0))
+        return LoopProgress.of(_lightning_loops.evaluated(run.progress.last_validation if is_its else 0), _refuse)
+
+
+def _refuse(path: tuple[str, ...], value: int) -> None:
+    raise MisconfigurationException(
+        f"The progress of validate, test and predict begins anew in every run: {'.'.join(path)} = {value} would change nothing."
+    )
 
 
 class ValidationInFit(StageLoop):
@@ -84,7 +93,8 @@ class ValidationInFit(StageLoop):
     @property
     def batch_progress(self) -> LoopProgress:
         """How many validation batches are done: `current` in the last validation, `total` in this epoch's."""
-        return LoopProgress.of(_lightning_loops.fit_loop(self._run, None)["epoch_loop.val_loop.batch_progress"])
+        key, run = "epoch_loop.val_loop.batch_progress", self._run
+        return LoopProgress.of(_lightning_loops.fit_loop(run, None)[key], functools.partial(put, run), (key,))
 
 
 class PredictLoop(StageLoop):

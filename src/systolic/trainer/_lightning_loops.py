@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..data import Place
+from ._counters import adjusted, is_within_epoch
 from ._position import is_in_epoch
 from ._progress import Resumed
 
@@ -45,7 +46,7 @@ def fit_loop(run: Run, place: Place | None) -> dict[str, Any]:
     """The part of the entry that is training's; arguments as for `loops`."""
     counters, progress = run.counters, run.progress
     steps, begun = _updates(run)
-    automatic = run.call is not None and run.module.automatic_optimization
+    automatic = run.counters.automatic if run.call is None else run.module.automatic_optimization
     total = counters.global_step
     stateful = [] if progress.reading is None or place is None else progress.reading.source.loader_states(place)
     optimizer = {
@@ -53,7 +54,7 @@ def fit_loop(run: Run, place: Place | None) -> dict[str, Any]:
         "zero_grad": _both(_triple((total + begun - steps) * automatic), _triple(begun * automatic)),
     }
     by_hand = _pair(total * (not automatic))
-    return {
+    account = {
         "state_dict": {"combined_loader": stateful} if stateful else {},
         "epoch_loop.state_dict": {"_batches_that_stepped": batches_that_stepped(run)},
         "epoch_loop.batch_progress": _training_batches(run),
@@ -66,6 +67,7 @@ def fit_loop(run: Run, place: Place | None) -> dict[str, Any]:
         "epoch_loop.val_loop.batch_progress": _validation_batches(run),
         "epoch_progress": _epochs(run),
     }
+    return adjusted(counters, account)
 
 
 def _epochs(run: Run) -> dict[str, _Counts]:
@@ -154,6 +156,16 @@ def counters_of(fit_loop: dict[str, Any]) -> dict[str, Any]:
         "batches_that_stepped": fit_loop["epoch_loop.state_dict"]["_batches_that_stepped"],
         "batches_seen": fit_loop["epoch_loop.batch_progress"]["total"]["ready"],
     }
+
+
+def go_on(run: Run) -> None:
+    """Go on in the epoch that was under way in the account that `fit_loop.load_state_dict` was given."""
+    account, run.counters.loaded = run.counters.loaded, None
+    if account is not None and is_within_epoch(account):
+        run.counters.adjustments.clear()
+        run.counters.epoch = counters_of(account)["epochs_done"]
+        restore_counts(run, account)
+        resume(run, account)
 
 
 def resume(run: Run, fit_loop: dict[str, Any]) -> None:

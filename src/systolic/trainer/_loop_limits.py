@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import _lightning_loops
+from ._counters import is_within_epoch, load, put
 from ._faces import DataSource, ValidationInFit
 from ._loop_progress import AutomaticOptimization, LoopProgress, ManualOptimization
 from ._stage import Stage
@@ -71,7 +72,7 @@ class FitLoopLimits:
     def restarting(self) -> bool:
         """Whether training is about to go on in the middle of an epoch."""
         run = self._trainer.run
-        return run.progress.resumed is not None and run.counters.in_epoch
+        return (run.progress.resumed is not None and run.counters.in_epoch) or is_within_epoch(run.counters.loaded)
 
     @property
     def _batches_that_stepped(self) -> int:
@@ -108,31 +109,37 @@ class FitLoopLimits:
     def epoch_progress(self) -> LoopProgress:
         """How many epochs have begun and ended."""
         self._require_between_steps("epoch_progress", "self.current_epoch is a number of the program")
-        return LoopProgress.of(self.state_dict()["epoch_progress"])
+        return self._progress("epoch_progress")
 
     @property
     def batch_progress(self) -> LoopProgress:
         """How many training batches have begun and ended: `current` of this epoch, `total` of all epochs."""
         self._require_between_steps("batch_progress", "batch_idx and self.global_step are numbers of the program")
-        return LoopProgress.of(self.state_dict()["epoch_loop.batch_progress"])
+        return self._progress("epoch_loop.batch_progress")
 
     @property
     def scheduler_progress(self) -> LoopProgress:
         """How many steps the learning rate schedulers have made."""
         self._require_between_steps("scheduler_progress", "self.global_step is a number of the program")
-        return LoopProgress.of(self.state_dict()["epoch_loop.scheduler_progress"])
+        return self._progress("epoch_loop.scheduler_progress")
 
     @property
     def automatic_optimization(self) -> AutomaticOptimization:
         """How often the optimizer of automatic optimization stepped."""
         self._require_between_steps("automatic_optimization", "self.global_step is a number of the program")
-        return AutomaticOptimization.of(self.state_dict())
+        return AutomaticOptimization.of(self.state_dict(), self._put)
 
     @property
     def manual_optimization(self) -> ManualOptimization:
         """How often optimizers stepped that the module calls by itself."""
         self._require_between_steps("manual_optimization", "self.global_step is a number of the program")
-        return ManualOptimization.of(self.state_dict())
+        return ManualOptimization.of(self.state_dict(), self._put)
+
+    def _progress(self, key: str) -> LoopProgress:
+        return LoopProgress.of(self.state_dict()[key], self._put, (key,))
+
+    def _put(self, path: tuple[str, ...], value: int) -> None:
+        put(self._trainer.run, path, value)
 
     def _require_between_steps(self, name: str, instead: str) -> None:
         self._trainer.run.reads.require_between_steps(f"trainer.fit_loop.{name}", instead)
@@ -162,6 +169,26 @@ class FitLoopLimits:
     def state_dict(self) -> dict[str, Any]:
         """Progress of all loops of fit, as Lightning's checkpoints hold it."""
         return _lightning_loops.fit_loop(self._trainer.run, None)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over the progress of all loops of fit; the next fit goes on from it.
+
+        Args:
+            state_dict: what `state_dict` gave, or `loops["fit_loop"]` of a checkpoint.
+        """
+        load(self._trainer.run, state_dict)
+
+    @property
+    def done(self) -> bool:
+        """Whether training is at its end: no batches, all steps or epochs made, or somebody has asked to stop and may."""
+        run, config = self._trainer.run, self._trainer.run.config
+        if run.train_loader is not None and not run.num_training_batches:
+            return True
+        if config.max_steps != -1 and run.counters.global_step >= config.max_steps:
+            return True
+        if self._progress("epoch_progress").current.processed >= config.last_epoch:
+            return True
+        return run.should_stop and run.counters.may_stop(config.min_steps, config.min_epochs)
 
     @property
     def _data_source(self) -> DataSource:

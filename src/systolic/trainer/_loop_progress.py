@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
+
+Put = Callable[[tuple[str, ...], int], None]
+"""Sets a number of the trainer's, by its path in the account that the counts are of."""
 
 
-@dataclass(frozen=True)
+def _put(put: Put, at: tuple[str, ...], name: str, value: int) -> None:
+    put((*at, name), value)
+
+
+@dataclass
 class LoopCounts:
-    """How many batches, epochs or steps have come how far.
+    """How many batches, epochs or steps have come how far. What is set here is set in the trainer.
 
     Attributes:
         ready: those that were read.
@@ -21,6 +30,48 @@ class LoopCounts:
     started: int = 0
     processed: int = 0
     completed: int = 0
+
+    _names: ClassVar[Sequence[str]] = ("ready", "started", "processed", "completed")
+
+    @classmethod
+    def of(cls, account: dict[str, int], put: Callable[[str, int], None] | None = None) -> Self:
+        """Make it of a part of an entry.
+
+        Args:
+            account: the part.
+            put: sets one of its numbers in the trainer.
+        """
+        found = cls(**account)
+        vars(found).update(_put=put, _names=tuple(account))
+        return found
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Set a number here and in the trainer."""
+        put = vars(self).get("_put")
+        if put is not None and name in self._names and type(value) is int:
+            put(name, value)
+        super().__setattr__(name, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Numbers alone: a copy is of no trainer."""
+        return {**vars(self), "_put": None}
+
+    def state_dict(self) -> dict[str, int]:
+        """Numbers by their names: those that Lightning counts of such things."""
+        return {name: value for name, value in vars(self).items() if name in self._names}
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        """Set numbers by their names."""
+        for name, value in state_dict.items():
+            setattr(self, name, value)
+
+    def reset(self) -> None:
+        """Set all to 0."""
+        self.load_state_dict(dict.fromkeys(self.state_dict(), 0))
+
+    def increment_by(self, n: int) -> None:
+        """Add to all."""
+        self.load_state_dict({name: value + n for name, value in self.state_dict().items()})
 
 
 @dataclass(frozen=True)
@@ -38,10 +89,42 @@ class LoopProgress:
     is_last_batch: bool = False
 
     @classmethod
-    def of(cls, account: dict[str, Any]) -> Self:
-        """Make it of an entry of a checkpoint's `loops`."""
-        total, current = LoopCounts(**account["total"]), LoopCounts(**account["current"])
-        return cls(total, current, account.get("is_last_batch", False))
+    def of(cls, account: dict[str, Any], put: Put | None = None, at: tuple[str, ...] = ()) -> Self:
+        """Make it of an entry of a checkpoint's `loops`.
+
+        Args:
+            account: the entry.
+            put: sets a number in the trainer.
+            at: the path of the entry.
+        """
+
+        def counts(part: str) -> LoopCounts:
+            return LoopCounts.of(account[part], None if put is None else functools.partial(_put, put, (*at, part)))
+
+        return cls(counts("total"), counts("current"), account.get("is_last_batch", False))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Numbers as a checkpoint's `loops` hold them."""
+        return {"total": self.total.state_dict(), "current": self.current.state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Set all numbers."""
+        self.total.load_state_dict(state_dict["total"])
+        self.current.load_state_dict(state_dict["current"])
+
+    def reset(self) -> None:
+        """Set all numbers to 0."""
+        self.total.reset()
+        self.current.reset()
+
+    def reset_on_run(self) -> None:
+        """Set the numbers since the loop was entered to 0."""
+        self.current.reset()
+
+    def increment_by(self, n: int) -> None:
+        """Add to all numbers."""
+        self.total.increment_by(n)
+        self.current.increment_by(n)
 
 
 @dataclass(frozen=True)
@@ -84,10 +167,12 @@ class AutomaticOptimization:
     optim_progress: OptimizationProgress
 
     @classmethod
-    def of(cls, account: dict[str, Any]) -> Self:
-        """Make it of what a checkpoint's `loops` say of fit."""
-        optimizer = account["epoch_loop.automatic_optimization.optim_progress"]["optimizer"]
-        step, zero_grad = LoopProgress.of(optimizer["step"]), LoopProgress.of(optimizer["zero_grad"])
+    def of(cls, account: dict[str, Any], put: Put) -> Self:
+        """Make it of what a checkpoint's `loops` say of fit, and what sets a number in the trainer."""
+        key = "epoch_loop.automatic_optimization.optim_progress"
+        optimizer, at = account[key]["optimizer"], (key, "optimizer")
+        step = LoopProgress.of(optimizer["step"], put, (*at, "step"))
+        zero_grad = LoopProgress.of(optimizer["zero_grad"], put, (*at, "zero_grad"))
         return cls(OptimizationProgress(OptimizerProgress(step, zero_grad)))
 
 
@@ -102,6 +187,7 @@ class ManualOptimization:
     optim_step_progress: LoopProgress
 
     @classmethod
-    def of(cls, account: dict[str, Any]) -> Self:
-        """Make it of what a checkpoint's `loops` say of fit."""
-        return cls(LoopProgress.of(account["epoch_loop.manual_optimization.optim_step_progress"]))
+    def of(cls, account: dict[str, Any], put: Put) -> Self:
+        """Make it of what a checkpoint's `loops` say of fit, and what sets a number in the trainer."""
+        key = "epoch_loop.manual_optimization.optim_step_progress"
+        return cls(LoopProgress.of(account[key], put, (key,)))

@@ -31,6 +31,7 @@ from . import _checkpoints, _defaults, _loaders
 from ._alone import make_placement, processes_of
 from ._common_start import share_generators, share_weights
 from ._config import TrainerConfig
+from ._counters import Counters
 from ._data_checks import explain_batch
 from ._engines import release_engines, replace_optimizers
 from ._fingerprints import require_same_start
@@ -83,32 +84,6 @@ class Call:
     weights_only: bool | None = None
 
 
-@dataclass
-class Counters:
-    """How far training has come. Every run goes on from where the last fit was, as in Lightning.
-
-    Attributes:
-        epoch: the current one, from 0.
-        global_step: optimizer steps.
-        batches_that_stepped: batches after which an optimizer stepped.
-        batches_seen: training batches.
-        scheduler_steps: of all schedulers.
-        in_epoch: whether the current epoch has begun.
-    """
-
-    epoch: int = 0
-    global_step: int = 0
-    batches_that_stepped: int = 0
-    batches_seen: int = 0
-    scheduler_steps: int = 0
-    in_epoch: bool = False
-
-    @property
-    def epochs_done(self) -> int:
-        """How many epochs a run that continues from here need not repeat; of a started one the rest is left out."""
-        return self.epoch + self.in_epoch
-
-
 class Run:
     """Run of one call: the state that the loops, the hooks and the reporting work with.
 
@@ -151,7 +126,7 @@ class Run:
         placement: type[Placement] = Placement,
     ) -> None:
         self.trainer, self.config, self.call = trainer, config, call
-        self.counters = Counters() if before is None else dataclasses.replace(before.counters, in_epoch=False)
+        self.counters = Counters() if before is None else before.counters.next()
         self.progress = Progress()
         self.signals = Signals(config.grace_period, config.slurm and config.slurm.requeue_signal)
         self.state = TrainerState()
@@ -191,6 +166,7 @@ class Run:
 
     def _take_over(self, before: Run | None, call: Call) -> None:
         """An evaluation of what was trained before keeps its optimizers; hyperparameters are logged once."""
+        self.counters.count(call.module.automatic_optimization)
         if before is not None and before.call is not None and before.module is call.module:
             self.logged_hyperparameters = before.logged_hyperparameters
             if call.stage is not Stage.FIT:

@@ -83,7 +83,7 @@ class EvaluationLoop:
         place = (index,) if self.step.of_several else ()
         starts, ends = hooks.anybody(stage.batch_start), hooks.anybody(stage.batch_end)
         share_generators()
-        set_epoch(loader, run.counters.epoch)
+        set_epoch(loader, run.counters.epochs_processed)
         batches = feed(
             loader,
             run.placement,

@@ -18,6 +18,7 @@ from ...utilities.rank_zero import rank_zero_info
 from .._anomaly import require_finite
 from .._checkpoints import save_last
 from .._common_start import share_generators
+from .._counters import catch_up
 from .._data_checks import warn_of_few, warn_of_rare_logs
 from .._left_batches import as_left
 from .._looked_at import belong_together
@@ -128,6 +129,8 @@ class FitLoop:
         if self._done():
             self._warn_if_nothing_is_left()
             return
+        if run.config.max_steps == -1:
+            catch_up(run)
         self.due.start()
         if run.progress.resumed is None:
             run.progress.loaded = run.counters.epoch
@@ -152,6 +155,7 @@ class FitLoop:
             resumed = self._take_up()
             if not run.counters.in_epoch:
                 run.progress.begin_epoch()
+                run.counters.forget_epoch()
                 if self.due.new_training_data():
                     run.reload(Stage.FIT)
                     self.reading.source.close()
@@ -228,7 +232,9 @@ class FitLoop:
     def _done(self) -> bool:
         run = self._run
         self._agree_to_stop()
-        epochs_done = run.counters.epoch >= run.config.last_epoch
+        epochs_done = run.counters.epochs_processed >= run.config.last_epoch
+        if epochs_done:
+            catch_up(run)
         return epochs_done or self._stops() or not run.num_training_batches
 
     def _epoch(self, resumed: Resumed | None) -> None:
@@ -336,7 +342,7 @@ class FitLoop:
         if resumed is not None and self._ends_at_once():
             self.reading.source.resume(resumed.place, 0, False, None, generators_of_both(run))
             return iter(())
-        set_epoch(self.loaders, counters.epoch)
+        set_epoch(self.loaders, counters.epochs_processed)
         share_generators()
         depends = run.placement is not None and belong_together(self.loaders, run)
         begin_reading(self.reading, run.progress.batch, resumed, generators_of_both(run), depends)
@@ -446,8 +452,7 @@ class FitLoop:
             self._agree_to_stop()
 
     def _may_stop(self) -> bool:
-        counters, config = self._run.counters, self._run.config
-        return counters.global_step >= (config.min_steps or 0) and counters.epoch >= (config.min_epochs or 0)
+        return self._run.counters.may_stop(self._run.config.min_steps, self._run.config.min_epochs)
 
     def _stops_early(self) -> bool:
         """Whether somebody wants to stop, and may; who has to wait is told so, once."""
