@@ -4,6 +4,7 @@ from ._aliasing import overlapping as overlapping
 from ._aliasing import require_own_memory as require_own_memory
 from ._call import Call as Call
 from ._call import Captured as Captured
+from ._deferred_objects import DeferredObject as DeferredObject
 from ._effect_texts import effect_texts as effect_texts
 from ._effects import Gradient as Gradient
 from ._effects import OptimizerState as OptimizerState
@@ -22,7 +23,6 @@ from ._graph import SlotInput as SlotInput
 from ._graph import TensorInput as TensorInput
 from ._guards import Guards as Guards
 from ._guards import changes as changes
-from ._host_calls import DeferredObject as DeferredObject
 from ._host_calls import rank_in_step as rank_in_step
 from ._host_calls import recorded as recorded
 from ._host_calls import recorded_by_all as recorded_by_all

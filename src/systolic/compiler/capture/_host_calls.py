@@ -9,7 +9,6 @@ from __future__ import annotations
 import builtins
 import contextlib
 import copy
-import functools
 import logging
 import re
 import sys
@@ -34,6 +33,7 @@ from ._host_result import HostResult
 from ._module_scope import names_in
 from ._output_tree import DeferredText, OutputList
 from ._percent_texts import PercentText, asked_by_percent
+from ._text_holders import TextHolders, mark_text
 from ._traced_arrays import is_traced_array
 
 Traced = torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool
@@ -107,6 +107,7 @@ class HostCalls:
         self._formatted: list[_Formatted] = []
         self._percents: list[PercentText] = []
         self._reached: set[int] = set()
+        self._holders = TextHolders(lambda text: has_marks(self._marked(text)))
         self._outer: HostCalls | None = None
         outputs.of_text = self.text
 
@@ -117,6 +118,7 @@ class HostCalls:
     def __exit__(self, *_: object) -> None:
         HostCalls.active = self._outer
         self._askers.clear()
+        self._holders.stop()
 
     def record(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, by_all: bool = False
@@ -196,7 +198,8 @@ class HostCalls:
         self._formatted.append(_Formatted(value, convert, user_line_of(), not _WORK_ON_TEXT.isdisjoint(names)))
         if not (_WORK_ON_TEXT - _ON_MORE if self._only_shows else _ALIGN_TEXT).isdisjoint(names):
             self._refuse_work(user_line_of())
-        return f"\x02value {len(self._formatted) - 1} {_DIGITS}\x03"
+        self._holders.made(_users_frame())
+        return mark_text(f"\x02value {len(self._formatted) - 1} {_DIGITS}\x03", self._holders)
 
     def number_for_text(self, value: Traced, kind: type[int] | type[float]) -> int | float | None:
         """Number for Python to put into a text by `%`, which stands for a value; None where it is not asked for that."""
@@ -227,6 +230,10 @@ class HostCalls:
             if formatted.is_worked_on and number not in self._reached:
                 self._require_unknown([formatted])
                 self._refuse_work(formatted.line)
+        if self._formatted and self._holders.are_worked_on(in_doubt=self._only_shows):
+            if not self._decides_text and any(_is_known(one.value) for one in self._formatted):
+                raise TextIsKeyError
+            self._refuse_work(self._formatted[0].line)
 
     def _refuse_work(self, line: str) -> NoReturn:
         raise CaptureError(
@@ -461,37 +468,3 @@ def _unmarked(value: Traced) -> str:
     if isinstance(value, torch.Tensor):
         return f"tensor(shape={tuple(value.shape)}, dtype={value.dtype}; being traced: it has no value yet)"
     return str(value.node)
-
-
-class DeferredObject:
-    """Stands for an object of which a traced step calls methods that store something, such as a logger's experiment.
-
-    Args:
-        target: the object.
-        path: the attributes that lead from it to this one.
-    """
-
-    def __init__(self, target: object, path: tuple[str, ...] = ()) -> None:
-        self.__dict__.update(_target=target, _path=path)
-
-    def __getattr__(self, name: str) -> Any:
-        path = (*self.__dict__["_path"], name)
-        value = _at(self.__dict__["_target"], path)
-        plain = isinstance(value, str | int | float | bool | type(None))
-        return value if plain else DeferredObject(self.__dict__["_target"], path)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> None:
-        recorded(_called, self.__dict__["_target"], self.__dict__["_path"], *args, **kwargs)
-
-    @property
-    def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The class of the object, for `isinstance`."""
-        return type(_at(self.__dict__["_target"], self.__dict__["_path"]))
-
-
-def _called(target: object, path: tuple[str, ...], *args: Any, **kwargs: Any) -> None:
-    _at(target, path)(*args, **kwargs)
-
-
-def _at(target: object, path: tuple[str, ...]) -> Any:
-    return functools.reduce(getattr, path, target)
