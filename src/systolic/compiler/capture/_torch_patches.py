@@ -57,6 +57,7 @@ from ._host_calls import call_of_first, deferred_handle, deferred_print, formatt
 from ._host_expressions import moduli_of_reals
 from ._host_functions import on_the_host
 from ._host_math import symbolic_math
+from ._inference_mode import enter_inference, is_inference, leave_inference
 from ._known_calls import recording_known_calls
 from ._known_packages import introduce_traced_tensors
 from ._looked_up_rows import noting_looked_up_rows
@@ -127,6 +128,10 @@ _FUNCTIONS: list[tuple[Any, str, Any]] = [
     (_BatchNorm, "forward", averaging_all_batches(_BatchNorm.forward)),
     # the fast paths of MultiheadAttention and TransformerEncoder are ops for CPUs and GPUs alone
     (torch.backends.mha, "get_fastpath_enabled", lambda: False),
+    # the tensors of a trace are views of others, which its own bookkeeping writes to
+    (torch.inference_mode, "__enter__", enter_inference),
+    (torch.inference_mode, "__exit__", leave_inference),
+    (torch, "is_inference_mode_enabled", is_inference),
     # writes that replace a tensor's memory
     (torch.utils, "swap_tensors", traced_swap),
     (torch.Tensor, "set_", traced_set),
