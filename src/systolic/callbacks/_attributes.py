@@ -13,7 +13,7 @@ def holders(trainer: TuningTrainerLike, name: str) -> list[Any]:
     for owner in (trainer.lightning_module, trainer.datamodule):
         if owner is None:
             continue
-        if name in vars(owner):
+        if hasattr(owner, name):  # of its class, too, and computed ones: as Lightning looks for them
             found.append(owner)
         if name in owner.hparams:
             found.append(owner.hparams)

@@ -141,7 +141,7 @@ class BatchSizeFinder(Callback):
                 f"none. Add the attribute and use it in `{tuning.loader_method}`, or name it with `batch_arg_name`."
             )
         module = trainer.lightning_module
-        if module is not None and self._name in vars(module) and self._name in module.hparams:
+        if module is not None and hasattr(module, self._name) and self._name in module.hparams:
             warnings.warn(
                 f"Field `model.{self._name}` and `model.hparams.{self._name}` are mutually exclusive! Both are set to the size "
                 "that is found. Remove the one that the loader does not read.",
