@@ -41,7 +41,7 @@ def require_dict(checkpoint: object) -> None:
 
 
 def read(
-    file: File, name: str, map_location: MapLocation, weights_only: bool, *, mapped: bool = False, is_part: bool = False
+    file: File, name: str, map_location: MapLocation, weights_only: bool | None, *, mapped: bool = False, is_part: bool = False
 ) -> dict[str, Any]:
     """The checkpoint in a file.
 
@@ -49,7 +49,8 @@ def read(
         file: where it is.
         name: what errors call it.
         map_location: where tensors go, as in `torch.load`.
-        weights_only: refuse everything but tensors and plain Python values.
+        weights_only: refuse everything but tensors and plain Python values; None: as `torch.load` does, which heeds the
+            environment variable `TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD` then.
         mapped: leave the values of tensors in the file until somebody looks at them, where its format lets one.
         is_part: the file is that of a directory of shards.
 

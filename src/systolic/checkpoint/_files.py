@@ -94,7 +94,7 @@ def remove(path: str) -> None:
             os.unlink(path)
 
 
-def load(path: str, map_location: MapLocation, weights_only: bool, *, mapped: bool = False) -> dict[str, Any]:
+def load(path: str, map_location: MapLocation, weights_only: bool | None, *, mapped: bool = False) -> dict[str, Any]:
     """Read a checkpoint; `mapped` leaves the values of tensors in the file until somebody looks at them.
 
     Raises:

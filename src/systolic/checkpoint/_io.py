@@ -118,7 +118,7 @@ class TorchCheckpointIO(CheckpointIO):
     def load_checkpoint(self, path: PathLike, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
         """Read the file, to the CPU unless `map_location` says otherwise."""
         where = "cpu" if map_location is None else map_location
-        return _storage.load(path, where, weights_only is not False, self.storage_options)
+        return _storage.load(path, where, weights_only, self.storage_options)
 
     def remove_checkpoint(self, path: PathLike) -> None:
         """Delete the file."""

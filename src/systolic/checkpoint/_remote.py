@@ -45,7 +45,7 @@ def save(checkpoint: dict[str, Any], url: str, options: Options) -> None:
             warn_if_not_plain(file, url)
 
 
-def load(url: str, options: Options, map_location: MapLocation, weights_only: bool) -> dict[str, Any]:
+def load(url: str, options: Options, map_location: MapLocation, weights_only: bool | None) -> dict[str, Any]:
     """Read a checkpoint.
 
     Raises:

@@ -93,7 +93,7 @@ def _write_arrays(arrays: Mapping[str, Array], directory: str, name: str) -> dic
         raise
 
 
-def load(path: str, map_location: MapLocation, weights_only: bool, reader: Reader | None = None) -> dict[str, Any]:
+def load(path: str, map_location: MapLocation, weights_only: bool | None, reader: Reader | None = None) -> dict[str, Any]:
     """Read a checkpoint; every process reads all of it.
 
     Args:
@@ -198,7 +198,7 @@ def _remove_arrays(path: str, chosen: Callable[[str], bool]) -> None:
         shutil.rmtree(os.path.join(path, name), ignore_errors=True)
 
 
-def _contents_of(path: str, weights_only: bool) -> tuple[dict[str, Any], Index]:
+def _contents_of(path: str, weights_only: bool | None) -> tuple[dict[str, Any], Index]:
     if not is_committed(path):
         raise CheckpointFormatError(
             f"{path!r} was not completed: it has no {CONTENTS!r}, which is written last. Take another checkpoint, or copy all "

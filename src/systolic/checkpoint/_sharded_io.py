@@ -57,7 +57,7 @@ class ShardedCheckpointIO(CheckpointIO):
 
     def load_checkpoint(self, path: PathLike, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
         """Read a directory, or a file of `TorchCheckpointIO`; to the CPU unless `map_location` says otherwise."""
-        return _storage.load(path, "cpu" if map_location is None else map_location, weights_only is not False)
+        return _storage.load(path, "cpu" if map_location is None else map_location, weights_only)
 
     def remove_checkpoint(self, path: PathLike) -> None:
         """Delete a checkpoint; one that is gone already is no error."""

@@ -48,7 +48,7 @@ def atomic_save(checkpoint: dict[str, Any], path: PathLike, storage_options: Opt
 
 
 def load(
-    path: PathLike, map_location: MapLocation = "cpu", weights_only: bool = True, storage_options: Options = None
+    path: PathLike, map_location: MapLocation = "cpu", weights_only: bool | None = None, storage_options: Options = None
 ) -> dict[str, Any]:
     """Read a checkpoint of systolic or Lightning.
 
@@ -56,7 +56,8 @@ def load(
         path: the file, directory of shards, or URL.
         map_location: where tensors go, as in `torch.load`.
         weights_only: refuse files that hold anything but tensors and plain Python values. False runs code that the
-            file may contain: only for files that you trust.
+            file may contain: only for files that you trust. None is True, unless the environment variable
+            `TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD` is set, as for `torch.load`.
         storage_options: what fsspec's file system for this URL is made with.
 
     Raises:

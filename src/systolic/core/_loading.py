@@ -67,10 +67,12 @@ def hyperparameters_of(owner: _WithHyperparameters) -> dict[str, Any]:
 
 
 def read(path: PathLike, map_location: MapLocation, weights_only: bool | None) -> dict[str, Any]:
-    """The checkpoint in a file; None for `weights_only` refuses all but tensors and plain values, like True."""
+    """The checkpoint in a file; None for `weights_only` refuses all but tensors and plain values, too, unless
+    `TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD` says otherwise.
+    """
     from ..checkpoint import load
 
-    return load(path, map_location=map_location or "cpu", weights_only=weights_only is not False)
+    return load(path, map_location=map_location or "cpu", weights_only=weights_only)
 
 
 def build(cls: type[Checkpointed], checkpoint: dict[str, Any], hparams_file: PathLike | None, given: dict[str, Any]) -> Any:
