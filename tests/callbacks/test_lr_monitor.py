@@ -83,12 +83,12 @@ def test_steps_are_logged_in_the_steps_in_which_metrics_are() -> None:
     assert len(recorder.rows) == 2
 
 
-def test_accumulation_logs_a_step_once() -> None:
+def test_accumulation_logs_a_row_for_each_batch_as_lightning_does() -> None:
     trainer, recorder = trainer_with([SGD(parameters(), lr=1.0)], logging_interval="step")
     trainer.start()
     for _ in range(3):
         trainer.call("on_train_batch_start", None, 0)
-    assert len(recorder.rows) == 1
+    assert [step for step, _ in recorder.rows] == [0, 0, 0]
 
 
 def test_momentum_and_weight_decay() -> None:

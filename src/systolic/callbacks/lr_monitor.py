@@ -48,7 +48,6 @@ class LearningRateMonitor(Callback):
         self.lrs: dict[str, list[float]] = {}
         self.last_momentum_values: dict[str, float | None] = {}
         self.last_weight_decay_values: dict[str, float | None] = {}
-        self._last_step_logged = -1
 
     def on_train_start(self, trainer: TrainerLike, pl_module: LightningModule) -> None:
         """Find the names."""
@@ -68,15 +67,13 @@ class LearningRateMonitor(Callback):
         self.lrs = {name: [] for name in names}
         self.last_momentum_values = {f"{name}-momentum": None for name in names}
         self.last_weight_decay_values = {f"{name}-weight_decay": None for name in names}
-        self._last_step_logged = -1
 
     def on_train_batch_start(self, trainer: TrainerLike, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Log what changes by the step, in the steps in which other metrics are logged."""
         step, every = trainer.batches_that_stepped, trainer.log_every_n_steps
         due = every > 0 and (trainer.should_stop or (step + 1) % every == 0)
-        if not due or step == self._last_step_logged or self.logging_interval == "epoch":
+        if not due or self.logging_interval == "epoch":
             return
-        self._last_step_logged = step  # accumulation takes several batches to one step
         self._log(trainer, "step")
 
     def on_train_epoch_start(self, trainer: TrainerLike, pl_module: LightningModule) -> None:

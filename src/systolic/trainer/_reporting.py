@@ -159,7 +159,7 @@ class Reporting:
         if with_epoch and "step" in metrics:
             step = int(metrics.pop("step"))
         elif with_epoch:
-            metrics = {"epoch": self._run.counters.epoch, **metrics}
+            metrics.setdefault("epoch", self._run.counters.epoch)
         self._run.record.logged(values, step)
         for logger in self._run.writers:
             with limited(logger, self._logger_seconds):

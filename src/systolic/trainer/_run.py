@@ -152,7 +152,7 @@ class Run:
         self.step_log: tuple[str, StepLog] | None = None
         self.evaluated: EvaluatedLoaders | None = None
         self.module_state = ModuleState()
-        self.logged_hyperparameters = self.told_of_nothing = self.loads_when_asked = False
+        self.told_of_nothing = self.loads_when_asked = False
         self.is_shared = process_count() > 1 and (call is None or call.stage is not Stage.PREDICT)
         self.sharing: Sharing | None = None
         self.reporting = Reporting(self)
@@ -165,12 +165,11 @@ class Run:
             self._take_over(before, call)
 
     def _take_over(self, before: Run | None, call: Call) -> None:
-        """An evaluation of what was trained before keeps its optimizers; hyperparameters are logged once."""
+        """An evaluation of what was trained before keeps its optimizers."""
         self.counters.count(call.module.automatic_optimization)
-        if before is not None and before.call is not None and before.module is call.module:
-            self.logged_hyperparameters = before.logged_hyperparameters
-            if call.stage is not Stage.FIT:
-                self.optimizers, self.schedulers = before.optimizers, before.schedulers
+        knows = before is not None and before.call is not None and before.module is call.module
+        if before is not None and knows and call.stage is not Stage.FIT:
+            self.optimizers, self.schedulers = before.optimizers, before.schedulers
 
     def __getstate__(self) -> dict[str, Any]:
         """State that is copied and pickled: everything but programs, and what runs them."""
@@ -285,8 +284,8 @@ class Run:
         if fn == "fit":
             if self.placement is not None and self.placement_type is Placement:
                 tell_of_layout(self.placement, module, self.config.mesh_shape)
-            self._log_hyperparameters()
         else:
+            self.log_hyperparameters()
             module.zero_grad()
 
     def _tear_down(self) -> None:
@@ -311,17 +310,16 @@ class Run:
         """Make the placement of the tensors of this run; None for eager PyTorch."""
         return make_placement(self)
 
-    def _log_hyperparameters(self) -> None:
-        """Give the loggers what `save_hyperparameters` remembered, once, and the module for its graph."""
+    def log_hyperparameters(self) -> None:
+        """Give the loggers what `save_hyperparameters` remembered, in every run, and the module for its graph."""
         values = _defaults.logged_hyperparameters([o for o in (self.module, self.datamodule) if o is not None])
         if not self.config.enable_autolog_hparams:
             return
         for logger in self.writers:
-            if values and not self.logged_hyperparameters:
+            if values:
                 logger.log_hyperparams(values)
             logger.log_graph(self.module)
             logger.save()
-        self.logged_hyperparameters = self.logged_hyperparameters or bool(values)
 
     # ---- training's parts
 

@@ -183,6 +183,7 @@ class Trainer(TrainerProperties, TrainerSettings):
         run = Run(self, self.config, Call(Stage.FIT, model, datamodule, given, ckpt_path, weights_only), self._run)
         with ShortTracebacks(), run.running() as checkpoint:
             begin_fit(run, train_dataloaders)
+            run.log_hyperparameters()
             _checkpoints.restore_training(run, checkpoint)
             del checkpoint  # as large as the model with its optimizers, and not needed any more
             loop = FitLoop(run)
