@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from trainer.as_lightning import Package, require_same
 from trainer.three_ways import loader
 
@@ -82,6 +83,34 @@ def test_rows_of_steps_come_in_order(window: int, every: int) -> None:
             callbacks=[package.L.callbacks.LearningRateMonitor("step")],
         )  # fmt: skip
         trainer.fit(module_of(package, 1, training_step=training_step), loader())
+        return rows
+
+    require_same(scenario)
+
+
+@pytest.mark.tables
+def test_calls_of_slow_steps_come_after_the_rows_of_the_steps_before() -> None:
+    def scenario(package: Package) -> Any:
+        rows: list[Any] = []
+
+        class Slow(package.L.LightningModule):
+            def __init__(self) -> None:
+                super().__init__()
+                self.layer = torch.nn.Linear(1024, 1024)
+
+            def training_step(self, batch: Any, batch_idx: int) -> Any:
+                x = batch
+                for _ in range(10):
+                    x = torch.tanh(self.layer(x))
+                self.logger.experiment.log({"step": self.global_step})
+                self.log("loss", x.square().mean())
+                return x.square().mean()
+
+            def configure_optimizers(self) -> Any:
+                return torch.optim.SGD(self.parameters(), 0.1)
+
+        data = torch.utils.data.DataLoader([*torch.ones(800, 1024)], 100)
+        package.trainer(logger=recorder_of(package, rows), log_every_n_steps=1).fit(Slow(), data)
         return rows
 
     require_same(scenario)

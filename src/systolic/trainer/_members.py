@@ -69,11 +69,17 @@ class TrainerMembers:
     def loggers(self) -> list[LoggerProtocol]:
         """All loggers; setting them, None for none, replaces them. What a step calls of them is called after every step."""
         loggers = self._run.config.loggers
-        return [cast("LoggerProtocol", DeferredObject(one)) for one in loggers] if is_capture_thread() else loggers
+        if not is_capture_thread():
+            return loggers
+        return [cast("LoggerProtocol", DeferredObject(one, self._deliver_rows)) for one in loggers]
 
     @loggers.setter
     def loggers(self, loggers: Sequence[LoggerProtocol] | None) -> None:
         self._run.replace_loggers(list(loggers or ()))
+
+    def _deliver_rows(self) -> None:
+        """Give the loggers what earlier steps have logged, which Lightning does before the next step begins."""
+        self._run.reporting.flush()
 
     def setting(self, name: str) -> Any:
         """A field of the configuration, for whoever reads it, who may be a step."""
