@@ -8,6 +8,7 @@ from ._errors import RecompileLimitError as RecompileLimitError
 from ._errors import UnsupportedOpError as UnsupportedOpError
 from ._errors import user_line_of as user_line_of
 from ._users import is_the_users as is_the_users
+from .capture import NUMPY_NUMBERS as NUMPY_NUMBERS
 from .capture import Attributes as Attributes
 from .capture import Captured as Captured
 from .capture import DeferredObject as DeferredObject

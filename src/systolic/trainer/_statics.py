@@ -15,13 +15,15 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..compiler import GivenText, HostResult, TextsAreReadError, is_capture_thread
+import numpy as np
+
+from ..compiler import NUMPY_NUMBERS, GivenText, HostResult, TextsAreReadError, is_capture_thread
 from ..data import BatchSpec
 from ..data._batch import LEAF, Node, Static, Tree
 from ._recording import RecordingDict
 
 Number = int | float
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), np.number)
 _EXACT_IN_FLOAT64 = 2**53
 _TRACES_BEFORE_WARNING = 4
 _OURS = str(Path(__file__).parents[1])
@@ -314,7 +316,7 @@ def _may_be_of_texts(error: Exception) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    if type(value) not in (int, float) or not math.isfinite(value) or abs(value) > _EXACT_IN_FLOAT64:
+    if type(value) not in (int, float, *NUMPY_NUMBERS) or not math.isfinite(value) or abs(value) > _EXACT_IN_FLOAT64:
         return False
     return value != 0 or math.copysign(1, value) > 0  # the engine's guards do not tell -0.0 from 0.0
 
@@ -325,4 +327,4 @@ def _same(a: Any, b: Any) -> bool:
         return True
     if type(a) is not type(b) or not isinstance(a, _PLAIN):
         return False
-    return repr(a) == repr(b) if isinstance(a, float | complex) else a == b
+    return repr(a) == repr(b) if isinstance(a, float | complex | np.floating) else a == b

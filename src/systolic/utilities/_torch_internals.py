@@ -54,6 +54,7 @@ from torch.fx.experimental import proxy_tensor as proxy_tensor
 from torch.fx.experimental.proxy_tensor import decompose as decompose
 from torch.fx.experimental.proxy_tensor import get_proxy_mode as get_proxy_mode
 from torch.fx.experimental.proxy_tensor import get_proxy_slot as get_proxy_slot
+from torch.fx.experimental.proxy_tensor import handle_sym_dispatch as handle_sym_dispatch
 from torch.fx.experimental.proxy_tensor import make_fx as make_fx
 from torch.fx.experimental.proxy_tensor import track_tensor as track_tensor
 

@@ -33,6 +33,8 @@ from ._host_result import HostResult as HostResult
 from ._lookup_tables import TableChoice as TableChoice
 from ._module_scope import Place as Place
 from ._module_scope import names_in as names_in
+from ._numpy_numbers import NUMPY_NUMBERS as NUMPY_NUMBERS
+from ._numpy_numbers import plain_value as plain_value
 from ._object_graph import Attribute as Attribute
 from ._object_graph import Attributes as Attributes
 from ._object_graph import ObjectGraph as ObjectGraph

@@ -23,6 +23,7 @@ from ...utilities._torch_internals import FunctionalTensor, free_unbacked_symbol
 from .._capture_thread import is_capture_thread, replaced
 from .._errors import is_user_frame
 from ._host_calls import number_for_text
+from ._numpy_numbers import is_numpy_symbol, without_kind
 from ._speculation import known_number
 from ._traced_arrays import is_traced_array
 
@@ -57,11 +58,11 @@ class _FloatKind(type):
             value = value.tensor
         if isinstance(value, FunctionalTensor):
             value = value.item()
-        numbers = torch.SymFloat | torch.SymInt
+        value, numbers = without_kind(value), torch.SymFloat | torch.SymInt
         return torch.sym_float(value) if isinstance(value, numbers) and is_capture_thread() else float(*args)
 
     def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, float | torch.SymFloat)
+        return _is_instance(instance, float, torch.SymFloat)
 
     def __subclasscheck__(cls, subclass: type) -> bool:
         return issubclass(subclass, float)
@@ -80,6 +81,7 @@ class _IntKind(type):
             value = value.tensor
         if _is_whole(value) and is_capture_thread():
             value = value.item()
+        value = without_kind(value)
         if isinstance(value, torch.SymFloat) and is_capture_thread():
             value = math.trunc(value)
         if isinstance(value, torch.SymInt) and free_unbacked_symbols(value) and is_capture_thread():
@@ -88,7 +90,7 @@ class _IntKind(type):
         return value if isinstance(value, torch.SymInt) and is_capture_thread() else int(*args, **kwargs)
 
     def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, int | torch.SymInt)
+        return _is_instance(instance, int, torch.SymInt)
 
     def __subclasscheck__(cls, subclass: type) -> bool:
         return issubclass(subclass, int)
@@ -96,6 +98,12 @@ class _IntKind(type):
 
 class _Int(int, metaclass=_IntKind):
     """Python's `int`, for modules that give it values of a trace."""
+
+
+def _is_instance(value: object, plain: type, symbolic: type) -> bool:
+    if is_numpy_symbol(value):
+        return issubclass(value.kind, plain)
+    return isinstance(value, plain | symbolic)
 
 
 _KINDS = {"float": _Float, "int": _Int}

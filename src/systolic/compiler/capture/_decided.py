@@ -14,6 +14,7 @@ import torch
 from ...utilities._installed import is_in_packages
 from ...utilities._torch_internals import free_unbacked_symbols
 from .._errors import is_user_frame
+from ._numpy_numbers import is_numpy_symbol
 
 _TORCH = str(Path(torch.__file__).parent)
 _MAY_DO_WITHOUT = (f"{_TORCH}/fx/experimental/proxy_tensor.py", str(Path(__file__).with_name("_sized_ops.py")))
@@ -87,7 +88,7 @@ def _with_class(plain: type) -> Callable[[Any, str], Any]:
     # `isinstance` asks an object for its class where its type is another one
     def get(self: Any, name: str) -> Any:
         if name == "__class__" and _is_asked_by_user():
-            return plain
+            return self.kind if is_numpy_symbol(self) else plain
         return object.__getattribute__(self, name)
 
     return get

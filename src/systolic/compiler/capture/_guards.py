@@ -12,6 +12,7 @@ from torch.utils.hooks import RemovableHandle
 from ...utilities._torch_internals import plain_attributes
 from ._array_contents import Contents
 from ._hook_tables import RUN_IN_STEPS
+from ._numpy_numbers import NUMPY_NUMBERS, plain_value
 from ._object_graph import ObjectGraph, Path, SameAs, describe
 from ._optimizer_entries import OptimizerEntries, of_parameters
 from ._plain_objects import COMPARED, same_plain
@@ -52,6 +53,8 @@ class Guards:
         self._registered = RemovableHandle.next_id
         self._variables = [(*_located(objects, p), type(objects.values[p])) for p in variable]
         self._types = [kind for *_, kind in self._variables]
+        has_numpys = not set(NUMPY_NUMBERS).isdisjoint(self._types)
+        self._plain: Callable[[list[Any]], list[Number]] = _in_pythons if has_numpys else list
         self._tuples = [(c, key, c[key], _inner(self._variables, c, key)) for c, key, inner, _ in self._variables if inner]
         self._arrays = [(*_located(objects, p), v) for p, v in objects.values.items() if isinstance(v, Contents)]
         self._holders = [container for container, *_ in (*self._items, *self._sizes)]
@@ -130,7 +133,7 @@ class Guards:
     def variable_values(self) -> list[Number] | None:
         """The current values of the numbers that the graph takes as inputs; None when one changed its type."""
         values = [_reached(c[key], inner) if inner else c[key] for c, key, inner, _ in self._variables]
-        return values if list(map(type, values)) == self._types else None
+        return self._plain(values) if list(map(type, values)) == self._types else None
 
     def _same_arrays(self) -> bool:
         """Whether NumPy's arrays hold what they held; those that are others by now are told by identity."""
@@ -197,6 +200,10 @@ def _reached(value: Any, inner: Path) -> Any:
     for index in inner:
         value = value[index]
     return value
+
+
+def _in_pythons(values: list[Any]) -> list[Number]:
+    return [plain_value(value) for value in values]
 
 
 def _inner(variables: list[Variable], container: object, key: object) -> frozenset[Path]:

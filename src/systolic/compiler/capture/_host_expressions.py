@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 import sympy
 import torch
 
@@ -35,6 +36,18 @@ class RealMod(sympy.Function):
         return p % q if p.is_Number and q.is_Number else None
 
 
+class InSingle(sympy.Function):
+    """A real number, rounded to single precision."""
+
+    nargs: tuple[int, ...] = (1,)
+    is_real: bool = True  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    @classmethod
+    def eval(cls, x: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The value, of a number."""
+        return sympy.Float(float(np.float32(float(x)))) if x.is_Number else None
+
+
 _of_whole_numbers = sympy_functions.PythonMod.eval
 
 
@@ -43,11 +56,12 @@ def _modulus(p: sympy.Expr, q: sympy.Expr) -> Any:
 
 
 @contextlib.contextmanager
-def moduli_of_reals() -> Iterator[None]:
-    """Inside the block, `%` of symbolic numbers is what it is of Python's."""
-    handlers()[RealMod] = RealMod.__name__
+def functions_of_reals() -> Iterator[None]:
+    """Inside the block, `%` of symbolic numbers is what it is of Python's, and they may be rounded."""
+    handlers().update({one: one.__name__ for one in (RealMod, InSingle)})
     with replaced(sympy_functions.PythonMod, "eval", _modulus):
-        setattr(SymPyValueRangeAnalysis, RealMod.__name__, staticmethod(lambda x, y: ValueRanges.unknown()))
+        for one in (RealMod, InSingle):
+            setattr(SymPyValueRangeAnalysis, one.__name__, staticmethod(lambda *numbers: ValueRanges.unknown()))
         yield
 
 
@@ -60,6 +74,7 @@ ARRAY_NAMES: dict[str, Any] = {
     "math": ArrayMath,
     "torch": _ARRAY_TORCH,
     "float": lambda x: x.astype(jnp.float64),
+    "in_single": lambda x: x.astype(jnp.float32).astype(jnp.float64),
     "int": ArrayMath.trunc,
     "where": jnp.where,
     "round": lambda x, *digits: jnp.round(x, *digits) if digits else jnp.round(x).astype(jnp.int64),
@@ -71,6 +86,10 @@ ARRAY_NAMES: dict[str, Any] = {
 
 def _chosen(condition: object, value: Any, other: Any) -> Any:
     return value if condition else other
+
+
+def _in_single(x: float) -> float:
+    return float(np.float32(x))
 
 
 class _Printer(PythonPrinter):
@@ -88,6 +107,9 @@ class _Printer(PythonPrinter):
     def _print_RealMod(self, expr: sympy.Expr) -> str:
         p, q = expr.args
         return f"(({self.doprint(p)}) % ({self.doprint(q)}))"
+
+    def _print_InSingle(self, expr: sympy.Expr) -> str:
+        return f"in_single({self.doprint(expr.args[0])})"
 
     def _print_Piecewise(self, expr: sympy.Expr) -> str:
         branches: Any = expr.args
@@ -113,6 +135,7 @@ def compiled_expression(
     source = _Printer().doprint(renamed)
     arguments = f"({', '.join(names)},)" if names else "_"
     body = f"def evaluate(values):\n    {arguments} = values\n    return {source}\n"
-    scope: dict[str, Any] = {"math": math, "torch": torch, "where": _chosen, **_NAMES, **(names_in or {})}
+    own = {"math": math, "torch": torch, "where": _chosen, "in_single": _in_single}
+    scope: dict[str, Any] = {**own, **_NAMES, **(names_in or {})}
     exec(body, scope)  # the source comes from sympy's printer, not from text that anyone typed
     return scope["evaluate"]

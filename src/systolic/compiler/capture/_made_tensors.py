@@ -16,6 +16,7 @@ import torch
 from ...utilities._torch_internals import FunctionalTensor, is_functorch_tensor
 from .._capture_thread import replaced
 from ._host_result import HostResult
+from ._numpy_numbers import dtype_of, is_numpy_symbol
 from ._sparse_functions import MAKING_SPARSE
 from ._traced_arrays import is_traced_array, stands_for_number
 
@@ -159,6 +160,8 @@ def _holds_values(data: object) -> bool:
 
 def _dtype(leaf: Any) -> torch.dtype:
     """The dtype that PyTorch takes for an element, where it was not asked for another one."""
+    if is_numpy_symbol(leaf):
+        return dtype_of(leaf)
     if isinstance(leaf, torch.SymFloat):
         return torch.get_default_dtype()
     if is_traced_array(leaf):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import operator
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from ._given_texts import GivenText, current_text
 from ._grown_lists import GrownList
 from ._host_result import HostResult
 from ._made_containers import base_of, contents_of, give_attributes, is_own_dict, is_the_users_container, made_empty, put_in
+from ._numpy_numbers import in_kind, is_numpy_symbol, without_kind
 from ._plain_objects import attributes_of, has_attributes, is_plain_module, note_made
 from ._size_reads import plain
 from ._symbols import HostExpression, Number, SymbolTable
@@ -462,6 +464,8 @@ class OutputList:
         return isinstance(leaf, kinds) or is_traced_array(leaf) or (isinstance(leaf, str) and self.of_text(leaf) is not leaf)
 
     def _number(self, number: torch.SymInt | torch.SymFloat | torch.SymBool) -> Any:
+        if is_numpy_symbol(number):
+            return ComputedNumber(in_kind(operator.itemgetter(0), number.kind), (self._number(without_kind(number)),))
         if self._table.is_host_known(number):
             return HostNumber(self._table.expression(number))
         parts = self._table.parts(number)

@@ -9,13 +9,14 @@ from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from .._users import is_the_users
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
-COMPARED = (*PLAIN, torch.dtype, torch.device, torch.Size)
+COMPARED = (*PLAIN, np.number, np.bool_, torch.dtype, torch.device, torch.Size)
 CALLED = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial)
 DATA = (Dataset, DataLoader, Sampler)  # worked on by the loader's thread while a step is traced
 _OF_TORCH = (torch.nn.Module, torch.optim.Optimizer, torch.Tensor, *DATA)

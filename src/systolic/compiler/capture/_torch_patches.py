@@ -54,7 +54,7 @@ from ._decided import decided_at_once, hashed, instances_of_pythons
 from ._functional_calls import calling_straight
 from ._grown_lists import metrics_only_append
 from ._host_calls import call_of_first, deferred_handle, deferred_print, formatted, shown
-from ._host_expressions import moduli_of_reals
+from ._host_expressions import functions_of_reals
 from ._host_functions import on_the_host
 from ._host_math import symbolic_math
 from ._inference_mode import enter_inference, is_inference, leave_inference
@@ -181,7 +181,7 @@ def capturing() -> Iterator[None]:
         stack.enter_context(copying_alike_updates())
         stack.enter_context(_symbolic_extrema())
         stack.enter_context(symbolic_math())
-        stack.enter_context(moduli_of_reals())
+        stack.enter_context(functions_of_reals())
         stack.enter_context(instances_of_pythons())
         stack.enter_context(fresh_flat_weights())
         stack.enter_context(padding_packed())

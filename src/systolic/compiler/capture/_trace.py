@@ -45,6 +45,7 @@ from ._library_calls import LibraryIsAskedError, fails_in_library, function_that
 from ._lookup_tables import LookupTables, TableIsAskedError, TableIsWrittenError
 from ._memory_writes import share_memory
 from ._mock_calls import counting_mocks
+from ._numpy_numbers import NUMPY_NUMBERS, of_kind, plain_value
 from ._object_graph import Attribute, ObjectGraph, Path, Snapshot, copied, holds_the_same, restoring, set_at
 from ._op_origins import tracking_modules
 from ._op_policy import OpPolicy
@@ -213,7 +214,8 @@ class _Tracing:
                 self.mode,
             ):
                 self.draws.found(of_torch)
-                values = [*call.numbers.values(), *(self.objects.values[p] for p in self.symbol_paths)]
+                own = [plain_value(self.objects.values[path]) for path in self.symbol_paths]
+                values = [*call.numbers.values(), *own]
                 symbols = [self.table.make(value) for value in values]
                 self.draws.others = values, list(symbols)
                 symbols += [self.table.make(value, is_random) for value, is_random in self.draws.hints(values)]
@@ -358,7 +360,7 @@ class _Tracing:
             for path in slot.paths:
                 set_at(self.objects, path, stand_in)
         for path, value in zip(self.symbol_paths, values, strict=True):
-            set_at(self.objects, path, value)
+            set_at(self.objects, path, of_kind(value, type(self.objects.values[path])))
         for optimizer in self.objects.optimizers().values():
             optimizer.state = self._rekeyed(optimizer.state)
             for group in optimizer.param_groups:
@@ -466,4 +468,4 @@ def _with_policy(function: Callable[..., Any], policy: OpPolicy) -> Callable[...
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return (isinstance(value, int | float) and not isinstance(value, bool)) or type(value) in NUMPY_NUMBERS

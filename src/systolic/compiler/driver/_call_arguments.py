@@ -250,11 +250,13 @@ class TracedArguments:
         return now.context == tree.opened.context and all(one is other for one, other in zip(now.children, before, strict=True))
 
 
-def _is_number(value: object) -> bool:
+def _is_number(one: object) -> bool:
     """Whether a value is a number that a program may take as an input: the state's guards do not tell -0.0 from 0.0."""
-    if type(value) is int:
+    value: Any = one
+    if type(value) in (int, np.int64):
         return abs(value) <= _EXACT_IN_FLOAT64
-    return type(value) is float and math.isfinite(value) and (value != 0 or math.copysign(1, value) > 0)
+    is_real = type(value) in (float, np.float64, np.float32)
+    return is_real and math.isfinite(value) and (value != 0 or math.copysign(1, value) > 0)
 
 
 def is_written(x: object) -> bool:

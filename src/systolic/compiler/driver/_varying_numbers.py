@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from ..capture import Number, Path
+from ..capture import NUMPY_NUMBERS, Number, Path, plain_value
 
 _CALLS_OF_METRIC = "_update_count"
 
@@ -44,7 +44,7 @@ class VaryingNumbers:
         self.paths |= {path for path in values if path[-1] == _CALLS_OF_METRIC} - self._frozen
         if lists:
             self.paths |= {path for path, value in values.items() if path[:-1] in lists and type(value) is float} - self._frozen
-        own = {path: value for path, value in values.items() if "param_groups" in path and _is_number(value)}
+        own = {path: plain_value(value) for path, value in values.items() if "param_groups" in path and _is_number(value)}
         if not self._first:
             self._first = own
         changed = {path for path, value in own.items() if _is_moved(path, own) or self._first.get(path, value) != value}
@@ -90,7 +90,7 @@ def _is_moved(path: Path, numbers: Mapping[Path, Any]) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    return type(value) in (int, float)
+    return type(value) in (int, float, *NUMPY_NUMBERS)
 
 
 def _is_plain(path: Path) -> bool:
