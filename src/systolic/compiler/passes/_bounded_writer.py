@@ -256,13 +256,23 @@ class Writer:
     def _count(self, size: Size) -> None:
         if size.count is not None:
             return
-        assert size.mask is not None, "what has a size comes behind its mask, and a sum is counted when it is made"
+        if size.mask is None:
+            self._find_mask(size)
+        assert size.mask is not None, "it was found"
         value = size.mask.meta["val"]
         selected = self.call(
             aten.ne.Scalar, size.mask, 0, dims=(None,) * value.dim(), val=value.new_empty(value.shape, dtype=torch.bool)
         )
         number = value.new_empty((), dtype=torch.int64)
         self._counted(size, self.call(aten.sum.default, selected, dims=(), val=number))
+
+    def _find_mask(self, size: Size) -> None:
+        """Take a mask of a size of which nothing but the number is used, so that no positions are asked of any."""
+        written = (node for node, one in self._by_mask.items() if one is size and node in self.nodes)
+        mask = next((node for node in written if not any(map(is_item, node.users))), None)
+        if mask is None:
+            raise NotBoundedError("a size before its mask, or its value")
+        self.selected(mask)
 
     def _counted(self, size: Size, count: fx.Node) -> None:
         number = count.meta["val"]
