@@ -204,6 +204,24 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, DataHooks, _
         return next((p.dtype for p in self.parameters() if p.is_floating_point()), torch.get_default_dtype())
 
     @property
+    def _device(self) -> Any:
+        """The name by which models that were written for Lightning read the device, and set it."""
+        return vars(self).get("_own_device", self.device)
+
+    @_device.setter
+    def _device(self, device: object) -> None:
+        self._own_device = device
+
+    @property
+    def _dtype(self) -> Any:
+        """The name by which models that were written for Lightning read the dtype, and set it."""
+        return vars(self).get("_own_dtype", self.dtype)
+
+    @_dtype.setter
+    def _dtype(self, dtype: object) -> None:
+        self._own_dtype = dtype
+
+    @property
     def fabric(self) -> None:
         """There is no Fabric here."""
         return None
