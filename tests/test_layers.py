@@ -118,6 +118,7 @@ SHORT = {
         "utilities/_overrides.py",
     },
     "another concept than that of the file that uses it": {
+        "compiler/capture/_inference_mode.py",
         "compiler/driver/_entry.py",
         "pytorch/cli/_help.py",
         "trainer/_installed_callbacks.py",

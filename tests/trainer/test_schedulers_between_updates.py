@@ -62,8 +62,15 @@ def _changes_the_rate_itself(self: Any, batch: Any, i: int) -> None:
             group["lr"] = group["lr"] * 0.5
 
 
-def test_what_nobody_knows_ahead_is_refused() -> None:
-    methods = {"training_step": _changes_the_rate_itself, "configure_optimizers": _exponential}
+def _warms_up_itself(self: Any, batch: Any, i: int) -> None:
+    for group in self.optimizers().param_groups:
+        group["lr"] = 0.01
+    _step(self, batch, i)
+
+
+@pytest.mark.parametrize("step", [_changes_the_rate_itself, _warms_up_itself])
+def test_what_nobody_knows_ahead_is_refused(step: Any) -> None:
+    methods = {"training_step": step, "configure_optimizers": _exponential}
     module = module_of(systolic, methods, _manual)
     with pytest.raises(systolic.CaptureError, match="steps after its learning rate scheduler"):
         trainer_of(systolic).fit(module, loader(48, 1))

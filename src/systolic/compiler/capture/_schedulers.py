@@ -11,10 +11,11 @@ import contextlib
 import copy
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from ...utilities._typical_time import TypicalTime
@@ -36,11 +37,15 @@ _SET = ("lr", "momentum", "betas", "weight_decay")
 class _Stepped:
     """The schedulers' steps of one trace, in order.
 
+    Args:
+        optimizers: those that the step may reach, before it begins.
+
     Attributes:
         optimizers: by id, those of which a scheduler has stepped, with whether they had stepped themselves before it did.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, optimizers: Iterable[Optimizer]) -> None:
+        self._first = {id(group): _numbers(group) for optimizer in optimizers for group in optimizer.param_groups}
         self.optimizers: dict[int, tuple[Any, bool]] = {}
         self._steps: list[_Call] = []
         self._before: list[tuple[dict[str, Any], dict[str, Any]]] = []
@@ -57,7 +62,7 @@ class _Stepped:
         if id(optimizer) not in self.optimizers:
             self.optimizers[id(optimizer)] = optimizer, bool(vars(optimizer).get("_opt_called", False))
             self._before += [(group, _numbers(group)) for group in optimizer.param_groups]
-            self._now += [(group, _numbers(group)) for group in optimizer.param_groups]
+            self._now += [(group, self._first.get(id(group), {})) for group in optimizer.param_groups]
         vars(optimizer)["_opt_called"] = False
         self._is_changed |= any(group[name] is not number for group, was in self._now for name, number in was.items())
         if calls.parts.has(_rates_ahead) and self._are_steps_known():
@@ -152,9 +157,13 @@ _COST = TypicalTime(lambda time, of: f"Learning rate schedulers are run ahead be
 
 
 @contextlib.contextmanager
-def schedulers_on_the_host() -> Iterator[None]:
-    """Inside the block, schedulers step after the step that is traced, and reading one makes the step depend on it."""
-    stepped = _Stepped()
+def schedulers_on_the_host(optimizers: Iterable[Optimizer]) -> Iterator[None]:
+    """Inside the block, schedulers step after the step that is traced, and reading one makes the step depend on it.
+
+    Args:
+        optimizers: those that the step may reach.
+    """
+    stepped = _Stepped(optimizers)
     with contextlib.ExitStack() as stack:
         for kind in _kinds(LRScheduler):
             if "step" in vars(kind):

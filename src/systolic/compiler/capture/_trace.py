@@ -316,7 +316,7 @@ class _Tracing:
             traced_numbers(self.call.askers, self.call.plain_ints),
             deciding_conditions(self.call.decides_conditions),
             put_off(self.call.put_off),
-            schedulers_on_the_host(),
+            schedulers_on_the_host(self.objects.optimizers().values()),
             watching_objects(self.call.roots.values()),
             self.plain_objects.reads_noted(),
             self.first_settings.noted(),
