@@ -45,8 +45,8 @@ class LightningModule(HyperparametersMixin, HostHooks, TracedHooks, DataHooks, _
 
     __jit_unused_properties__ = (
         "_device", "_dtype", "automatic_optimization", "current_epoch", "device", "device_mesh", "dtype",
-        "example_input_array", "fabric", "global_rank", "global_step", "hparams", "hparams_initial", "local_rank", "logger", "loggers", "on_gpu",
-        "strict_loading", "trainer",
+        "example_input_array", "fabric", "global_rank", "global_step", "hparams", "hparams_initial", "local_rank", "logger",
+        "loggers", "on_gpu", "strict_loading", "trainer",
     )  # fmt: skip
     CHECKPOINT_HYPER_PARAMS_KEY = "hyper_parameters"
     CHECKPOINT_HYPER_PARAMS_NAME = "hparams_name"
