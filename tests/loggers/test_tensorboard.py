@@ -165,3 +165,16 @@ def test_a_subclass_may_name_its_directory(tmp_path: Path) -> None:
 
     theirs = pytest.importorskip("lightning.pytorch.loggers").TensorBoardLogger
     assert directory(TensorBoardLogger) == directory(theirs) == str(tmp_path / "mine" / "first")
+
+
+def test_hyperparameters_of_a_logger_that_leaves_metrics_out(tmp_path: Path) -> None:
+    class NoMetrics(TensorBoardLogger):
+        def log_metrics(self, metrics: Any, step: int | None = None) -> None:
+            """Nothing."""
+
+    logger = NoMetrics(tmp_path)
+    logger.log_hyperparams({"size": 3})
+    logger.finalize("success")
+    logger.log_hyperparams({"size": 4})
+    logger.finalize("success")
+    assert sum(b"size" in file.read_bytes() for file in Path(logger.log_dir).glob("events.*")) >= 1

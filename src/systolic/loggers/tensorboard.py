@@ -121,8 +121,8 @@ class TensorBoardLogger(VersionedLogger):
     def _write_hparams(self, params: dict[str, Plain], metrics: dict[str, Any], step: int | None) -> None:
         from torch.utils.tensorboard.summary import hparams
 
-        file_writer = self.experiment.file_writer
-        assert file_writer is not None, "log_metrics() has just opened the event file"
+        # opens the event file anew after a run that has closed it; a subclass's `log_metrics` may have written to nothing
+        file_writer = self.experiment._get_file_writer()
         shown = {key: _table_cell(value) for key, value in flatten(params).items()}
         for summary in hparams(shown, metrics):
             file_writer.add_summary(summary, step)
