@@ -114,6 +114,7 @@ SHORT = {
         "trainer/_symbols.py",
         "utilities/_entries.py",
         "utilities/_installed.py",
+        "utilities/_modes.py",
         "utilities/_out_of_memory.py",
         "utilities/_overrides.py",
     },

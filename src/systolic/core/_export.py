@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from ..exceptions import MisconfigurationException
+from ..utilities._modes import keeping_modes
 from ..utilities.rank_zero import rank_zero_deprecation
 
 
@@ -112,11 +113,6 @@ def exporting() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _evaluating(module: nn.Module) -> Iterator[None]:
-    modes = [(part, part.training) for part in module.modules()]
-    try:
+    with keeping_modes(module), exporting():
         module.eval()
-        with exporting():
-            yield
-    finally:
-        for part, training in modes:
-            part.training = training
+        yield

@@ -10,21 +10,11 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from ..exceptions import PossibleUserWarning
+from ..utilities._modes import keeping_modes
 from ._stage import Stage
 
 if TYPE_CHECKING:
     from ._run import Run
-
-
-@contextlib.contextmanager
-def keeping_modes(module: nn.Module) -> Iterator[None]:
-    """Afterwards every submodule is in the mode in which it was."""
-    modes = [(submodule, submodule.training) for submodule in module.modules()]
-    try:
-        yield
-    finally:
-        for submodule, training in modes:
-            submodule.training = training
 
 
 @contextlib.contextmanager

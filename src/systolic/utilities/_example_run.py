@@ -9,6 +9,8 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from ._modes import keeping_modes
+
 Size = str | list["Size"] | list[int]
 """The shape of a tensor, a list of such for several, or `"?"` for what has none."""
 
@@ -42,16 +44,13 @@ def run_example(model: nn.Module, layers: Mapping[str, nn.Module], example: obje
     # TorchScript's modules take no hooks
     watched = {name: layer for name, layer in layers.items() if not isinstance(layer, torch.jit.ScriptModule)}
     handles = [layer.register_forward_hook(_Sizes(seen, name), with_kwargs=True) for name, layer in watched.items()]
-    modes = [(module, module.training) for module in model.modules()]
     counter = FlopCounterMode(display=False)
     try:
-        with torch.no_grad(), counter:
+        with keeping_modes(model), torch.no_grad(), counter:
             _call(model.eval(), example)
     finally:
         for handle in handles:
             handle.remove()
-        for module, training in modes:
-            module.training = training
     counts = counter.get_flop_counts()
     seen.flops = {name: sum(counts.get(f"{type(model).__name__}.{name}", {}).values()) for name in layers}
     seen.total_flops = counter.get_total_flops()

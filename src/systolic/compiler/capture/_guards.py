@@ -53,8 +53,7 @@ class Guards:
         self._registered = RemovableHandle.next_id
         self._variables = [(*_located(objects, p), type(objects.values[p])) for p in variable]
         self._types = [kind for *_, kind in self._variables]
-        has_numpys = not set(NUMPY_NUMBERS).isdisjoint(self._types)
-        self._plain: Callable[[list[Any]], list[Number]] = _in_pythons if has_numpys else list
+        self._has_numpys = not set(NUMPY_NUMBERS).isdisjoint(self._types)
         self._tuples = [(c, key, c[key], _inner(self._variables, c, key)) for c, key, inner, _ in self._variables if inner]
         self._arrays = [(*_located(objects, p), v) for p, v in objects.values.items() if isinstance(v, Contents)]
         self._holders = [container for container, *_ in (*self._items, *self._sizes)]
@@ -133,7 +132,9 @@ class Guards:
     def variable_values(self) -> list[Number] | None:
         """The current values of the numbers that the graph takes as inputs; None when one changed its type."""
         values = [_reached(c[key], inner) if inner else c[key] for c, key, inner, _ in self._variables]
-        return self._plain(values) if list(map(type, values)) == self._types else None
+        if list(map(type, values)) != self._types:
+            return None
+        return [plain_value(value) for value in values] if self._has_numpys else values
 
     def _same_arrays(self) -> bool:
         """Whether NumPy's arrays hold what they held; those that are others by now are told by identity."""
@@ -200,10 +201,6 @@ def _reached(value: Any, inner: Path) -> Any:
     for index in inner:
         value = value[index]
     return value
-
-
-def _in_pythons(values: list[Any]) -> list[Number]:
-    return [plain_value(value) for value in values]
 
 
 def _inner(variables: list[Variable], container: object, key: object) -> frozenset[Path]:

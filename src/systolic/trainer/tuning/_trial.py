@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from ...callbacks import Callback
 from ...compiler import Engine
 from ...runtime import DeviceTensor, replace_value
+from ...utilities._modes import keeping_modes
 from ...utilities.random_state import isolated_random_state
 from .._engines import release_engines
 from .._hooks import HookTable
-from .._modes import keeping_modes
 from .._run import Run
 from .._stage import Stage, TrainerFn
 from .._step_engine import StepEngine, innermost
