@@ -79,6 +79,7 @@ CASES = [
     Case("grouped queries", 4, 2, causal=True),
     Case("grouped queries over several tiles", 2, 1, (1280, 1280), causal=True),
     Case("grouped queries of which a step takes some", 4, 1, (512, 512), 16),
+    Case("grouped queries, the last tile not full", 4, 2, (1100, 1300), 16, causal=True, dropout=0.1),
     Case("one head of keys for all", 4, 1, dropout=0.3),
     Case("an odd number of features", features=72, causal=True),
     Case("values of another width", features=48, width=32, causal=True),
@@ -195,6 +196,32 @@ def in_two_passes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 )
 def test_gradients_in_two_passes(name: str) -> None:
     compare(*both(next(case for case in CASES if case.name == name)))
+
+
+@pytest.fixture
+def without_room_for_all_keys(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As `in_two_passes`: no room for the gradients of more keys than a tile's."""
+    monkeypatch.setattr(_flash_attention, "_bytes_of_a_head", lambda *sizes: 1 if sizes[4] == sizes[6] else 2**40)
+    _flash_attention._on_each_core.clear_cache()
+    yield
+    _flash_attention._on_each_core.clear_cache()
+
+
+@pytest.mark.usefixtures("without_room_for_all_keys")
+@pytest.mark.parametrize("name", ["grouped queries over several tiles", "grouped queries, the last tile not full"])
+def test_gradients_of_shared_keys_are_added_up_outside_where_there_is_no_room(name: str) -> None:
+    compare(*both(next(case for case in CASES if case.name == name)))
+
+
+@pytest.mark.parametrize(("heads", "length", "summed"), [(8, 2048, True), (8, 65536, False), (1, 65536, True)])
+def test_gradients_of_shared_keys_are_added_up_where_they_fit(heads: int, length: int, summed: bool) -> None:
+    """On a v5e, eight heads of the query with one of the key; of keys that nobody shares there is nothing to add."""
+    query = jax.ShapeDtypeStruct((1, 8, length, 64), jnp.bfloat16)
+    key = jax.ShapeDtypeStruct((1, 8 // heads, length, 64), jnp.bfloat16)
+    pytest.importorskip("libtpu")
+    mesh = Mesh(np.array(slice_devices(parse_slice("v5e:2x2"))[:1]), ("data",))
+    settings = _flash_attention._Settings(causal=True, scale=1.0, dropout=0.0, exact=False, interpret=False, mesh=mesh)
+    assert _flash_attention._problem(settings, 8, query, key, key, None).groups_sum == summed
 
 
 TRAINED = [
@@ -333,8 +360,9 @@ def test_chips_without_kernels_get_the_plain_form(topology: str, supported: bool
             "default",
         ),
         (Case("", 12, 12, (1000, 1000), mask=(1, 12, 1000, 1000), mask_dtype="float32", batch=8), "float32", "high"),
+        (Case("", 32, 8, (2048, 2048), causal=True, batch=8), "bfloat16", "default"),
     ],
-    ids=["mask and dropout", "exact", "long", "short", "trained mask", "shared trained mask"],
+    ids=["mask and dropout", "exact", "long", "short", "trained mask", "shared trained mask", "grouped"],
 )
 def test_every_generation_compiles_the_kernels(slice: str, case: Case, dtype: str, precision: str) -> None:
     """Each has its own limits of vector memory; a mesh of all chips shows that nothing is gathered."""

@@ -29,6 +29,7 @@ from ..passes import (
     with_prefixes_as_slices,
     with_rows_by_batch,
     with_scalars_in_vectors,
+    with_shared_gradients,
 )
 from ._check_watch import StepChecks
 from ._layer_scan import order_with_loops
@@ -106,6 +107,7 @@ def _step_function(
         parts = sizes.get(FSDP_AXIS, 1) * sizes.get(TENSOR_AXIS, 1)
         graph = with_heads_in_place(graph, through_no_ops=len(axes) == 1, weight_parts=parts)
         graph = with_images_in_place(graph)
+        graph = with_shared_gradients(graph)
     if placement.mesh.size > 1:
         graph = with_rows_by_batch(graph)
     if layout.scans:

@@ -149,7 +149,7 @@ def gives_mask_gradient(query: Shaped, key: Shaped, value: Shaped, mask: Shaped,
     # what takes most room
     settings = _Settings(causal=False, scale=1.0, dropout=0.5, exact=query.dtype == jnp.float32, interpret=False, mesh=mesh)
     needs = _needs(settings.training(query, mask), query, key, value, mask)
-    return needs(LANES, LANES, LANES) <= _room(mesh)
+    return needs(LANES, LANES, LANES, LANES) <= _room(mesh)
 
 
 def _sizes(mask: Shaped) -> tuple[int, ...]:
@@ -296,35 +296,41 @@ def _backward_of_core(
 
 
 def _of_shared_heads(gradient: jax.Array, like: jax.Array) -> jax.Array:
-    """The sum over heads of the query that share one of the key."""
+    """The sum over heads of the query that share one of the key, if the kernel left it to be taken."""
     batch, heads, length, width = like.shape
+    if gradient.shape[1] == heads:
+        return gradient
     return gradient.reshape(batch, heads, -1, length, width).sum(2).astype(like.dtype)
 
 
 def _problem(settings: _Settings, heads: int, query: Shaped, key: Shaped, value: Shaped, mask: Shaped | None) -> FlashProblem:
     own_heads, lengths = query.shape[1], (query.shape[2], key.shape[2])
     needs, room = _needs(settings, query, key, value, mask), _room(settings.mesh)
-    tiles = ((rows, columns) for rows in _SIZES for columns in _SIZES if needs(rows, columns, rows) <= room)
+    tiles = ((rows, columns) for rows in _SIZES for columns in _SIZES if needs(rows, columns, rows, columns) <= room)
     # a mask of queries and keys is mostly a causal one, of which tiles that hide everything are skipped, too; one that each
     # head has of its own is mostly of distances, and hides nothing
     is_causal = settings.causal or (mask is not None and _is_whole(mask) and _sizes(mask)[1] == 1)
     rows, columns = min(tiles, key=lambda tile: _cost(lengths, tile, is_causal))
-    whole = -(-lengths[0] // rows) * rows
-    at_once = needs(rows, columns, whole) <= room
-    most = min(room // needs(rows, columns, whole if at_once else rows), _SCORES_OF_A_STEP // (rows * columns))
+    whole, all_keys = -(-lengths[0] // rows) * rows, -(-lengths[1] // columns) * columns
+    at_once = needs(rows, columns, whole, columns) <= room
+    kept = whole if at_once else rows
+    most = min(room // needs(rows, columns, kept, columns), _SCORES_OF_A_STEP // (rows * columns))
     group = own_heads // key.shape[1]
-    together = (n for n in range(1, max(1, most) + 1) if own_heads % n == 0 and (n % group == 0 or group % n == 0))
+    together = max(n for n in range(1, max(1, most) + 1) if own_heads % n == 0 and (n % group == 0 or group % n == 0))
+    # gradients of all keys stay until the last of the heads that share them; with a mask's gradient, other steps are between
+    fit = together * needs(rows, columns, kept, all_keys) <= room and not settings.mask_shared
     return FlashProblem(
         group=group,
         all_heads=heads,
         lengths=lengths,
         rows=rows,
         columns=columns,
-        heads=max(together),
+        heads=together,
         causal=settings.causal,
         scale=settings.scale,
         dropout=settings.dropout,
         at_once=at_once,
+        groups_sum=together % group == 0 or fit,
         memory=_vector_memory(settings.mesh),
         mask_trained=settings.mask_trained,
         mask_shared=settings.mask_shared,
@@ -359,14 +365,14 @@ def _room(mesh: Mesh | None) -> int:
 
 def _needs(
     settings: _Settings, query: Shaped, key: Shaped, value: Shaped, mask: Shaped | None
-) -> Callable[[int, int, int], int]:
-    """Vector memory of a head in backward, for tiles of so many rows and columns, with gradients of so many queries kept."""
+) -> Callable[[int, int, int, int], int]:
+    """Vector memory of a head in backward, for tiles of rows and columns, with gradients of so many queries and keys."""
     # a block of fewer features fills whole registers, too
     width = -(-max(key.shape[3], value.shape[3]) // LANES) * LANES
     of_score = _bytes_of_a_score(settings, mask)
 
-    def needs(rows: int, columns: int, kept: int) -> int:
-        own = _bytes_of_a_head(width, query.dtype.itemsize, of_score, rows, columns, kept)
+    def needs(rows: int, columns: int, kept: int, kept_keys: int) -> int:
+        own = _bytes_of_a_head(width, query.dtype.itemsize, of_score, rows, columns, kept, kept_keys)
         # two of the block, as of every other, in float32
         return own + (8 * -(-query.shape[2] // rows) * rows * -(-key.shape[2] // columns) * columns * settings.mask_shared)
 
@@ -389,14 +395,14 @@ def _is_whole(mask: Shaped | None) -> bool:
     return mask is not None and len(mask.shape) >= 2 and min(mask.shape[-2:]) > 1
 
 
-def _bytes_of_a_head(width: int, itemsize: int, of_score: int, rows: int, columns: int, kept: int) -> int:
-    """Vector memory of a head in backward, which keeps gradients of `kept` queries.
+def _bytes_of_a_head(width: int, itemsize: int, of_score: int, rows: int, columns: int, kept: int, kept_keys: int) -> int:
+    """Vector memory of a head in backward, which keeps gradients of `kept` queries and of `kept_keys` keys.
 
     Two of every block, since the next step's is fetched meanwhile: queries, cotangents, keys, values, and the gradients of
     these; the sums of the gradients, in float32; and the scores with their mask, `of_score` bytes each.
     """
-    blocks = 2 * itemsize * (2 * rows + 4 * columns + kept)
-    return width * (blocks + 4 * (kept + 2 * columns)) + of_score * rows * columns
+    blocks = 2 * itemsize * (2 * rows + 2 * columns + 2 * kept_keys + kept)
+    return width * (blocks + 4 * (kept + 2 * kept_keys)) + of_score * rows * columns
 
 
 def _operands(

@@ -80,7 +80,9 @@ def flash_forward(problem: FlashProblem, operands: Operands) -> tuple[jax.Array,
 def flash_backward(
     problem: FlashProblem, operands: Operands, result: jax.Array, sums: jax.Array, cotangent: jax.Array
 ) -> tuple[jax.Array, ...]:
-    """Gradients of query, key and value, the last two for each head of the query; and of the mask as it is, if it is trained.
+    """Gradients of query, key and value, and of the mask as it is, if it is trained.
+
+    Those of key and value are for each head of the query, unless `problem.groups_sum`.
 
     Args:
         problem: as it was in forward.
@@ -106,8 +108,9 @@ def _gradients(
     table = _tile_table(problem, by_column=of_keys)
     blocks = _Blocks(problem, operands)
     kept = problem.tiles[0] if of_keys else 1
-    # gradients of heads that share keys are added up outside
-    kind = jnp.dtype(jnp.float32) if problem.group > 1 else operands.key.dtype
+    key_heads = heads // problem.group if problem.groups_sum else heads
+    # what is added up outside is rounded there
+    kind = operands.key.dtype if key_heads == operands.key.shape[1] else jnp.dtype(jnp.float32)
     outputs, results, scratch = [], [], []
     if of_query:
         outputs.append(blocks.queries(features, tiles=kept))
@@ -115,9 +118,10 @@ def _gradients(
         scratch.append(pltpu.VMEM((problem.heads, kept, features, problem.rows), jnp.float32))
     if of_keys:
         for size in (features, width):
-            outputs.append(blocks.keys(size, of_query_heads=True))
-            results.append(jax.ShapeDtypeStruct((batch, heads, operands.key.shape[2], size), kind))
-            scratch.append(pltpu.VMEM((problem.heads, problem.columns, size), jnp.float32))
+            outputs.append(blocks.of_keys(size))
+            results.append(jax.ShapeDtypeStruct((batch, key_heads, operands.key.shape[2], size), kind))
+            kept_heads = problem.key_heads if problem.groups_sum else problem.heads
+            scratch.append(pltpu.VMEM((kept_heads, problem.kept_columns, problem.columns, size), jnp.float32))
     if problem.mask_trained:
         assert operands.mask is not None, "a trained mask is there"
         outputs.append(blocks.of_mask())
@@ -146,7 +150,8 @@ def _grid(problem: FlashProblem, batch: int, heads: int, table: np.ndarray) -> t
 
 
 def _parameters(problem: FlashProblem) -> pltpu.CompilerParams:
-    second = "arbitrary" if problem.mask_shared else "parallel"
+    # two TensorCores of a device would each take a part of a parallel dimension: not of what steps add up
+    second = "arbitrary" if problem.mask_shared or problem.keys_wait else "parallel"
     return pltpu.CompilerParams(dimension_semantics=("parallel", second, "arbitrary"), vmem_limit_bytes=problem.memory)
 
 
@@ -188,14 +193,26 @@ class _Blocks:
         shape = (1, self._problem.heads, tiles * self._problem.rows, width)
         return self._spec(shape, lambda b, h, t, table: (b, h, table[0, t] if tiles == 1 else 0, 0))
 
-    def keys(self, width: int, of_query_heads: bool = False) -> pl.BlockSpec:
+    def keys(self, width: int) -> pl.BlockSpec:
+        """A tile's keys."""
         problem = self._problem
-        count = problem.heads if of_query_heads else problem.key_heads
-        # by how much heads of the query outnumber those of the key in one block
-        shared = 1 if of_query_heads else max(1, problem.group // problem.heads)
+        shape = (1, problem.key_heads, problem.columns, width)
+        return self._spec(shape, lambda b, h, t, table: (b, self._key_heads(h), table[1, t], 0))
+
+    def of_keys(self, width: int) -> pl.BlockSpec:
+        """Gradients of a tile's keys, or of all; for each head of the query where they are added up outside."""
+        problem = self._problem
+        if not problem.groups_sum:
+            return self._spec((1, problem.heads, problem.columns, width), lambda b, h, t, table: (b, h, table[1, t], 0))
+        if not problem.keys_wait:
+            return self.keys(width)
+        shape = (1, problem.key_heads, problem.kept_columns * problem.columns, width)
+        return self._spec(shape, lambda b, h, t, table: (b, self._key_heads(h), 0, 0))
+
+    def _key_heads(self, heads: jax.Array) -> jax.Array:
+        """The group of heads of the key that a group of the query's looks at."""
         # not by `//`, whose sign JAX lowers by asking which TPU is here
-        index = lambda b, h, t, table: (b, lax.div(h, jnp.int32(shared)), table[1, t], 0)  # noqa: E731
-        return self._spec((1, count, problem.columns, width), index)
+        return lax.div(heads, jnp.int32(self._problem.steps_of_group))
 
     def per_query(self) -> pl.BlockSpec:
         """One number for each of a tile's queries."""
@@ -307,13 +324,17 @@ def _backward_kernel(
     # in order of columns, every tile of the query is still being added to until the end
     step, slot = pl.program_id(2), tile.row if of_keys else 0
     begins, ends = (step == 0, step == pl.num_programs(2) - 1) if of_keys else (tile.is_first, tile.is_last)
+    keys_begin, keys_end, column = tile.is_first, tile.is_last, 0
+    if problem.keys_wait:
+        part = lax.rem(tile.heads, jnp.int32(problem.steps_of_group))
+        keys_begin, keys_end, column = begins & (part == 0), ends & (part == problem.steps_of_group - 1), tile.column
 
     @pl.when(begins)
     def _() -> None:
         for total in scratch[: int(of_query)]:
             total[...] = jnp.zeros_like(total)
 
-    @pl.when(tile.is_first)
+    @pl.when(keys_begin)
     def _() -> None:
         for total in scratch[int(of_query) :]:
             total[...] = jnp.zeros_like(total)
@@ -346,14 +367,16 @@ def _backward_kernel(
             if of_query:
                 scratch[0][head, slot] += _product(problem, keys, of_scores, _COLUMNS_BY_COLUMNS)
             if of_keys:
-                scratch[-2][head] += _product(problem, of_scores, queries, _COLUMNS_BY_ROWS)
-                scratch[-1][head] += _product(problem, dropped, of_result, _COLUMNS_BY_ROWS)
+                own = head // problem.group if problem.groups_sum else head
+                scratch[-2][own, column] += _product(problem, of_scores, queries, _COLUMNS_BY_ROWS)
+                scratch[-1][own, column] += _product(problem, dropped, of_result, _COLUMNS_BY_ROWS)
 
-    @pl.when(tile.is_last)
+    @pl.when(keys_end)
     def _() -> None:
-        if of_keys:
-            outputs[-2][0] = (scratch[-2][...] * problem.scale).astype(outputs[-2].dtype)
-            outputs[-1][0] = scratch[-1][...].astype(outputs[-1].dtype)
+        for number in range(problem.kept_columns if of_keys else 0):
+            columns = slice(number * problem.columns, (number + 1) * problem.columns)
+            outputs[-2][0, :, columns] = (scratch[-2][:, number] * problem.scale).astype(outputs[-2].dtype)
+            outputs[-1][0, :, columns] = scratch[-1][:, number].astype(outputs[-1].dtype)
 
     @pl.when(ends)
     def _() -> None:

@@ -23,6 +23,8 @@ class FlashProblem:
         dropout: the share of probabilities that is set to zero.
         at_once: compute scores once for all gradients, and keep those of all queries of a head in vector memory, in float32;
             else in two passes, of which one keeps those of a tile.
+        groups_sum: add up the gradients of a key's head over the heads of the query that share it, in vector memory, in
+            float32; else each head of the query gives its own, and they are added up outside.
         memory: bytes of vector memory that a kernel may take.
         mask_trained: give the mask's gradient, too.
         mask_shared: batch elements share it: they add to one gradient, which stays in vector memory from the first to the last.
@@ -40,6 +42,7 @@ class FlashProblem:
     scale: float
     dropout: float
     at_once: bool
+    groups_sum: bool
     memory: int
     mask_trained: bool
     mask_shared: bool
@@ -50,6 +53,21 @@ class FlashProblem:
     def key_heads(self) -> int:
         """Heads of the key that one step of the grid goes through."""
         return max(1, self.heads // self.group)
+
+    @property
+    def steps_of_group(self) -> int:
+        """Steps of the grid, tile for tile, that go through the heads of the query which share one of the key."""
+        return max(1, self.group // self.heads)
+
+    @property
+    def keys_wait(self) -> bool:
+        """Whether the gradients of all keys stay in vector memory, since a later step's heads of the query add to them."""
+        return self.groups_sum and self.steps_of_group > 1
+
+    @property
+    def kept_columns(self) -> int:
+        """Tiles of keys whose gradients are in vector memory at a time."""
+        return self.tiles[1] if self.keys_wait else 1
 
     @property
     def tiles(self) -> tuple[int, int]:

@@ -45,8 +45,18 @@ def _to_copy(x: jax.Array, *, dtype: torch.dtype | None = None, **_options: obje
     if dtype is None:
         return x
     copy = cast(x, jax_dtype(dtype))
+    if not _is_narrow_copy_of_weight(x, copy):
+        return copy
     # left alone, XLA's TPU compiler reads the whole float32 weight in each of the products that use its copy
-    return lax.optimization_barrier(copy) if _is_narrow_copy_of_weight(x, copy) else copy
+    return lax.optimization_barrier(_rounded_first(x, copy.dtype))
+
+
+def _rounded_first(x: jax.Array, dtype: jnp.dtype) -> jax.Array:
+    """A copy that a fusion makes: at two thirds (v5e) or half (v6e) of the cycles of a conversion that stands alone."""
+    if dtype != jnp.bfloat16:
+        return x.astype(dtype)  # rounding to fewer bits of exponent makes zeros of the smallest numbers
+    kept = jnp.finfo(dtype)
+    return lax.reduce_precision(x, kept.nexp, kept.nmant).astype(dtype)
 
 
 def _is_narrow_copy_of_weight(x: jax.Array, copy: jax.Array) -> bool:

@@ -31,4 +31,5 @@ from ._rewrites import needed_for as needed_for
 from ._rewrites import rewrite_bias_corrections as rewrite_bias_corrections
 from ._row_order import with_rows_by_batch as with_rows_by_batch
 from ._scalar_vectors import with_scalars_in_vectors as with_scalars_in_vectors
+from ._shared_gradients import with_shared_gradients as with_shared_gradients
 from ._split_state import split_state as split_state
