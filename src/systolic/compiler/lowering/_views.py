@@ -45,10 +45,15 @@ def _to_copy(x: jax.Array, *, dtype: torch.dtype | None = None, **_options: obje
     if dtype is None:
         return x
     copy = cast(x, jax_dtype(dtype))
-    if not _is_narrow_copy_of_weight(x, copy):
+    source = current().source(0)
+    is_given = source is not None and source.op == "placeholder" and copy.dtype.itemsize < x.dtype.itemsize
+    if current().platform != "tpu" or not is_given or not jnp.issubdtype(x.dtype, jnp.floating):
         return copy
-    # left alone, XLA's TPU compiler reads the whole float32 weight in each of the products that use its copy
-    return lax.optimization_barrier(_rounded_first(x, copy.dtype))
+    if x.ndim == 2 and x.size >= _LARGE_WEIGHT:
+        # what autocast does to a weight: left alone, the compiler reads the whole float32 weight in each of the products that
+        # use its copy. A convolution's weight changes its layout on the way, in one operation with the cast
+        return lax.optimization_barrier(_rounded_first(x, copy.dtype))
+    return _rounded_first(x, copy.dtype) if x.ndim == 4 and x.size >= _LARGE_IMAGES else copy
 
 
 def _rounded_first(x: jax.Array, dtype: jnp.dtype) -> jax.Array:
@@ -59,16 +64,11 @@ def _rounded_first(x: jax.Array, dtype: jnp.dtype) -> jax.Array:
     return lax.reduce_precision(x, kept.nexp, kept.nmant).astype(dtype)
 
 
-def _is_narrow_copy_of_weight(x: jax.Array, copy: jax.Array) -> bool:
-    """Whether this is what autocast does to a weight for the products of forward and backward, on TPU."""
-    source = current().source(0)
-    # a convolution's weight changes its layout on the way, in one operation with the cast
-    shrinks = copy.dtype.itemsize < x.dtype.itemsize and x.ndim == 2 and x.size >= _LARGE_WEIGHT
-    return current().platform == "tpu" and shrinks and source is not None and source.op == "placeholder"
-
-
 _LARGE_WEIGHT = 20_000_000
 """Elements from which on the copy pays: for a vocabulary's table; for the layers of GPT-2 it costs more than it saves."""
+
+_LARGE_IMAGES = 4_000_000
+"""Numbers of a batch of images, or of all weights of a convolution, from which on their conversion is worth a thought."""
 
 
 @lowers(
