@@ -42,7 +42,9 @@ operation that lie in HBM. HBM: arguments, results and temporaries of one core. 
 own `estimated_cycles`; operations without an estimate (gathers, scatters, random bits) at bytes / bandwidth,
 attention kernels at FLOPs / peak and the instructions for each score that the compiler scheduled when it compiled
 them alone (`systolic/preflight/_kernel_time.py` has them for both sides); transfers that run beside other work
-and collectives are left out. The ratio is that of predicted cycles to the fastest reference of the model."""
+and collectives are left out. The ratio is that of predicted cycles to the fastest reference of the model. Utilization:
+FLOPs / predicted time / the chip's peak, at the batch that is named. Products / bytes alone, a roofline: the cycles that
+FLOPs take at the peak, and those in which arguments are read and results written once at the chip's bandwidth."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class Row:
         hbm: bytes that the program needs.
         estimated: the compiler's cycles.
         cycles: the predicted ones.
+        least: bytes that move in any case: arguments that are read, and results that are written; 0 in rows of before.
     """
 
     model: str
@@ -72,6 +75,7 @@ class Row:
     hbm: int
     estimated: int
     cycles: float
+    least: int = 0
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -117,7 +121,8 @@ def row_of(model: str, slice: Slice, by: str, result: Compiled) -> Row:
     moved = sum(one.hbm_bytes * one.times for one in found.operations)
     cycles = found.estimated_cycles + seconds * chip.clock_hz
     today = str(datetime.date.today())
-    return Row(model, slice.name, by, versions(), today, flops, moved, hbm, found.estimated_cycles, cycles)
+    least = result.memory["arguments"] + result.memory["outputs"]
+    return Row(model, slice.name, by, versions(), today, flops, moved, hbm, found.estimated_cycles, cycles, least)
 
 
 def cells(row: Row, best: float | None) -> list[str]:
@@ -125,14 +130,18 @@ def cells(row: Row, best: float | None) -> list[str]:
     figures = (row.flops / 1e12, row.bytes / 1e9, row.hbm / 1e9, row.estimated / 1e6, row.cycles / 1e6)
     ratio = f"{row.cycles / best:.3f}" if row.by == OURS and best else ""
     numbers = [f"{figure:.3g}" if figure < 100 else f"{figure:.1f}" for figure in figures]
-    return [f"{row.model}, {row.slice}", row.by, *numbers, ratio, row.date]
+    chip = parse_slice(row.slice).chip
+    products = row.flops / chip.flops_per_device * chip.clock_hz
+    bytes_alone = row.least / chip.bandwidth_per_device * chip.clock_hz
+    least = f"{products / 1e6:.3g} / {bytes_alone / 1e6:.3g}" if row.least else ""
+    return [f"{row.model}, {row.slice}", row.by, *numbers, ratio, f"{products / row.cycles:.1%}", least, row.date]
 
 
 def document(rows: Iterable[Row]) -> str:
     """The section of RESULTS.md."""
     every = list(rows)
-    head = ["model, slice", "by", "TFLOP", "GB moved", "GB of HBM", "estimated M cycles", "predicted M cycles", "ratio", "of"]
-    lines = [head]
+    head = ["model, slice", "by", "TFLOP", "GB moved", "GB of HBM", "estimated M cycles", "predicted M cycles", "ratio"]
+    lines = [[*head, "utilization", "products / bytes alone, M cycles", "of"]]
     for model, contest in CONTESTS.items():
         for name in dict.fromkeys(row.slice for row in every if row.model == model):
             found = [row for row in every if (row.model, row.slice) == (model, name)]
