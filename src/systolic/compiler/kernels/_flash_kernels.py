@@ -29,7 +29,10 @@ from ._flash_problem import FlashProblem, Operands
 
 
 class _Tile(NamedTuple):
-    """The step of the grid that a kernel is in; heads are counted in groups."""
+    """The step of the grid that a kernel is in; heads are counted in groups.
+
+    `is_first` and `is_last` are of a row or a column of tiles, `begins` and `ends` of all tiles of the heads.
+    """
 
     batch: jax.Array
     heads: jax.Array
@@ -37,6 +40,8 @@ class _Tile(NamedTuple):
     column: jax.Array
     is_first: jax.Array
     is_last: jax.Array
+    begins: jax.Array
+    ends: jax.Array
 
 
 # dimensions that a product sums over, of its left and its right operand
@@ -50,6 +55,7 @@ def flash_forward(problem: FlashProblem, operands: Operands) -> tuple[jax.Array,
 
     Those are (batch, heads, 1, length), float32; a row that may look nowhere has a result of zero, and zero here.
     """
+    problem = dataclasses.replace(problem, groups_sum=False)
     batch, heads, length, _ = operands.query.shape
     width = operands.value.shape[-1]
     table = _tile_table(problem, by_column=False)
@@ -95,8 +101,8 @@ def flash_backward(
     arrays = (cotangent, sums, means)
     if problem.at_once:
         return tuple(_gradients(problem, operands, arrays, of_query=True, of_keys=True))
-    without_mask = dataclasses.replace(problem, mask_trained=False, mask_shared=False)
-    (query,) = _gradients(without_mask, operands, arrays, of_query=True, of_keys=False)
+    of_query = dataclasses.replace(problem, mask_trained=False, mask_shared=False, groups_sum=False)
+    (query,) = _gradients(of_query, operands, arrays, of_query=True, of_keys=False)
     return query, *_gradients(problem, operands, arrays, of_query=False, of_keys=True)
 
 
@@ -143,16 +149,21 @@ def _gradients(
     )(*_scalars(table, operands), *_arrays(operands)[:3], *arrays, *_arrays(operands)[3:])
 
 
-def _grid(problem: FlashProblem, batch: int, heads: int, table: np.ndarray) -> tuple[int, int, int]:
-    """Batch elements, groups of heads, tiles; what batch elements add up, they add one after another."""
-    groups = heads // problem.heads
-    return (groups, batch, table.shape[1]) if problem.mask_shared else (batch, groups, table.shape[1])
+def _grid(problem: FlashProblem, batch: int, heads: int, table: np.ndarray) -> tuple[int, ...]:
+    """Batch elements, groups of heads, tiles; what batch elements add up, they add one after another.
+
+    Groups of heads that share keys are a dimension of their own where they add up gradients.
+    """
+    groups, tiles = heads // problem.heads, table.shape[1]
+    if problem.keys_wait:
+        return batch, groups // problem.steps_of_group, problem.steps_of_group, tiles
+    return (groups, batch, tiles) if problem.mask_shared else (batch, groups, tiles)
 
 
 def _parameters(problem: FlashProblem) -> pltpu.CompilerParams:
     # two TensorCores of a device would each take a part of a parallel dimension: not of what steps add up
-    second = "arbitrary" if problem.mask_shared or problem.keys_wait else "parallel"
-    return pltpu.CompilerParams(dimension_semantics=("parallel", second, "arbitrary"), vmem_limit_bytes=problem.memory)
+    among = ("parallel", "arbitrary") if problem.keys_wait else ("arbitrary" if problem.mask_shared else "parallel",)
+    return pltpu.CompilerParams(dimension_semantics=("parallel", *among, "arbitrary"), vmem_limit_bytes=problem.memory)
 
 
 def _tile_table(problem: FlashProblem, by_column: bool) -> np.ndarray:
@@ -245,6 +256,9 @@ class _Blocks:
 
     def _spec(self, shape: tuple[int, ...], index: Callable[..., tuple[Any, ...]]) -> pl.BlockSpec:
         """A block, by batch element, group of heads, and tile; in the order that `_grid` has."""
+        if self._problem.keys_wait:
+            steps = self._problem.steps_of_group
+            return pl.BlockSpec(shape, lambda b, k, h, t, table, *_: index(b, k * steps + h, t, table))
         if self._problem.mask_shared:
             return pl.BlockSpec(shape, lambda h, b, t, table, *_: index(b, h, t, table))
         return pl.BlockSpec(shape, lambda b, h, t, table, *_: index(b, h, t, table))
@@ -322,11 +336,10 @@ def _backward_kernel(
     outputs, scratch = others[: len(others) // 2], others[len(others) // 2 :]
     tile = _tile(problem, table)
     # in order of columns, every tile of the query is still being added to until the end
-    step, slot = pl.program_id(2), tile.row if of_keys else 0
-    begins, ends = (step == 0, step == pl.num_programs(2) - 1) if of_keys else (tile.is_first, tile.is_last)
+    begins, ends, slot = (tile.begins, tile.ends, tile.row) if of_keys else (tile.is_first, tile.is_last, 0)
     keys_begin, keys_end, column = tile.is_first, tile.is_last, 0
     if problem.keys_wait:
-        part = lax.rem(tile.heads, jnp.int32(problem.steps_of_group))
+        part = pl.program_id(2)
         keys_begin, keys_end, column = begins & (part == 0), ends & (part == problem.steps_of_group - 1), tile.column
 
     @pl.when(begins)
@@ -341,7 +354,7 @@ def _backward_kernel(
 
     if problem.mask_shared:
 
-        @pl.when((tile.batch == 0) & (step == 0))
+        @pl.when((tile.batch == 0) & tile.begins)
         def _() -> None:
             of_mask[...] = jnp.zeros_like(of_mask)
 
@@ -387,11 +400,15 @@ def _backward_kernel(
 
 
 def _tile(problem: FlashProblem, table: Any) -> _Tile:
-    step = pl.program_id(2)
-    batch, heads = (1, 0) if problem.mask_shared else (0, 1)
-    return _Tile(
-        pl.program_id(batch), pl.program_id(heads), table[0, step], table[1, step], table[2, step] == 1, table[3, step] == 1
-    )
+    batch, heads = pl.program_id(0), pl.program_id(1)
+    if problem.mask_shared:
+        batch, heads = heads, batch
+    if problem.keys_wait:
+        heads = heads * problem.steps_of_group + pl.program_id(2)
+    axis = 3 if problem.keys_wait else 2
+    step, steps = pl.program_id(axis), pl.num_programs(axis)
+    row, column, is_first, is_last = (table[line, step] for line in range(4))
+    return _Tile(batch, heads, row, column, is_first == 1, is_last == 1, step == 0, step == steps - 1)
 
 
 def _where_seen(problem: FlashProblem, tile: _Tile, seen: Any) -> Callable[[Callable[[], None]], None]:
