@@ -10,6 +10,7 @@ import torch
 from systolic.callbacks import Callback
 from systolic.checkpoint import TorchCheckpointIO, atomic_save
 from systolic.diagnostics import Activity
+from systolic.loggers import LoggerProtocol
 
 
 @dataclass
@@ -63,6 +64,9 @@ class FakeTrainer:
 
     def add_callback_metrics(self, values: Mapping[str, torch.Tensor]) -> None:
         self.callback_metrics.update(values)
+
+    def send_to_logger(self, logger: LoggerProtocol, metrics: Mapping[str, float], step: int) -> None:
+        logger.log_metrics(dict(metrics), step)
 
     def save_checkpoint(self, filepath: str, weights_only: bool = False) -> None:
         self.saved.append(filepath)

@@ -206,6 +206,10 @@ class TrainerLike(Protocol):
         """Put values into `callback_metrics` without waiting for those that are on their way."""
         ...
 
+    def send_to_logger(self, logger: LoggerProtocol, metrics: Mapping[str, float], step: int) -> None:
+        """Send values to a logger, after the values of the steps before and without waiting for these."""
+        ...
+
     @property
     def callback_metrics(self) -> dict[str, Tensor]:
         """The newest value of everything that was logged."""

@@ -64,7 +64,8 @@ class DeviceStatsMonitor(Callback):
         stats = self.stats(list(trainer.devices))
         for logger in trainer.loggers:
             prefix = f"DeviceStatsMonitor.{hook}{logger.group_separator}"
-            logger.log_metrics({prefix + name: value for name, value in stats.items()}, step=trainer.batches_that_stepped)
+            named = {prefix + name: value for name, value in stats.items()}
+            trainer.send_to_logger(logger, named, trainer.batches_that_stepped)
 
     def stats(self, devices: list[Device]) -> dict[str, float]:
         """Statistics that are logged for these devices, by name.

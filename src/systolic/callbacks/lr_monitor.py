@@ -85,7 +85,7 @@ class LearningRateMonitor(Callback):
         stats = self._extract_stats(trainer, interval if self.logging_interval is None else "any")
         if stats:
             for logger in trainer.loggers:
-                logger.log_metrics(stats, step=trainer.batches_that_stepped)
+                trainer.send_to_logger(logger, stats, trainer.batches_that_stepped)
 
     def _extract_stats(self, trainer: TrainerLike, interval: str) -> dict[str, float]:
         """Values of all optimizers that change at an interval, or at `"any"`, or that no scheduler changes; notes them."""

@@ -109,7 +109,7 @@ class ThroughputMonitor(Callback):
         metrics = {f"{name}{self.separator}{key}": value for key, value in stage.throughput.compute().items()}
         step = trainer.global_step if name == "train" else stage.batches
         for logger in trainer.loggers:
-            logger.log_metrics(metrics, step=step)
+            trainer.send_to_logger(logger, metrics, step)
 
     def _flops_of_a_batch(self, trainer: DeviceTrainerLike, pl_module: Any, name: str) -> float | None:
         if "flops_per_batch" in dir(type(pl_module)) or "flops_per_batch" in vars(pl_module):

@@ -13,6 +13,7 @@ from ..compiler import Compile, rank_in_step
 from ..core import LightningDataModule, LightningModule
 from ..diagnostics import Activity
 from ..distributed import host, process_index
+from ..loggers import LoggerProtocol
 from ..optim import LRSchedulerConfig
 from ..profilers import Profiler
 from ._config import TrainerConfig
@@ -185,6 +186,16 @@ class TrainerProperties(TrainerMembers):
     def add_callback_metrics(self, values: Mapping[str, torch.Tensor]) -> None:
         """Put values into `callback_metrics` without waiting for those that are on their way."""
         self._run.reporting.metrics.update(values)
+
+    def send_to_logger(self, logger: LoggerProtocol, metrics: Mapping[str, float], step: int) -> None:
+        """Send a callback's values to a logger, after the values of the steps before and without waiting for these.
+
+        Args:
+            logger: one of `loggers`.
+            metrics: numbers, by name.
+            step: the number of the row.
+        """
+        self._run.reporting.given(logger, metrics, step)
 
     @property
     def logged_metrics(self) -> dict[str, torch.Tensor]:

@@ -12,6 +12,7 @@ import torch
 
 from ..diagnostics import DEVICES
 from ..distributed import broadcast
+from ..loggers import LoggerProtocol
 from ..metrics import LogEntry, Results
 from ._defaults import watches_metrics
 from ._hooks import HookTable
@@ -46,6 +47,14 @@ class _Row(NamedTuple):
     of_batch: Mapping[str, float] = MappingProxyType({})
 
 
+class _Given(NamedTuple):
+    """Values on the host that a callback has for a logger, which wait for the rows of the steps before."""
+
+    logger: LoggerProtocol
+    metrics: Mapping[str, float]
+    step: int
+
+
 class Reporting:
     """Fetches values of finished steps in the background and hands them on.
 
@@ -57,7 +66,7 @@ class Reporting:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._pending: deque[_Row] = deque()
+        self._pending: deque[_Row | _Given] = deque()
         # what training steps of this epoch logged and later ones did not: as in Lightning it stands in its later rows
         self._left: dict[str, Any] = {}
         self._logs = frozenset[str]()  # the names of the newest step's values
@@ -132,8 +141,13 @@ class Reporting:
         self._pending.append(_Row(step, result, results))
         self._deliver_ready()
 
+    def given(self, logger: LoggerProtocol, metrics: Mapping[str, float], step: int) -> None:
+        """Send what a callback has for a logger after the rows of the steps before, as soon as these are there."""
+        self._pending.append(_Given(logger, metrics, step))
+        self._deliver_ready()
+
     def _deliver_ready(self) -> None:
-        while self._pending and self._pending[0].result.is_ready():
+        while self._pending and _is_ready(self._pending[0]):
             self._deliver(self._pending.popleft())
 
     def flush(self) -> None:
@@ -141,7 +155,11 @@ class Reporting:
         while self._pending:
             self._deliver(self._pending.popleft())
 
-    def _deliver(self, row: _Row) -> None:
+    def _deliver(self, row: _Row | _Given) -> None:
+        if isinstance(row, _Given):
+            with limited(row.logger, self._logger_seconds):
+                row.logger.log_metrics(metrics=dict(row.metrics), step=row.step)
+            return
         values = {**{name: float(value) for name, value in row.left.items()}, **row.result.scalars("logged")}
         entries, in_training = row.results.entries, row.results is self._run.train_results
         for name, value in values.items():
@@ -320,6 +338,10 @@ class Reporting:
         known = {name for name, *_ in reported}
         reported += [(n, float(self.metrics[n]), i) for n, i in from_hooks.items() if n in self.metrics and n not in known]
         return [{name: v for name, v, index in reported if index in (None, number)} for number in range(loaders)]
+
+
+def _is_ready(row: _Row | _Given) -> bool:
+    return isinstance(row, _Given) or row.result.is_ready()
 
 
 def _call_epoch_end(hooks: HookTable, *before_checkpoints: Callable[[], None]) -> None:
