@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -174,13 +174,18 @@ def test_the_kernels_compute_attention_and_its_gradients(case: Case) -> None:
     compare(*both(case))
 
 
-@pytest.fixture
-def in_two_passes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No room for more than a tile's gradients; without the traces of kernels that had room, and leaving none."""
-    monkeypatch.setattr(_flash_attention, "_bytes_of_a_head", lambda *sizes: 1 if sizes[3] == sizes[5] else 2**40)
+def with_room_for(monkeypatch: pytest.MonkeyPatch, fits: Callable[..., bool]) -> Iterator[None]:
+    """No room but for some sizes; without the traces of kernels that had room, and leaving none."""
+    monkeypatch.setattr(_flash_attention, "_bytes_of_a_head", lambda *sizes: 1 if fits(*sizes) else 2**40)
     _flash_attention._on_each_core.clear_cache()
     yield
     _flash_attention._on_each_core.clear_cache()
+
+
+@pytest.fixture
+def in_two_passes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No room for the gradients of more queries than a tile's."""
+    yield from with_room_for(monkeypatch, lambda *sizes: sizes[3] == sizes[5])
 
 
 @pytest.mark.usefixtures("in_two_passes")
@@ -200,11 +205,8 @@ def test_gradients_in_two_passes(name: str) -> None:
 
 @pytest.fixture
 def without_room_for_all_keys(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As `in_two_passes`: no room for the gradients of more keys than a tile's."""
-    monkeypatch.setattr(_flash_attention, "_bytes_of_a_head", lambda *sizes: 1 if sizes[4] == sizes[6] else 2**40)
-    _flash_attention._on_each_core.clear_cache()
-    yield
-    _flash_attention._on_each_core.clear_cache()
+    """No room for the gradients of more keys than a tile's."""
+    yield from with_room_for(monkeypatch, lambda *sizes: sizes[4] == sizes[6])
 
 
 @pytest.mark.usefixtures("without_room_for_all_keys")

@@ -44,22 +44,28 @@ def _identity(x: jax.Array, *_unused: object, **_options: object) -> jax.Array:
 def _to_copy(x: jax.Array, *, dtype: torch.dtype | None = None, **_options: object) -> jax.Array:
     if dtype is None:
         return x
-    copy = cast(x, jax_dtype(dtype))
+    kind = jax_dtype(dtype)
+    if _narrows_what_is_given(x, kind):
+        if x.ndim == 2 and x.size >= _LARGE_WEIGHT:
+            # what autocast does to a weight: left alone, the compiler reads the whole float32 weight in each of the products
+            # that use its copy. A convolution's weight changes its layout on the way, in one operation with the cast
+            return lax.optimization_barrier(_rounded_first(x, kind))
+        if x.ndim == 4 and x.size >= _LARGE_IMAGES:
+            return _rounded_first(x, kind)
+    return cast(x, kind)
+
+
+def _narrows_what_is_given(x: jax.Array, kind: jnp.dtype) -> bool:
+    """Whether a program for TPU rounds an argument of its own to a narrower dtype."""
     source = current().source(0)
-    is_given = source is not None and source.op == "placeholder" and copy.dtype.itemsize < x.dtype.itemsize
-    if current().platform != "tpu" or not is_given or not jnp.issubdtype(x.dtype, jnp.floating):
-        return copy
-    if x.ndim == 2 and x.size >= _LARGE_WEIGHT:
-        # what autocast does to a weight: left alone, the compiler reads the whole float32 weight in each of the products that
-        # use its copy. A convolution's weight changes its layout on the way, in one operation with the cast
-        return lax.optimization_barrier(_rounded_first(x, copy.dtype))
-    return _rounded_first(x, copy.dtype) if x.ndim == 4 and x.size >= _LARGE_IMAGES else copy
+    is_given = current().platform == "tpu" and source is not None and source.op == "placeholder"
+    return is_given and jnp.issubdtype(x.dtype, jnp.floating) and kind.itemsize < x.dtype.itemsize
 
 
 def _rounded_first(x: jax.Array, dtype: jnp.dtype) -> jax.Array:
     """A copy that a fusion makes: at two thirds (v5e) or half (v6e) of the cycles of a conversion that stands alone."""
     if dtype != jnp.bfloat16:
-        return x.astype(dtype)  # rounding to fewer bits of exponent makes zeros of the smallest numbers
+        return cast(x, dtype)  # rounding to fewer bits of exponent makes zeros of the smallest numbers
     kept = jnp.finfo(dtype)
     return lax.reduce_precision(x, kept.nexp, kept.nmant).astype(dtype)
 
