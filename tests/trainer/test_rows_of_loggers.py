@@ -106,11 +106,17 @@ def test_calls_of_slow_steps_come_after_the_rows_of_the_steps_before() -> None:
                 self.log("loss", x.square().mean())
                 return x.square().mean()
 
+            def validation_step(self, batch: Any, batch_idx: int) -> None:
+                pass
+
+            def on_validation_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+                self.log("at", float(batch_idx), on_step=True, on_epoch=True)
+
             def configure_optimizers(self) -> Any:
                 return torch.optim.SGD(self.parameters(), 0.1)
 
-        data = torch.utils.data.DataLoader([*torch.ones(800, 1024)], 100)
-        package.trainer(logger=recorder_of(package, rows), log_every_n_steps=1).fit(Slow(), data)
+        data, val = (torch.utils.data.DataLoader([*torch.ones(count, 1024)], 100) for count in (800, 200))
+        package.trainer(logger=recorder_of(package, rows), log_every_n_steps=1, val_check_interval=3).fit(Slow(), data, val)
         return rows
 
     require_same(scenario)

@@ -32,7 +32,7 @@ class _Row(NamedTuple):
 
     Attributes:
         step: the number of a row for the loggers; -1 where none is due.
-        result: what the step returned.
+        result: what the step returned; None where only what hooks logged is wanted.
         results: the entries of its values.
         left: values that earlier steps of the epoch logged and this one did not, by entry.
         of_hooks: values that hooks logged in the epoch so far, by the names that loggers see.
@@ -40,7 +40,7 @@ class _Row(NamedTuple):
     """
 
     step: int
-    result: StepOutcome
+    result: StepOutcome | None
     results: Results
     left: Mapping[str, Any] = MappingProxyType({})
     of_hooks: Mapping[str, float] = MappingProxyType({})
@@ -135,7 +135,8 @@ class Reporting:
         sanity_checking = self._run.sanity_checking
         of_batch = self._host.take_batch()
         if of_batch and not sanity_checking:
-            self._write(of_batch, step, False)
+            self._pending.append(_Row(step, None, results, of_batch=of_batch))
+            self._deliver_ready()
         if sanity_checking or not any(e.on_step and e.logger for e in results.entries.values()):
             return
         self._pending.append(_Row(step, result, results))
@@ -160,7 +161,8 @@ class Reporting:
             with limited(row.logger, self._logger_seconds):
                 row.logger.log_metrics(metrics=dict(row.metrics), step=row.step)
             return
-        values = {**{name: float(value) for name, value in row.left.items()}, **row.result.scalars("logged")}
+        of_step = {} if row.result is None else row.result.scalars("logged")
+        values = {**{name: float(value) for name, value in row.left.items()}, **of_step}
         entries, in_training = row.results.entries, row.results is self._run.train_results
         for name, value in values.items():
             if entries[name].prog_bar:
@@ -341,7 +343,7 @@ class Reporting:
 
 
 def _is_ready(row: _Row | _Given) -> bool:
-    return isinstance(row, _Given) or row.result.is_ready()
+    return isinstance(row, _Given) or row.result is None or row.result.is_ready()
 
 
 def _call_epoch_end(hooks: HookTable, *before_checkpoints: Callable[[], None]) -> None:

@@ -18,6 +18,7 @@ from ._made_once import made_once
 from ._pooling import per_dimension
 from ._pullback import pullback, wide
 from ._table import lowers
+from ._winograd import winograd, winograd_image_gradient, winograd_weight_gradient, winograd_wins
 
 aten = torch.ops.aten
 
@@ -43,6 +44,9 @@ def convolution(
     """`x` [N, C, ...] with `weight` [out, in / groups, ...], or [in, out / groups, ...] when transposed."""
     image, kernel = _entering(x), ordinary(weight)
     steps = [per_dimension(v, kernel.ndim - 2) for v in (stride, padding, dilation)]
+    if _is_simple(steps, transposed, groups) and winograd_wins(image, kernel, steps[1]):
+        out = winograd(image, kernel, steps[1])
+        return _leaving(out if bias is None else out + bias)
     narrow = image.shape[1:-1] if transposed else _sizes(image.shape[1:-1], kernel, *steps)
     by_product = _product_wins(image.shape[0], image.shape[1:-1], narrow, kernel, groups)
     out = _convolve(image, kernel, stride, padding, dilation, transposed, output_padding, groups, by_product)
@@ -70,8 +74,9 @@ def convolution_backward(
     moved, image, kernel = _entering(grad), _entering(x), ordinary(weight)
     options = (stride, padding, dilation, transposed, output_padding, groups)
     grad_x = grad_weight = grad_bias = None
+    steps = [per_dimension(v, kernel.ndim - 2) for v in (stride, padding, dilation)]
+    by_winograd = _is_simple(steps, transposed, groups) and winograd_wins(image, kernel, steps[1])
     if _taps_win(image, kernel, transposed, groups):
-        steps = [per_dimension(v, kernel.ndim - 2) for v in (stride, padding, dilation)]
         moved = _kept(moved, kernel)
         grad_x = _leaving(_depthwise_image_gradient(moved, image, kernel, *steps)) if output_mask[0] else None
         grad_weight = _depthwise_weight_gradient(moved, image, kernel, *steps) if output_mask[1] else None
@@ -80,10 +85,14 @@ def convolution_backward(
             # XLA would compute the whole chain of residual blocks before this one again, while it transposes
             image, moved = _kept(image, kernel), _kept(moved, kernel)
         narrow = (image if transposed else moved).shape[1:-1]
-        if output_mask[0]:
+        if output_mask[0] and by_winograd:
+            grad_x = _leaving(winograd_image_gradient(moved, kernel, steps[1]))
+        elif output_mask[0]:
             by_product = _product_wins(image.shape[0], moved.shape[1:-1], narrow, kernel, groups)
             grad_x = _leaving(pullback(lambda image: _convolve(image, kernel, *options, by_product), (image,), moved)[0])
-        if output_mask[1] and _dots_win(kernel, groups):
+        if output_mask[1] and by_winograd and winograd_wins(image, kernel, steps[1], of_weight=True):
+            grad_weight = winograd_weight_gradient(image, moved, steps[1])
+        elif output_mask[1] and _dots_win(kernel, groups):
             # a transposed convolution is the adjoint of one from its output to its input
             source, result = (moved, image) if transposed else (image, moved)
             grad_weight = _weight_gradient(source, result, kernel, stride, padding, dilation, groups)
@@ -149,6 +158,11 @@ def _convolve(
         dimension_numbers=_layout(spatial),
         feature_group_count=groups,
     )
+
+
+def _is_simple(steps: Sequence[Sequence[int]], transposed: bool, groups: int) -> bool:
+    """Whether stride and dilation, the first and last of `steps`, are 1, and every result sees all channels."""
+    return not transposed and groups == 1 and {*steps[0], *steps[2]} == {1}
 
 
 def _taps_win(x: jax.Array, weight: jax.Array, transposed: bool, groups: int) -> bool:
