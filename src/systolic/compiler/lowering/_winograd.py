@@ -1,8 +1,8 @@
 """3 x 3 convolutions by Winograd's F(2 x 2, 3 x 3): 16 multiplications for four results in place of 36.
 
 Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (arXiv:1509.09308), section 4.1: tiles of 4 x 4 that overlap
-by two, weights and results are each taken to 16 sums, which are multiplied place by place, that is in one matrix product over the
-channels for each place. Gradients are the same products with the sums' transposes.
+by two, weights and results are each taken to 16 sums, which are multiplied place by place, that is in one matrix product over
+the channels for each place. Gradients are the same products with the sums' transposes.
 
 Images are [N, H, W, C], a grid is a list of rows of arrays.
 """
@@ -19,8 +19,8 @@ from ._context import current
 
 Grid = Sequence[Sequence[jax.Array]]
 
-# From here on the products save more than the sums cost, which are read and written: channels in * out / (in + out). The gradient
-# of the weight has slower products, and gains from twice as many on (benchmarks/RESULTS.md).
+# From here on the products save more than the sums cost, which are read and written: channels in * out / (in + out). The
+# gradient of the weight has slower products, and gains from twice as many on (benchmarks/RESULTS.md).
 _FEWEST_CHANNELS = 32
 # tiles for which the weight's sums are made
 _FEWEST_TILES = 64
@@ -139,5 +139,4 @@ def _product(tiles: jax.Array, weight: jax.Array, axis: int) -> jax.Array:
 
 def _over_tiles(grad: jax.Array, tiles: jax.Array) -> jax.Array:
     """[out, in]. Over several dimensions at once XLA would turn both round in memory."""
-    flat = (each.reshape(-1, each.shape[3]) for each in (grad, tiles))
-    return lax.dot_general(*flat, (((0,), (0,)), ((), ())))
+    return lax.dot_general(grad.reshape(-1, grad.shape[3]), tiles.reshape(-1, tiles.shape[3]), (((0,), (0,)), ((), ())))
