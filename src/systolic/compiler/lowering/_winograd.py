@@ -43,7 +43,7 @@ def winograd_wins(x: jax.Array, weight: jax.Array, padding: Sequence[int], *, of
         return False
     if not x.dtype == weight.dtype == jnp.float32:
         return False
-    height, width = (size + 2 * pad - 2 for size, pad in zip(x.shape[1:3], padding, strict=True))
+    height, width = _result_sizes(x, padding)
     if min(height, width) < 1:
         return False
     down, across = _tiles_over(height), _tiles_over(width)
@@ -58,10 +58,7 @@ def winograd_wins(x: jax.Array, weight: jax.Array, padding: Sequence[int], *, of
 
 def winograd(x: jax.Array, weight: jax.Array, padding: Sequence[int]) -> jax.Array:
     """`x` [N, H, W, in] with `weight` [out, in, 3, 3]."""
-    weights = _of_weight(weight)
-    sums = _of_image(x, padding)
-    products = [[_product(a, b, 1) for a, b in zip(*rows, strict=True)] for rows in zip(sums, weights, strict=True)]
-    return _results(products, [size + 2 * pad - 2 for size, pad in zip(x.shape[1:3], padding, strict=True)])
+    return _convolved(x, _of_weight(weight), 1, padding)
 
 
 def winograd_image_gradient(grad: jax.Array, weight: jax.Array, padding: Sequence[int]) -> jax.Array:
@@ -71,9 +68,7 @@ def winograd_image_gradient(grad: jax.Array, weight: jax.Array, padding: Sequenc
     """
     weights = _of_weight(weight)
     turned = [[weights[i][j] for j in (3, 1, 2, 0)] for i in (3, 1, 2, 0)]
-    sums = _of_image(grad, [2 - pad for pad in padding])
-    products = [[_product(a, b, 0) for a, b in zip(*rows, strict=True)] for rows in zip(sums, turned, strict=True)]
-    return _results(products, [size + 2 - 2 * pad for size, pad in zip(grad.shape[1:3], padding, strict=True)])
+    return _convolved(grad, turned, 0, [2 - pad for pad in padding])
 
 
 def winograd_weight_gradient(x: jax.Array, grad: jax.Array, padding: Sequence[int]) -> jax.Array:
@@ -84,14 +79,25 @@ def winograd_weight_gradient(x: jax.Array, grad: jax.Array, padding: Sequence[in
     return jnp.stack([jnp.stack(row, -1) for row in rows], -2)
 
 
+def _convolved(x: jax.Array, weights: Grid, axis: int, padding: Sequence[int]) -> jax.Array:
+    """`x` [N, H, W, C] with the sums of a weight, of which `axis` is the C channels."""
+    products = [
+        [_product(a, b, axis) for a, b in zip(*rows, strict=True)] for rows in zip(_of_image(x, padding), weights, strict=True)
+    ]
+    return _results(products, _result_sizes(x, padding))
+
+
+def _result_sizes(x: jax.Array, padding: Sequence[int]) -> list[int]:
+    return [size + 2 * pad - 2 for size, pad in zip(x.shape[1:3], padding, strict=True)]
+
+
 def _tiles_over(size: int) -> int:
     return -(-size // 2)
 
 
 def _of_image(x: jax.Array, padding: Sequence[int]) -> Grid:
     """16 sums of each tile, [N, tiles down, tiles across, C]."""
-    height, width = (size + 2 * pad - 2 for size, pad in zip(x.shape[1:3], padding, strict=True))
-    down, across = _tiles_over(height), _tiles_over(width)
+    down, across = (_tiles_over(size) for size in _result_sizes(x, padding))
     ends = [(pad, 2 * tiles + 2 - pad - size) for size, pad, tiles in zip(x.shape[1:3], padding, (down, across), strict=True)]
     pairs = jnp.pad(x, ((0, 0), *ends, (0, 0))).reshape(x.shape[0], down + 1, 2, across + 1, 2, x.shape[3])
     places = [[pairs[:, i // 2 : i // 2 + down, i % 2, j // 2 : j // 2 + across, j % 2] for j in range(4)] for i in range(4)]
