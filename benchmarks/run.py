@@ -1,11 +1,10 @@
-"""Time systolic against hand-written JAX, Lightning, `torch.compile` and a bare eager loop, interleaved; write RESULTS.md."""
+"""Time systolic against hand-written JAX, Lightning, `torch.compile` and a bare eager loop, in turns; write RESULTS.md."""
 
 from __future__ import annotations
 
 import argparse
 import datetime
 import logging
-import os
 import platform
 import warnings
 
@@ -15,7 +14,7 @@ import torch
 from contenders import CONTENDERS, GROUP, GROUPED
 from overhead import measure_in_child
 from results import processor, table, vectors, write_section
-from turns import medians_in_turn
+from turns import Contender, medians_of_processes
 
 import systolic
 
@@ -32,16 +31,20 @@ GOALS = {
 
 def compare(name: str) -> dict[str, float]:
     """Milliseconds per step of every contender: the median over rounds, in each of which all of them take their turn."""
-    batches, rounds = SIZES[name]
-    makers = CONTENDERS | (GROUPED if name == "mlp" else {})
-    contenders = {who: make(name, batches) for who, make in makers.items()}
-    return {who: seconds / batches * 1e3 for who, seconds in medians_in_turn(contenders, rounds).items()}
+    who_contends = CONTENDERS | (GROUPED if name == "mlp" else {})
+    processes = {who: Contender([__file__, "--contend", who, "--models", name], {}) for who in who_contends}
+    return medians_of_processes(processes, SIZES[name][1])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", nargs="*", default=list(SIZES))
+    parser.add_argument("--contend", metavar="WHO", help="be one of the processes that take turns")
     arguments = parser.parse_args()
+    if arguments.contend:
+        (name,) = arguments.models
+        (CONTENDERS | GROUPED)[arguments.contend](name, SIZES[name][0])
+        return
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     overhead = [["state tensors", "device", "fit, us", "bare loop, us", "host overhead, us", "goal, us"]]
@@ -67,8 +70,8 @@ def main() -> None:
         f"# On a processor with {vectors()}\n\nWritten by `make bench` on {datetime.date.today()}: {processor()}, "
         f"Python {platform.python_version()}, systolic {systolic.__version__}, torch {torch.__version__}, "
         f"jax {jax.__version__}, lightning {lightning.__version__}.\n\n"
-        "The machine is shared, so ratios count, not times. Contenders take turns within each round; every figure is a "
-        "median over rounds.\n\n## Host overhead per step\n\n"
+        "The machine is shared, so ratios count, not times. Each contender is a process of its own, as users have it, and the "
+        "processes take turns within each round; every figure is a median over rounds.\n\n## Host overhead per step\n\n"
         "`trainer.fit` with a DataLoader against the same compiled program called in a bare loop with one constant "
         "batch: data loading, guards, logging and hooks are in the difference. The device's work runs beside the host's and "
         "hides a part of it; in turn nothing is hidden.\n\n"
@@ -82,8 +85,6 @@ def main() -> None:
         f"\n\n{table(speed)}\n\n## Several steps a dispatch\n\n"
         f"The same `fit` with `steps_per_dispatch={GROUP}`, in the same rounds.\n\n{table(grouped)}\n",
     )
-    # the fits above are paused in their threads for good
-    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -88,6 +88,29 @@ class ConvNext(UnderAdamW):
         return self.model(pixel_values=batch[0], labels=batch[1]).loss
 
 
+class Gpt2(UnderAdamW):
+    """transformers' GPT-2 as it comes."""
+
+    def __init__(self, sizes: gpt2.Sizes) -> None:
+        super().__init__()
+        from transformers import GPT2Config, GPT2LMHeadModel
+
+        rates = dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), sizes.dropout)
+        config: dict[str, Any] = {
+            "n_layer": sizes.layers,
+            "n_embd": sizes.dim,
+            "n_head": sizes.heads,
+            "vocab_size": sizes.vocabulary,
+            "n_positions": sizes.length,
+        }
+        self.model = GPT2LMHeadModel(GPT2Config(use_cache=False, **config, **rates))
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        """Predict the targets."""
+        tokens, targets = batch
+        return F.cross_entropy(self.model(input_ids=tokens).logits.flatten(0, 1), targets.flatten())
+
+
 class Llama(UnderAdamW):
     """transformers' Llama as it comes."""
 
@@ -195,6 +218,22 @@ def _gpt2() -> Contest:
             STREAM: lambda mesh, layers: gpt2.step_of(mesh, sizes(layers, stream=jnp.float32)),
         },
         lambda layers: (torch_models.GPT2(sizes(layers)), _tokens(8, 1024)),
+    )
+
+
+def _gpt2_as_it_comes() -> Contest:
+    def sizes(layers: int | None, **given: Any) -> gpt2.Sizes:
+        return gpt2.Sizes(layers=layers or gpt2.Sizes.layers, **given)
+
+    return Contest(
+        "GPT-2 124M of transformers, batch 8 x 1024 per core, dropout 0.1 everywhere, AdamW; the reference with JAX's splash "
+        "kernel has no dropout on attention probabilities.",
+        {
+            "JAX, plain attention": lambda mesh, layers: gpt2.step_of(mesh, sizes(layers, splash=False)),
+            "JAX, splash attention": lambda mesh, layers: gpt2.step_of(mesh, sizes(layers)),
+            STREAM: lambda mesh, layers: gpt2.step_of(mesh, sizes(layers, stream=jnp.float32)),
+        },
+        lambda layers: (Gpt2(sizes(layers)), _tokens(8, 1024)),
     )
 
 
@@ -320,6 +359,7 @@ def _resnet50() -> Contest:
 
 CONTESTS: dict[str, Contest] = {
     "gpt2": _gpt2(),
+    "gpt2-dropout": _gpt2_as_it_comes(),
     "bert-128": _bert(8, 128),
     "bert-512": _bert(8, 512),
     "vit": _vit(),

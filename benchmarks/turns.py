@@ -41,7 +41,7 @@ def medians_in_turn(contenders: Mapping[str, Epochs], rounds: int, warm_ups: int
 
 
 class Contender:
-    """A process that fits (`fit_in_turns`), an epoch at a time.
+    """A process that trains (`fit_in_turns`, `loop_in_turns`), an epoch at a time.
 
     Attributes:
         others: what its last answer held beside the time.
@@ -105,11 +105,33 @@ def fit_in_turns(
         def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
             smallest = min(module.parameters(), key=torch.Tensor.numel)
             smallest.sum().item()  # host sync: all of the epoch's steps are done
-            answer = (time.perf_counter() - self.started) / len(loader) * 1e3, *measured()
-            os.write(answers, (json.dumps(answer) + "\n").encode())
+            answer([(time.perf_counter() - self.started) / len(loader) * 1e3, *measured()])
 
-    # what the frameworks print belongs to no answer
-    answers = os.dup(1)
-    os.dup2(2, 1)
+    answer = _answers()
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
     framework.Trainer(max_epochs=-1, callbacks=[Turns()], **quiet, **{"devices": 1, **options}).fit(module, loader)
+
+
+def loop_in_turns(epoch: Callable[[], None], steps: int) -> None:
+    """After each line of the standard input an epoch, whose milliseconds a step are the answer.
+
+    Args:
+        epoch: trains for so many steps, and returns when they are done.
+        steps: of an epoch.
+    """
+    answer = _answers()
+    while sys.stdin.readline():
+        started = time.perf_counter()
+        epoch()
+        answer([(time.perf_counter() - started) / steps * 1e3])
+
+
+def _answers() -> Callable[[Sequence[float]], None]:
+    """What writes an answer; what the frameworks print goes to the standard error from here on."""
+    answers = os.dup(1)
+    os.dup2(2, 1)
+
+    def answer(numbers: Sequence[float]) -> None:
+        os.write(answers, (json.dumps(numbers) + "\n").encode())
+
+    return answer

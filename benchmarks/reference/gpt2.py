@@ -1,7 +1,8 @@
 """GPT-2 124M in JAX and optax, as one would write it for TPU: bfloat16 compute, splash attention, `rbg` keys, bfloat16 logits.
 
 Data parallel with `shard_map`: every core computes its part of the batch with a key of its own, gradients are averaged.
-Attention has no dropout: JAX's TPU kernels have none. Embeddings, attention outputs and feed-forward outputs have it.
+Embeddings, attention outputs and feed-forward outputs have dropout. Attention is either JAX's splash kernel, which has none,
+or the plain form, with dropout on its probabilities as GPT-2 has it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import jax.numpy as jnp
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 from jax.sharding import Mesh
 
-from .attention import splash_kernel
+from .attention import plain_attention, splash_kernel
 from .parts import (
     Params,
     adamw_step,
@@ -36,7 +37,7 @@ class Sizes:
     """GPT-2 124M with a batch per core.
 
     Layers add to a stream of `stream` (None: of `dtype`), which is float32 under PyTorch's autocast; `interpret` runs
-    the kernel where no TPU is.
+    the splash kernel where no TPU is.
     """
 
     layers: int = 12
@@ -46,6 +47,7 @@ class Sizes:
     vocabulary: int = 50257
     batch: int = 8
     dropout: float = 0.1
+    splash: bool = True
     dtype: Any = jnp.bfloat16
     stream: Any = None
     interpret: bool = False
@@ -62,23 +64,28 @@ def shapes(sizes: Sizes) -> Params:
     }
 
 
-def _attend(p: Params, x: jax.Array, sizes: Sizes) -> jax.Array:
+def _attend(p: Params, x: jax.Array, draw: jax.Array, sizes: Sizes) -> jax.Array:
     length, heads = x.shape[1], sizes.heads
-    kernel = splash_kernel(masks.CausalMask((length, length)), heads, min(1024, length), sizes.interpret)
     query, key, value = (heads_of(p["qkv"][i], x, heads) for i in range(3))
-    scale = jnp.asarray((sizes.dim // heads) ** -0.5, x.dtype)
-    return joined(p["out"], jax.vmap(kernel)(query * scale, key, value))
+    query = query * jnp.asarray((sizes.dim // heads) ** -0.5, x.dtype)
+    if sizes.splash:
+        kernel = splash_kernel(masks.CausalMask((length, length)), heads, min(1024, length), sizes.interpret)
+        out = jax.vmap(kernel)(query, key, value)
+    else:
+        later = jnp.where(jnp.tril(jnp.ones((length, length), bool)), 0, jnp.finfo(jnp.float32).min)
+        out = plain_attention(query, key, value, None, draw, sizes.dropout, later)
+    return joined(p["out"], out)
 
 
 def loss_of(params: Params, tokens: jax.Array, targets: jax.Array, key: jax.Array, sizes: Sizes) -> jax.Array:
     """Mean cross-entropy of the next tokens."""
-    keys = iter(jax.random.split(key, 2 * sizes.layers + 1))
+    keys = iter(jax.random.split(key, 3 * sizes.layers + 1))
     stream = sizes.stream or sizes.dtype
     h = params["tokens"].astype(stream)[tokens] + params["positions"].astype(stream)
     h = dropout(h, next(keys), sizes.dropout)
     for p in params["blocks"]:
         normal = layer_norm(p["n1"], h).astype(sizes.dtype)
-        h = h + dropout(_attend(p, normal, sizes), next(keys), sizes.dropout)
+        h = h + dropout(_attend(p, normal, next(keys), sizes), next(keys), sizes.dropout)
         up = jax.nn.gelu(dense(p["up"], layer_norm(p["n2"], h).astype(sizes.dtype)), approximate=True)
         h = h + dropout(dense(p["down"], up), next(keys), sizes.dropout)
     h = layer_norm(params["norm"], h).reshape(-1, sizes.dim).astype(sizes.dtype)

@@ -97,8 +97,44 @@ def channels_last(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.movedim(1, 3) if tensor.dim() == 4 else tensor.int()
 
 
+def small_gpt2(splash: bool) -> gpt2.Sizes:
+    return gpt2.Sizes(
+        layers=2, dim=128, heads=2, length=128, vocabulary=96, dropout=0.0, splash=splash, dtype=jnp.float32, interpret=True
+    )
+
+
+def transformers_gpt2_case(splash: bool) -> Case:
+    from tpu_contests import Gpt2
+
+    sizes = small_gpt2(splash)
+    module = Gpt2(sizes)
+
+    def columns(layer: Any, pick: Pick) -> Any:
+        """Its weights are [in, out], as the references' are."""
+        return {"w": pick(layer.weight), "b": pick(layer.bias)}
+
+    def layer(b: Any, pick: Pick) -> Any:
+        parts = {name: jnp.split(found, 3, -1) for name, found in columns(b.attn.c_attn, pick).items()}
+        qkv = [{"w": w, "b": c} for w, c in zip(parts["w"], parts["b"], strict=True)]
+        rest = {"out": b.attn.c_proj, "up": b.mlp.c_fc, "down": b.mlp.c_proj}
+        norms = {"n1": norm(b.ln_1, pick), "n2": norm(b.ln_2, pick)}
+        return {**norms, "qkv": qkv, **{name: columns(found, pick) for name, found in rest.items()}}
+
+    def tree(pick: Pick) -> Any:
+        found = module.model.transformer
+        return {
+            "tokens": pick(found.wte.weight),
+            "positions": pick(found.wpe.weight),
+            "blocks": [layer(b, pick) for b in found.h],
+            "norm": norm(found.ln_f, pick),
+        }
+
+    by_hand = partial(gpt2.loss_of, sizes=sizes)
+    return Case(lambda *batch: module.training_step(batch, 0), by_hand, tree, texts(96, padded=False), torch.Tensor.int)
+
+
 def gpt2_case() -> Case:
-    sizes = gpt2.Sizes(layers=2, dim=128, heads=2, length=128, vocabulary=96, dropout=0.0, dtype=jnp.float32, interpret=True)
+    sizes = small_gpt2(splash=True)
     model = torch_models.GPT2(sizes)
 
     def layer(b: Any, pick: Pick) -> Any:
@@ -357,6 +393,8 @@ def unet_case() -> Case:
 
 CASES: dict[str, Callable[[], Case]] = {
     "gpt2": gpt2_case,
+    "gpt2 of transformers, plain attention": lambda: transformers_gpt2_case(False),
+    "gpt2 of transformers, splash attention": lambda: transformers_gpt2_case(True),
     "bert, plain attention": lambda: bert_case(False),
     "bert, splash attention": lambda: bert_case(True),
     "convnext": convnext_case,

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from beside_lightning import beside_lightning, loader, module_of, trainer_of
+from beside_lightning import beside_lightning, loader
 from torch.optim import lr_scheduler
-
-import systolic
+from torch.utils.data import DataLoader, TensorDataset
 
 
 def _step(self: Any, batch: Any, i: int) -> None:
@@ -59,18 +58,43 @@ def _changes_the_rate_itself(self: Any, batch: Any, i: int) -> None:
     for _ in range(2):
         _step(self, batch, i)
         for group in self.optimizers().param_groups:
-            group["lr"] = group["lr"] * 0.5
+            group["lr"] = group["lr"] * 0.9
 
 
 def _warms_up_itself(self: Any, batch: Any, i: int) -> None:
     for group in self.optimizers().param_groups:
-        group["lr"] = 0.01
+        group["lr"] = 0.01 * (i + 1)
     _step(self, batch, i)
 
 
-@pytest.mark.parametrize("step", [_changes_the_rate_itself, _warms_up_itself])
-def test_what_nobody_knows_ahead_is_refused(step: Any) -> None:
-    methods = {"training_step": step, "configure_optimizers": _exponential}
-    module = module_of(systolic, methods, _manual)
-    with pytest.raises(systolic.CaptureError, match="steps after its learning rate scheduler"):
-        trainer_of(systolic).fit(module, loader(48, 1))
+def _once(self: Any, batch: Any, i: int) -> None:
+    for group in self.optimizers().param_groups:
+        group["lr"] = group["lr"] * (1 + i) / 2
+    optimizer = self.optimizers()
+    optimizer.zero_grad()
+    self.manual_backward(self.loss(batch))
+    optimizer.step()
+    self.lr_schedulers().step()
+
+
+def _sets_it_last(self: Any, batch: Any, i: int) -> None:
+    _once(self, batch, i)
+    for group in self.optimizers().param_groups:
+        group["lr"] = max(group["lr"], 0.02)
+
+
+def _manual_in_float64(module: Any) -> None:
+    _manual(module)
+    module.double()  # Adam's first updates are as large as the rate, whatever is in a gradient: rounding would be, too
+
+
+def _rows_in_float64(count: int, seed: int, batch_size: int) -> DataLoader[Any]:
+    x, y = loader(count, seed).dataset.tensors
+    return DataLoader(TensorDataset(x.double(), y), batch_size=batch_size)
+
+
+@pytest.mark.parametrize("optimizers", [_exponential, _one_after_another, _one_cycle])
+@pytest.mark.parametrize("step", [_changes_the_rate_itself, _warms_up_itself, _once, _sets_it_last])
+def test_a_step_that_sets_the_rate_itself(step: Any, optimizers: Any) -> None:
+    methods = {"training_step": step, "configure_optimizers": optimizers}
+    beside_lightning(methods, _held, prepare=_manual_in_float64, data=_rows_in_float64)
