@@ -111,6 +111,54 @@ def test_names_of_the_processors_are_lightnings(tmp_path) -> None:
     assert len(found[0]) == 6
 
 
+class Rows:
+    """The step of each row, with the hook that it is of or its metrics."""
+
+    def __init__(self, package: Any) -> None:
+        rows: list[tuple[int | None, list[str]]] = []
+
+        class Keeping(package.loggers.Logger):
+            name = version = "rows"
+
+            def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None: ...
+
+            def log_metrics(self, metrics: Any, step: int | None = None) -> None:
+                rows.append((step, sorted({name.split("/")[0] for name in metrics})))
+
+        self.rows, self.logger = rows, Keeping()
+
+
+def _validated(base: type) -> Any:
+    class Validated(regression(base)):  # type: ignore[misc]
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            self.log("checked", self.training_step(batch, batch_idx))
+
+        def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+            self.trainer.should_stop = self.trainer.should_stop or self.current_epoch == 1
+
+    return Validated()
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning", "ignore:.*does not have many workers", "ignore:.*is less than")
+@pytest.mark.parametrize(("accumulate", "every"), [(1, 1), (1, 2), (3, 2)])
+def test_rows_are_lightnings_in_validation_too(accumulate: int, every: int) -> None:
+    lightning = pytest.importorskip("lightning.pytorch")
+    found = []
+    for package in (lightning, L):
+        kept = Rows(package)
+        run = package.Trainer(
+            accelerator="cpu", devices=1, max_epochs=3, logger=kept.logger, callbacks=[package.callbacks.DeviceStatsMonitor()],
+            log_every_n_steps=every, val_check_interval=3, enable_progress_bar=False, enable_model_summary=False,
+            enable_checkpointing=False, accumulate_grad_batches=accumulate,
+        )  # fmt: skip
+        module = _validated(package.LightningModule)
+        run.fit(module, loader(24), loader(8))
+        run.validate(module, loader(8), verbose=False)
+        found.append([row for row in kept.rows if any("DeviceStats" in name or name == "checked" for name in row[1])])
+    assert found[1] == found[0]
+    assert any(step == 0 and "validation" in names[0] for step, names in found[0]), "the sanity check has rows"
+
+
 def test_numbers_of_the_processors_need_psutil(monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "psutil" else real(name, *rest))

@@ -59,7 +59,7 @@ class DeviceStatsMonitor(Callback):
 
     def _log(self, trainer: DeviceTrainerLike, hook: str, step: int) -> None:
         every = trainer.log_every_n_steps
-        if trainer.sanity_checking or every == 0 or step % every:
+        if every == 0 or (step % every and not trainer.should_stop):
             return
         stats = self.stats(list(trainer.devices))
         for logger in trainer.loggers:

@@ -77,8 +77,7 @@ class FitLoopLimits:
     @property
     def _batches_that_stepped(self) -> int:
         """Under Lightning's name, which callbacks written for it read and set: the step that loggers get for this batch."""
-        run = self._trainer.run
-        return self._trainer.batches_that_stepped if run.symbols is not None else _lightning_loops.batches_that_stepped(run)
+        return self._trainer.batches_that_stepped
 
     @_batches_that_stepped.setter
     def _batches_that_stepped(self, count: int) -> None:

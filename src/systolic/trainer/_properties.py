@@ -16,6 +16,7 @@ from ..distributed import host, process_index
 from ..loggers import LoggerProtocol
 from ..optim import LRSchedulerConfig
 from ..profilers import Profiler
+from . import _lightning_loops
 from ._config import TrainerConfig
 from ._defaults import first_of
 from ._engines import replace_optimizers
@@ -145,7 +146,10 @@ class TrainerProperties(TrainerMembers):
     @property
     def batches_that_stepped(self) -> int:
         """Batches after which an optimizer stepped: the step of loggers. Several optimizers may step in one batch."""
-        return self._run.reads.counter("batches_that_stepped")
+        run = self._run
+        if run.symbols is None:
+            return _lightning_loops.batches_that_stepped(run)
+        return run.reads.counter("batches_that_stepped")
 
     @property
     def fit_loop(self) -> FitLoopLimits:

@@ -17,6 +17,7 @@ from ..metrics import LogEntry, Results
 from ._defaults import watches_metrics
 from ._hooks import HookTable
 from ._host_log import HostLog
+from ._lightning_loops import batches_that_stepped
 from ._logger_limit import limited, logger_timeout
 from ._stage import Stage
 from ._step_engine import StepOutcome
@@ -333,8 +334,7 @@ class Reporting:
         from_hooks = self._host.take_loaders()
         if run.sanity_checking:
             return []
-        step = max(run.counters.batches_that_stepped - (run.state.fn == "fit"), 0)
-        self._write(sent | self._host.take_once(False), step, True)
+        self._write(sent | self._host.take_once(False), batches_that_stepped(run), True)
         entries = results.entries
         reported = [(entries[n].epoch_name, float(v), entries[n].loader) for n, v in values.items() if entries[n].logger]
         known = {name for name, *_ in reported}

@@ -131,7 +131,10 @@ class Run:
         self.signals = Signals(config.grace_period, config.slurm and config.slurm.requeue_signal)
         self.state = TrainerState()
         self.profiler: Profiler = config.profiler if config.profiler is not None else _PASS_THROUGH
-        self.should_stop = self.is_last_batch = self.enable_validation = self.skips_backward = False
+        self.is_last_batch = self.enable_validation = self.skips_backward = False
+        # as in Lightning, it stays until the next fit
+        evaluates = call is not None and call.stage is not Stage.FIT
+        self.should_stop = before is not None and evaluates and before.should_stop
         self.optimizers: list[torch.optim.Optimizer] = []
         self.schedulers: list[LRSchedulerConfig] = []
         self.train_loader: Any = None

@@ -22,6 +22,7 @@ from ..capture import Captured, Speculation
 from ..lowering import SCOPE, LoweringContext, ReadWrites, ValuePlacement, interpret, is_fine
 from ..passes import (
     split_state,
+    with_activations_again,
     with_alike_parts,
     with_heads_in_place,
     with_images_in_place,
@@ -107,6 +108,8 @@ def _step_function(
         parts = sizes.get(FSDP_AXIS, 1) * sizes.get(TENSOR_AXIS, 1)
         graph = with_heads_in_place(graph, through_no_ops=len(axes) == 1, weight_parts=parts)
         graph = with_images_in_place(graph)
+        if not layout.scans:  # between two loops the function's value is stacked by layers all the same
+            graph = with_activations_again(graph)
         graph = with_shared_gradients(graph)
     if placement.mesh.size > 1:
         graph = with_rows_by_batch(graph)

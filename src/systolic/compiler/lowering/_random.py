@@ -178,33 +178,37 @@ def sample_dirichlet(alpha: jax.Array, generator: torch.Generator | None = None)
     return jax.random.dirichlet(current().next_key(), alpha, alpha.shape[:-1], dtype=alpha.dtype)
 
 
-def _integers(low: int, high: int) -> jax.Array:
-    """Integers from [low, high) in the announced shape."""
+def _integers(low: int | jax.Array, high: int | jax.Array) -> jax.Array:
+    """Integers from [low, high), which may be values of the step, in the announced shape."""
     shape, _ = _announced()
-    dtype = jnp.int32 if low >= -(2**31) and high <= 2**31 - 1 else jnp.int64
-    return jax.random.randint(current().next_key(), shape, low, high, dtype)
+    if isinstance(low, int) and isinstance(high, int):
+        dtype = jnp.int32 if low >= -(2**31) and high <= 2**31 - 1 else jnp.int64
+        return jax.random.randint(current().next_key(), shape, low, high, dtype)
+    low, high = jnp.asarray(low, jnp.int64), jnp.asarray(high, jnp.int64)
+    current().checks.in_range(current(), high - low, 1, 2**63 - 1, None, "the width of the range", "randint")
+    return jax.random.randint(current().next_key(), shape, low, high, jnp.int64)
 
 
 @lowers(aten.randint.default, aten.randint.generator)
-def randint(high: int, *_: object, **__: object) -> jax.Array:
+def randint(high: int | jax.Array, *_: object, **__: object) -> jax.Array:
     """Integers from [0, high)."""
     return _integers(0, high)
 
 
 @lowers(aten.randint.low, aten.randint.low_generator)
-def randint_low(low: int, high: int, *_: object, **__: object) -> jax.Array:
+def randint_low(low: int | jax.Array, high: int | jax.Array, *_: object, **__: object) -> jax.Array:
     """Integers from [low, high)."""
     return _integers(low, high)
 
 
 @lowers(aten.randint_like.default, aten.randint_like.generator)
-def randint_like(x: jax.Array, high: int, **_: object) -> jax.Array:
+def randint_like(x: jax.Array, high: int | jax.Array, **_: object) -> jax.Array:
     """Integers from [0, high) in the shape of `x`."""
     return _integers(0, high)
 
 
 @lowers(aten.randint_like.low_dtype, aten.randint_like.low_generator_dtype)
-def randint_like_low(x: jax.Array, low: int, high: int, **_: object) -> jax.Array:
+def randint_like_low(x: jax.Array, low: int | jax.Array, high: int | jax.Array, **_: object) -> jax.Array:
     """Integers from [low, high) in the shape of `x`."""
     return _integers(low, high)
 
@@ -216,13 +220,15 @@ def random(x: jax.Array, generator: torch.Generator | None = None) -> jax.Array:
 
 
 @lowers(aten.random.to)
-def random_to(x: jax.Array, to: int, generator: torch.Generator | None = None) -> jax.Array:
+def random_to(x: jax.Array, to: int | jax.Array, generator: torch.Generator | None = None) -> jax.Array:
     """Integers from [0, to) in the shape of `x`."""
     return _integers(0, to)
 
 
 @lowers(getattr(aten.random, "from"))
-def random_from(x: jax.Array, low: int, to: int | None, generator: torch.Generator | None = None) -> jax.Array:
+def random_from(
+    x: jax.Array, low: int | jax.Array, to: int | jax.Array | None, generator: torch.Generator | None = None
+) -> jax.Array:
     """Integers from [low, to) in the shape of `x`."""
     return _integers(low, _integer_limit(x.dtype) if to is None else to)
 

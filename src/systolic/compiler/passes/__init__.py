@@ -2,6 +2,7 @@
 
 from ._activations import Activations as Activations
 from ._activations import activations as activations
+from ._activations_again import with_activations_again as with_activations_again
 from ._adam_update import rewrite_adam_updates as rewrite_adam_updates
 from ._alike_parts import with_alike_parts as with_alike_parts
 from ._attention_choice import PlainAttention as PlainAttention

@@ -45,10 +45,16 @@ def with_shared_gradients(graph: fx.Graph) -> fx.Graph:
     copy = copy_of(graph)
     for node in [node for node in copy.nodes if _is_shared(node)]:
         with copy.inserting_after(node):
-            kept = copy.call_function(_IN_MEMORY, (node,))
-        kept.meta = dict(node.meta)
+            kept = in_memory(copy, node)
         node.replace_all_uses_with(kept, delete_user_cb=lambda user, kept=kept: user is not kept)
     return copy
+
+
+def in_memory(graph: fx.Graph, node: fx.Node) -> fx.Node:
+    """A node's value, which is in memory for those that read it there: XLA does not compute it again in them."""
+    kept = graph.call_function(_IN_MEMORY, (node,))
+    kept.meta = dict(node.meta)
+    return kept
 
 
 def _is_shared(node: fx.Node) -> bool:
