@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from beside_lightning import beside_lightning
+from beside_lightning import beside_lightning, loader, module_of, plain, trainer_of
+
+import systolic
 
 T = torch.Tensor
 Body = Callable[[Any, Any, int], T]
@@ -166,3 +168,37 @@ def placed(module: Any, batch: Any, i: int) -> T:
 )
 def test_sizes_by_the_number_of_the_step(body: Body) -> None:
     beside_lightning({"training_step": body}, lambda module: None, prepare=_prepare)
+
+
+def between_numbers_of_constants(self: Any, batch: Any, i: int) -> T:
+    low, high = torch.linspace(0.1, 0.5, 2).tolist()
+    first, last = (torch.arange(3) * 4).tolist()[1:]
+    drawn = [
+        int(16 * random.uniform(low, high)),
+        random.randint(first, last),
+        np.random.uniform(low, float(torch.eye(2).sum())),
+    ]
+    self.seen.append(drawn)
+    return self.loss(batch) * (1 + sum(drawn))
+
+
+def between_numbers_of_the_state(self: Any, batch: Any, i: int) -> T:
+    low, high = self.norm.bias.detach()[:2].tolist()
+    return self.loss(batch) * random.uniform(low, high)
+
+
+def _prepare_both(module: Any) -> None:
+    random.seed(0)
+    np.random.seed(0)
+
+
+def test_bounds_that_depend_on_no_input() -> None:
+    methods = {"training_step": between_numbers_of_constants}
+    module = beside_lightning(methods, lambda module: plain(module.seen), prepare=_prepare_both)
+    assert sum(one.is_new_executable for one in module.trainer.compiles) == 1
+
+
+def test_bounds_of_the_state_are_not_frozen() -> None:
+    module = module_of(systolic, {"training_step": between_numbers_of_the_state}, _prepare_both)
+    with pytest.raises(systolic.CaptureError, match=r"between_numbers_of_the_state: return .*random\.uniform"):
+        trainer_of(systolic).fit(module, loader(48, 1))

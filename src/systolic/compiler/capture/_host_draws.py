@@ -22,6 +22,7 @@ from .._capture_thread import replaced
 from .._errors import user_line_of
 from ._generators import MadeInStep, generators_made_in_step, known_generator
 from ._randomness import hidden_randomness
+from ._speculation import known_number
 from ._step_draws import (
     LIBRARIES,
     AnyDraw,
@@ -213,6 +214,9 @@ class HostDraws:
     def _argument(self, value: object) -> Any:
         """An argument of a draw: a symbolic number is a formula of the step's others, or becomes a condition of the graph."""
         if isinstance(value, torch.SymInt | torch.SymFloat):
+            plain = known_number(value)
+            if plain is not None:
+                return plain
             known = [*self.others[1], *self.symbols[: len(self._numbers)]]
             places = {one.node.expr: place for place, one in enumerate(known)}
             used = sorted(value.node.expr.free_symbols, key=lambda symbol: places.get(symbol, -1))

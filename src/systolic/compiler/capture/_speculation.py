@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import jax
 import numpy as np
@@ -283,11 +283,22 @@ class Oracle:
         return found
 
 
-def known_number(symbolic: torch.SymInt) -> int | None:
+@overload
+def known_number(symbolic: torch.SymInt) -> int | None: ...
+
+
+@overload
+def known_number(symbolic: torch.SymFloat) -> float | None: ...
+
+
+def known_number(symbolic: torch.SymInt | torch.SymFloat) -> float | None:
     """The value of a number in which nothing has a part that may differ from step to step; None for any other."""
     oracle = Oracle(lambda: ())
     nodes, varies = oracle._sources(symbolic.node.expr)
-    return None if varies else int(oracle._evaluated(symbolic.node.expr, nodes))
+    if varies:
+        return None
+    value = oracle._evaluated(symbolic.node.expr, nodes)
+    return int(value) if isinstance(symbolic, torch.SymInt) else float(value)
 
 
 def _canonical(atom: sympy.Basic, symbols: Sequence[sympy.Basic]) -> str:
